@@ -1,4 +1,4 @@
-"""From raw cells to tables: load, bootstrap, measure, report; one script per artefact."""
+"""Tables and figures from raw cells: load, bootstrap, measure, report; one script per artefact."""
 
 SLICE = "@"
-"""In the name of a slice's plan, between its artefact and the digest of its cells: "table1@1a2b3c4d"."""
+"""Separator of artefact and digest of the cells in the name of a slice's plan: "table1@1a2b3c4d"."""

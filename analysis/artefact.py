@@ -28,10 +28,10 @@ REFERENCE = ROOT / "results" / "reference"
 
 @dataclass(frozen=True)
 class Artefact:
-    """Tables and figures of an artefact. The first table is shown and compared with the published one.
+    """Tables and figures of an artefact. The first table is printed and compared with the published one.
 
-    suffixes: of the tables' files. compared: the numbers of the first table that are compared with the
-    published ones.
+    figures: file name without suffix -> figure. suffixes: those of the tables' files. compared: the numbers
+    of the first table to compare with the published ones.
     """
 
     tables: tuple[Table, ...]
@@ -44,19 +44,19 @@ Maker: TypeAlias = Callable[[Plan], Artefact]
 
 
 def texts(name: str) -> dict[str, Any]:
-    """The prose of an artefact, its caption and its notes: analysis/texts/NAME.yaml."""
+    """The prose of an artefact, its caption and its notes, from analysis/texts/NAME.yaml."""
     return yaml.safe_load((ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
-    """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
+    """Write `results/PROFILE/NAME.*` and print the first table; return the exit code, 1 for invalid input.
 
-    Without a plan in the usual folder it is drawn from what is published. A slice of it is written to
-    `results/PROFILE/NAME@DIGEST/`, and every caption begins with saying so. The last line says how far the
-    numbers agree with the published ones.
+    Without a plan in the usual folder, the artefact is made from the published cells. A slice is written to
+    `results/PROFILE/NAME@DIGEST/`, and each of its captions begins by saying so. The last printed line says
+    how far the numbers agree with the published ones. Invalid input is reported in one line on stderr.
 
-    name: the artefact's. make: reads the cells of the plan and makes the artefact. arguments: of the command
-    line, by default the process's own.
+    name: the artefact's name. make: reads the cells of a plan and makes the artefact. arguments: those of
+    the command line, by default the process's own.
     """
     description = f"Writes {name} from the cells that exist, or else from ours that are published."
     parser = profile_parser(f"analysis.{name}", description)
@@ -91,7 +91,7 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:
-    """An artefact of a plan, with the table of categories where prompts have them."""
+    """The artefact of a plan, with a table by category of prompts if the prompts have categories."""
     artefact, by_category = make(plan), categories.of(plan)
     return artefact if by_category is None else replace(artefact, tables=(*artefact.tables, by_category))
 
@@ -111,7 +111,7 @@ def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
 def beside(
     figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any] = {}
 ) -> pd.DataFrame:
-    """The paper's rows with the wanted values; of them those with the preferred ones, where there are any."""
+    """The paper's rows with the wanted values; only those with the preferred ones, too, if there are any."""
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     matches = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
     return rows if matches.empty else matches
@@ -124,7 +124,7 @@ def footer(
     definitions: Sequence[Note] = (),
     picture: str = "",
 ) -> Notes:
-    """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
+    """The notes of an artefact's table: its own notes, the origin of its numbers, and what is missing."""
     done_cells = results.cells[results.cells.status == "done"]
     timed = results.timed
     count = int((timed.status != "done").sum())
@@ -136,11 +136,11 @@ def footer(
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:
-    """The origin of a table's numbers, in a line. facts: values by their printed names."""
+    """One line about the origin of a table's numbers. facts: printed name -> values."""
     sentences = [f"{name}: {listed(values) or 'none'}." for name, values in facts.items()]
     return " ".join([f"Profile: {plan.profile}.", *sentences, f"Made by: {plan.command}."])
 
 
 def listed(values: Iterable[object]) -> str:
-    """Distinct values in their order, without None and empty ones, in one text."""
+    """Distinct values in their order, without None and empty texts, joined by commas."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

@@ -1,4 +1,4 @@
-"""Verdicts of audit cells: z-scores of decoding, the tokens they rest on, and what these say."""
+"""Verdicts of audit cells: z-scores of decoding, the number of tokens behind them, and the finding."""
 
 import math
 from collections import Counter
@@ -27,7 +27,7 @@ from resispec.errors import InvalidInput
 
 QUANTITIES = ("z_surprisal", "z_overdraft", "audited_tokens")
 TERMS = tuple(name + kind for name in MIN_VARIANCE for kind in ("", "_variance"))
-"""Fields of an audit's rows, a list of one term a token each."""
+"""Fields of an audit's rows; each is a list with one term per token."""
 DEFINITION = (
     "Audit: is the output's law the target's? Two z-scores over the tokens of a separate run with the same "
     "prompts and seeds (surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens "
@@ -39,9 +39,9 @@ RATE = 0.01
 
 
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """QUANTITIES and "verdict" of every audit cell, by its labels, which the cell that it audits has, too.
+    """QUANTITIES and "verdict" of each audit cell, by its labels, which the cell that it audits has, too.
 
-    An audit that did not finish has NaN, and its status as its verdict.
+    An audit that did not finish has NaN, and its status in its verdict.
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     verdicts = {}
@@ -60,7 +60,7 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 
 def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None) -> dict[str, Any]:
-    """QUANTITIES and "verdict" of an audit cell. rows: None where it did not finish."""
+    """QUANTITIES and "verdict" of an audit cell. rows: None if the audit did not finish."""
     if rows is None:
         return dict.fromkeys(QUANTITIES, np.nan) | {"verdict": f"audit {cell['status']}"}
     return judged(cell["cell_id"], rows)
@@ -75,7 +75,7 @@ def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def of_many(results: Results) -> list[str]:
-    """The note of a table with several finished audits: false alarms to expect, and what Holm's rule says."""
+    """The note of a table with several finished audits: expected false alarms, and Holm's rule."""
     frame = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
     cells = {cell["cell_id"]: cell for cell in frame.to_dict("records")}
     scores = {cell_id: _scores(cell_id, results.rows[cell_id]) for cell_id in cells}
@@ -112,7 +112,7 @@ def _finding(scores: Mapping[str, Statistic]) -> Finding:
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
-    """A table's cell of "verdict" and QUANTITIES, NaN where they are not known."""
+    """The cell of a table from "verdict" and QUANTITIES, which are NaN if unknown."""
     *z, tokens = (float(quantities[name]) for name in QUANTITIES)
     return Audit(str(quantities["verdict"]), tuple(z), tokens)
 

@@ -1,4 +1,4 @@
-"""Accepted length by category of prompts, of every plan whose prompts have categories."""
+"""Tables of the accepted length by category of prompts, for plans whose prompts have categories."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ from analysis.stats import BRACKETS
 from analysis.table import Notes, Table
 
 FIELD = "category"
-"""Of rows whose prompts have one."""
+"""The field with the category of a row's prompt."""
 ALL = "all prompts"
-"""All prompts of a cell, in place of a category."""
+"""Name in place of a category for all prompts of a cell."""
 MEASURED = ("cell_id", "status", "reason", FIELD, "num_prompts", "quantity", "value", "lower", "upper")
 CAPTION = "Accepted length by category of prompts."
 DEFINITION = (
@@ -24,10 +24,10 @@ DEFINITION = (
 
 
 def of(plan: Plan) -> Table | None:
-    """The table of a plan; None where no finished cell has prompts with categories.
+    """The table of a plan; None if no finished cell has prompts with categories.
 
-    A line for every timed cell on a data set with categories, a column for every category. Its frame has
-    MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
+    The table has a line for each timed cell on a data set with categories, and a column for each category.
+    Its frame has MEASURED and the cells' labels, with a row for each cell, category and quantity of METRICS.
     """
     parts = [part.only(lambda cell: not cell.is_audit) for part in plan.by_part().values()]
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
@@ -47,7 +47,7 @@ def of(plan: Plan) -> Table | None:
 
 
 def _by_category(results: Results) -> pd.DataFrame:
-    """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
+    """The frame of one sweep, whose cells are compared with each other; empty if no prompt has a category."""
     by_cell = {cell_id: rows for cell_id, rows in metrics.decoded(results.rows).items() if FIELD in rows}
     names = dict.fromkeys(name for rows in by_cell.values() for name in rows[FIELD].dropna())
     if not names:

@@ -1,4 +1,4 @@
-"""Ceilings of trees beside the cells that decode them: no exact verifier emits more on trees drawn alike."""
+"""Ceilings of trees beside cells that decode: no exact verifier emits more on trees drawn in the same way."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,9 +27,9 @@ def is_bound(part: str) -> bool:
 
 
 def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The frame of `measure` with the quantity "ceiling" of every cell; NaN where its tree has none.
+    """The frame of `measure` with the quantity "ceiling" for each cell; NaN if its tree has no ceiling.
 
-    plan: of an artefact with parts that measure ceilings.
+    plan: the plan of an artefact with parts that measure ceilings.
     """
     bounds = load(plan.only(lambda cell: is_bound(cell.part)), FIELDS)
     keys = [name for name in LABELS if name != "verifier"]

@@ -2,10 +2,10 @@
 
 Usage: python -m analysis.cells [--profile embedded] [--results results] [ARTEFACT...]
 
-It reads the plans of artefacts and of other sweeps, by default all that there are, and writes
-results/PROFILE/results.csv; results/README.md has the columns. The metrics are those of the tables. Where
-prompts have categories it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex}, with "sweep" for
-sweeps without a name.
+It reads the plans of artefacts and of other sweeps, by default all plans, and writes
+results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the tables. If
+prompts have categories, it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex}, where ARTEFACT is
+"sweep" for sweeps without a name.
 """
 
 import sys
@@ -31,9 +31,9 @@ MEMORY = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
 
 
 def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
-    """The plans of artefacts, by default all that there are; where there is none, those that are published.
+    """The plans of artefacts, by default all plans; the published plans if the profile has no own ones.
 
-    Raises InvalidInput for an artefact that has none, and for a damaged plan.
+    Raises InvalidInput for an artefact without a plan, without any plan, and for a damaged plan.
     """
     folder = results / profile / "plans"
     if folder.is_dir():
@@ -49,9 +49,9 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
 
 
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
-    """One row for every cell of every sweep; an audit is in the row of the cell that it audits.
+    """A frame with a row for each cell of each sweep; an audit is in the row of the cell that it audits.
 
-    Columns: FIRST, whatever else a sweep varied, LAST, and what is derived from single cells alone.
+    Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells (`_rows`).
     Raises InvalidInput for a damaged cell.
     """
     pairs = [pair for plan in plans for part in plan.by_part().values() for pair in _rows(part)]
@@ -62,7 +62,7 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows of one part of a plan, each with its own numbers; only cells that decode have METRICS."""
+    """Pairs of a row and its cell's own numbers for one part of a plan; only decoded cells have METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
@@ -90,7 +90,7 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = profile_parser("analysis.cells", __doc__.splitlines()[0])
     help_text = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)

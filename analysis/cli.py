@@ -1,6 +1,6 @@
-"""The command line of what reads or writes a profile's results: --profile, its default, and --results.
+"""Options of the commands that read or write a profile's results: --profile, its default, and --results.
 
-python -m analysis.cli      # the profile of a command that names none, and why; make asks so, too
+python -m analysis.cli      # prints the default profile and the reason for it; make calls this, too
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIALECTS = (
 
 
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
-    """A parser of --profile and --results. module: the command's name."""
+    """A parser with --profile and --results. module: the module that the command runs."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description, epilog=DIALECTS)
     help_text = "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
     parser.add_argument("--profile", type=chosen_profile, default="", help=help_text)
@@ -37,9 +37,9 @@ def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
 
 
 def chosen_profile(name: str = "") -> str:
-    """The profile that a command line names, or PROFILE of the environment, or else the machine's.
+    """The profile named on the command line, else PROFILE of the environment, else the machine's default.
 
-    The machine's comes with a line on stderr.
+    A line on stderr says when the machine's default is taken.
     """
     if profile := name or os.environ.get("PROFILE"):
         return profile
@@ -50,9 +50,9 @@ def chosen_profile(name: str = "") -> str:
 
 @cache
 def default_profile() -> tuple[str, str]:
-    """The profile that fits the machine, and why.
+    """The profile that fits the machine, and the reason in words.
 
-    It follows from whether torch can use a CUDA device, and whether there is a hub or a copy of its models.
+    The choice depends on a CUDA device that torch can use, and on a hub or a copy of the paper's target.
     """
     if not has_cuda():
         return "embedded", "torch finds no CUDA device; the profile paper has the models of the paper"
@@ -70,7 +70,7 @@ def _has_models() -> bool:
     has_copy = (Path(constants.HF_HUB_CACHE) / TARGET).is_dir()
     if has_copy or constants.HF_HUB_OFFLINE:
         return has_copy
-    command = ["curl", "-sfIm", "1", "-o", os.devnull, constants.ENDPOINT]  # a limit for names, too
+    command = ["curl", "-sfIm", "1", "-o", os.devnull, constants.ENDPOINT]  # -m limits DNS, too
     try:
         return subprocess.run(command, check=False).returncode == 0
     except OSError:

@@ -1,4 +1,4 @@
-"""Field: the exact verifiers of the literature and ours, side by side at as many verified positions."""
+"""Field: the exact verifiers of the literature and ours side by side, at as many verified positions."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ COLUMNS = (metrics.ACCEPTED_LENGTH, CEILING, metrics.GAIN, metrics.TOKENS_PER_S,
 METHOD = ["decoder", "verifier"]
 OWN = "the tree that was searched for with it"
 MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
-"""A tree by its name, or OWN -> its marker and its size in the figure."""
+"""Name of a tree, or OWN -> its marker in the figure and the size of the marker."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -30,7 +30,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """A panel for every temperature, a row for every method, a mark for every tree. frame: of the table."""
+    """The figure: a panel per temperature, a row per method, a mark per tree. frame: that of the table."""
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     names = pd.Series([labels.method(*row) for row in gains[METHOD].itertuples(index=False)], gains.index)
     gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))

@@ -20,7 +20,7 @@ from analysis.table import Table
 TEXTS = texts("figure1")
 FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
 MIN_SHARE = 5e-3
-"""A sibling that is tested more rarely has no rate: it would rest on a few drafted tuples."""
+"""The tested share below which a sibling has no rate, since it would rest on a few drafted tuples."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -45,11 +45,11 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """One row for every line, sibling and quantity; one without numbers for a cell that is not done.
+    """A long frame with a row for each line, sibling and quantity; a cell that is not done has one empty row.
 
-    acceptance_rate: of the i-th sibling, given that those before it were rejected; NaN where its tested_share
-    is below MIN_SHARE. accepted_so_far: that one of the first i siblings is accepted. tested_share: how often
-    the i-th sibling is tested at all.
+    acceptance_rate: of the i-th sibling, given that the siblings before it were rejected; NaN if its
+    tested_share is below MIN_SHARE. accepted_so_far: the probability that one of the first i siblings is
+    accepted. tested_share: how often the i-th sibling is tested at all.
     """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
@@ -59,7 +59,7 @@ def measure(results: Results) -> pd.DataFrame:
                 continue
             kind = "ceiling_" if about["verifier"] == CEILING else ""
             above, below = (np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested"))
-            total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # that the sums of a prompt add up
+            total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # cases in a prompt's sums
             shares = below.sum(0) / total.sum()
             rates = [
                 ratio(above[:, i], below[:, i]) if share >= MIN_SHARE else ABSENT
@@ -77,7 +77,7 @@ def measure(results: Results) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
-    """Small multiples: a column for every data set, a row for whatever else varies. frame: the table's."""
+    """The small multiples: a column per data set, a row per value of other keys. frame: that of the table."""
     row_keys = [key for key in varying if key != "dataset"] or ["temperature"]
     datasets = list(dict.fromkeys(frame.dataset))
     rows = [group for _, group in frame.groupby(row_keys, sort=False)]
@@ -103,7 +103,7 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, figures.Look]) -> None:
-    """Every verifier's line; those that are not done are named in a corner."""
+    """Draw a line for each verifier; verifiers that are not done are named in a corner."""
     for place, (verifier, rows) in enumerate(frame.groupby("verifier", sort=False)):
         name = labels.name("verifier", verifier)
         points = rows[(rows.quantity == "acceptance_rate") & rows.value.notna()]

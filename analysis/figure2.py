@@ -25,29 +25,29 @@ QUANTITIES = {
     "overdraft": "On tokens with q > p",
     "outside": "Outside of q's support",
 }
-"""Fields with a value for every number of rejections, and their headers."""
+"""Fields with a value for each number of rejections -> their headers."""
 CHOOSING = ("rejected", "overlap", "outside")
-"""The quantities by which the drawn context is typical."""
+"""The quantities that choose the typical context to draw."""
 LAWS = ("target", "draft", "residual", "emitted", "emitted_error")
 FIELDS = (
     *("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS),
     *(*QUANTITIES, "excess"),
 )
 OVERDRAFTED = "q > p"
-"""The side of the tokens to which the draft gives more than the target."""
+"""Name of the side with the tokens to which the draft gives more than the target."""
 OVER, UNDER = figures.VERMILION, figures.BLUE
 LEAST_BIAS = 0.01
 """The axis of biases reaches at least this far, so that noise does not fill it."""
 QUOTED = 70
-"""Characters of the context in the title."""
+"""The largest number of characters of the context in the title."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The drawn contents: the cells of one setting, after one prefix.
+    """The subject of the picture: the cells of one setting, after one prefix.
 
-    cells: their ids. reference: the verifier by whose numbers the prefix was chosen. row: of its prompt,
-    among a cell's rows. prefix: its place among those of the prompt. quote: how it ends.
+    cells: the ids of the cells. reference: the verifier whose numbers chose the prefix. row: the place of the
+    prefix's prompt among a cell's rows. prefix: its place among the prompt's prefixes. quote: its end.
     """
 
     cells: frozenset[str]
@@ -90,9 +90,9 @@ def make(plan: Plan) -> Artefact:
 
 
 def choose(results: Results) -> Context | None:
-    """The first setting with a finished cell, and its typical prefix; None where no cell is done.
+    """The setting to draw, and its typical prefix; None if no cell is done.
 
-    The numbers that decide are those of the standard rule, or of the first cell that is done without it.
+    The first finished cell of the standard rule chooses both, or without one the first finished cell.
     """
     done_cells = results.cells[results.cells.status == "done"]
     if done_cells.empty:
@@ -108,9 +108,9 @@ def choose(results: Results) -> Context | None:
 
 
 def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
-    """The prompt and the prefix whose numbers are nearest to their medians over all prefixes, by Euclid.
+    """Places of the prompt and the prefix with the numbers nearest (Euclid) to the medians over all prefixes.
 
-    rows: of one cell; every field holds one list of numbers a prefix. Of equals the first is taken.
+    rows: those of one cell; each field has one list of numbers per prefix. Among equals, the first is taken.
     """
     places = [(row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)]
     numbers = np.array([
@@ -123,13 +123,13 @@ def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
 def _records(
     about: dict[str, Any], rows: pd.DataFrame | None, context: Context | None
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the CSV; `median` is over prefixes, `context` is the number of the prefix that is drawn."""
+    """Rows of the CSV; `median` is over prefixes, `context` is the value at the prefix that is drawn."""
     if rows is None:
         names = ("rejections", "value", "lower", "upper", "median", "context")
         yield about | {"quantity": ""} | dict.fromkeys(names, np.nan)
         return
     rejections = range(len(rows.rejected.iloc[0][0]))
-    # of every quantity and number of rejections, the values of the prefixes, for every prompt
+    # quantity and number of rejections -> for each prompt, the values of its prefixes
     values = {
         (name, count): [[prefix[count] for prefix in prompt] for prompt in rows[name]]
         for name in QUANTITIES
@@ -145,7 +145,7 @@ def _records(
 
 
 def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context) -> Iterator[dict[str, Any]]:
-    """The drawn parts of a cell, bar by bar; of others nothing. White space is made visible."""
+    """The values of a drawn cell, bar by bar; nothing for other cells. White space is made visible."""
     if rows is None or about["cell_id"] not in context.cells:
         return
     prompt = rows.iloc[context.row]
@@ -165,8 +165,8 @@ def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context)
 def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     """The figure.
 
-    laws: figure2_context.csv. numbers: the rows of figure2.csv of the same setting. quote: how the context
-    ends.
+    laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting. quote: the
+    end of the context.
     """
     verifiers = list(dict.fromkeys(numbers.verifier))
     heights = [2.9, *[1.95] * len(verifiers)]
@@ -178,7 +178,7 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     highest = 1.35 * laws.filter(regex="^draft$|^residual_").max().max()
     furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), LEAST_BIAS)
     for strip, verifier in zip(strips, verifiers, strict=True):
-        # a rule's text says the shape of its panels for any p and q, as long as several tokens have q > p
+        # the text of a rule describes its panels for any p and q, as long as several tokens have q > p
         name, rule = labels.name("verifier", verifier), TEXTS["rules"].get(str(verifier))
         title = f"{name}: {rule}" if rule else name
         strip.suptitle(title, x=0.005, ha="left", fontsize=SIZE + 1.5, fontweight="bold")
@@ -192,7 +192,7 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
 
 
 def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> None:
-    """Target and draft, with the names of the bars, which are the same in all panels."""
+    """Draw target and draft, with the names of the bars, which are the same in all panels."""
     axes = part.subplots()
     middle = _sides(axes, laws)
     axes.bar(range(len(laws)), laws.target, color="0.65", label="target p: what has to come out")
@@ -213,9 +213,9 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
 
 
 def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple[float, float]) -> None:
-    """One rule: what is left after every rejection, and the bias.
+    """Draw the panels of one rule: the residual after each rejection, and the bias.
 
-    values: numbers by quantity and rejections. limits: of the vertical axes of both.
+    values: numbers by quantity and rejections. limits: ends of the vertical axes of residuals and bias.
     """
     names = [name for name in laws if name.startswith("residual_")]
     *panels, last = part.subplots(1, len(names) + 1)
@@ -236,7 +236,7 @@ def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple
 
 
 def _sums(axes: Axes, laws: pd.DataFrame, values: pd.Series, totals: tuple[str, str]) -> None:
-    """Bars in the colours of their sides. totals: what is written above each side."""
+    """Draw bars in the colours of their sides. totals: the text above each side."""
     middle = _sides(axes, laws)
     axes.bar(range(len(laws)), values, color=[OVER if side == OVERDRAFTED else UNDER for side in laws.side])
     style = {"transform": axes.get_xaxis_transform(), "va": "top", "fontweight": "bold", "fontsize": SIZE + 1}
@@ -247,7 +247,7 @@ def _sums(axes: Axes, laws: pd.DataFrame, values: pd.Series, totals: tuple[str, 
 
 
 def _sides(axes: Axes, laws: pd.DataFrame) -> float:
-    """Tint both sides; return where the one with q > p ends."""
+    """Tint both sides; return the end of the side with q > p."""
     start, middle, end = -0.6, float((laws.side == OVERDRAFTED).sum()) - 0.5, len(laws) - 0.4
     axes.axvspan(start, middle, color=OVER, alpha=0.07, linewidth=0)
     axes.axvspan(middle, end, color=UNDER, alpha=0.07, linewidth=0)
@@ -256,7 +256,7 @@ def _sides(axes: Axes, laws: pd.DataFrame) -> float:
 
 
 def _outline(axes: Axes, laws: pd.DataFrame, label: str | None = None) -> None:
-    """The draft's law, over the bars."""
+    """Draw the outline of the draft's law over the bars."""
     edges = [place - 0.5 for place in range(len(laws) + 1)]
     axes.stairs(laws.draft, edges, color="black", linewidth=0.9, label=label)
 

@@ -1,4 +1,4 @@
-"""Figure 3: where the time of a step goes, and where that of shaping does, decoder by decoder."""
+"""Figure 3: the parts of the time of a step, and the parts of the time of shaping, decoder by decoder."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -18,11 +18,11 @@ from analysis.table import Number, Paper, Table
 
 TEXTS = texts("figure3")
 Parts: TypeAlias = Mapping[str, tuple[str, str]]
-"""Name -> what is printed, and the colour."""
+"""Name -> printed text and colour."""
 
 
 def tint(colour: str, white: float) -> str:
-    """A colour with so much white in it, from 0 to 1."""
+    """A colour mixed with white. white: the share of white, from 0 to 1."""
     return mpl.colors.to_hex([1 - (1 - channel) * (1 - white) for channel in mpl.colors.to_rgb(colour)])
 
 
@@ -43,7 +43,7 @@ SHAPING: Parts = {
 """The parts of shaping, in shades of its colour."""
 LEFT, RIGHT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)", "% of ResiSpec's shaping"
 ROOM = 0.075
-"""A part that is narrower than this share of its panel has no number."""
+"""The share of a panel's width below which a part has no number."""
 FIELDS = (
     *("num_emitted", "num_steps", "num_timed", "profiled_s", "draft_s", "target_s", "verify_s", "shaping_s"),
     *("clock_s", "budget_s", "redistribution_s", "proxy_s"),
@@ -61,7 +61,7 @@ COLUMNS = (
         for part, (label, _) in SHAPING.items()
     ),
 )
-"""Intervals are printed for the step and its shaping; the others' are in the CSV."""
+"""Columns of the table. Intervals are printed for the step and its shaping; the CSV has all intervals."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -80,7 +80,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """One row for every cell, part and quantity; a cell that is not done has one row, without a number.
+    """A long frame with a row per cell, part and quantity; a cell that is not done has one without a number.
 
     Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
     """
@@ -114,7 +114,7 @@ def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple
         numbers[part, "ms_per_step"] = ratio(1e3 * values, rows.num_steps)
     for part, values in (step | clock).items():
         numbers[part, "percent_of_step"] = ratio(100 * values, rows.profiled_s)
-    for part, values in shaping.items() if rows.budget_s.any() else ():  # the standard rule's is not split
+    for part, values in shaping.items() if rows.budget_s.any() else ():  # the standard rule has no split
         numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
     if baseline is not None:
         gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
@@ -124,7 +124,7 @@ def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple
 
 
 def _clock(frame: pd.DataFrame) -> list[str]:
-    """The costs of the clock, in one note; none where no cell is done."""
+    """The note about the cost of the clock; empty if no cell is done."""
     parts = frame.value[(frame.part == "step") & (frame.quantity == "timed_parts")]
     percent = frame.value[(frame.part == "clock") & (frame.quantity == "percent_of_step")]
     if parts.empty:
@@ -134,7 +134,7 @@ def _clock(frame: pd.DataFrame) -> list[str]:
 
 
 def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
-    """How much longer a step takes with ResiSpec, as the paper's Table 1 implies it, and here."""
+    """The note on how much longer a step takes with ResiSpec, by the paper's Table 1 and here."""
     methods = ("specinfer", "resispec")
     names = {method: (f"{method}_accepted_length", f"{method}_tokens_per_s") for method in methods}
     table = paper("table1", ("temperature", "dataset", *names["specinfer"], *names["resispec"]))
@@ -151,9 +151,9 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
 
 
 def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
-    """Both panels, with a row for every cell.
+    """The figure: both panels, with a row for each cell.
 
-    frame: of `measure`. named: the keys that tell rows apart beside decoder and verifier.
+    frame: that of `measure`. named: the keys that tell rows apart beside decoder and verifier.
     """
     cells = [rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)]
     figure = Figure(figsize=(9.8, 1.3 + 0.5 * len(cells)), layout="constrained")
@@ -189,7 +189,7 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
 
 
 def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
-    """One cell's bars, or why there are none."""
+    """Draw the bars of one cell, or its state if it is not done."""
     first = rows.iloc[0]
     if first.status != "done":
         left.text(0, place, f" {first.status}", fontsize=SIZE, va="center", color=figures.GREY)
@@ -211,7 +211,7 @@ def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
 
 
 def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], parts: Parts) -> None:
-    """Parts one after another. widths: name -> its length and its text, which is written where it fits."""
+    """Draw parts as bars end to end. widths: name -> length and text, which is written if it fits."""
     start, room = 0.0, ROOM * axes.get_xlim()[1]
     for part, (width, text) in widths.items():
         colour = parts[part][1]

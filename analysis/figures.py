@@ -1,4 +1,4 @@
-"""How figures look, in colour and in grey: palette, markers, names at the ends of lines; and their files."""
+"""The looks of figures in colour and grey: palette, markers, names at the ends of lines; and their files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
 
 @dataclass(frozen=True)
 class Look:
-    """A line's looks; no two share a marker or a colour in one figure, so that either of them suffices."""
+    """The looks of a line: colour, marker and dashes; lines of one figure can be told apart in grey, too."""
 
     colour: str
     marker: str
@@ -40,17 +40,17 @@ LOOKS = {
 }
 OTHERS = (Look(SKY, "<", "-"), Look(ORANGE, ">", "--"), Look(PURPLE, "p", "-."), Look(BLUE, "h", ":"))
 SIZE = 8.5
-"""Of all text, in points."""
+"""Basic size of text, in points."""
 
 
 def looks(verifiers: Sequence[str]) -> dict[str, Look]:
-    """Looks for every verifier; those that have none of their own take turns with OTHERS."""
+    """The looks of each verifier; verifiers that LOOKS does not have take those of OTHERS in turn."""
     unknown = [name for name in dict.fromkeys(verifiers) if name not in LOOKS]
     return LOOKS | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(unknown)}
 
 
 def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: str = "") -> None:
-    """Draw values with their intervals. rows: value, lower and upper, NaN bounds for none, as many as x."""
+    """Draw values with intervals. rows: value, lower, upper (NaN without an interval), one row per x."""
     sides = (rows.value - rows.lower, rows.upper - rows.value)
     errors = [side.clip(lower=0).fillna(0).to_numpy() for side in sides]
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
@@ -61,7 +61,7 @@ def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: 
 
 
 def finish(axes: Axes) -> None:
-    """The frame, grid and tick labels that all panels have."""
+    """Give a panel the frame, grid and tick labels that all panels have."""
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -69,7 +69,7 @@ def finish(axes: Axes) -> None:
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], title: str) -> None:
-    """Put a legend above the panels whose title is a sentence: the layout keeps no room for both apart."""
+    """Put a legend above the panels. title: the figure's, since the layout has no room for both apart."""
     place = {"loc": "outside upper center", "ncols": len(handles) or 1, "frameon": False}
     figure.legend(handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2)
 
@@ -93,9 +93,9 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
-    """Centres as near as possible to the sorted ones wanted, in that order, so that nothing overlaps.
+    """Centres as near as possible to the wanted ones, which are sorted, in their order and without overlaps.
 
-    Least squares under an order: neighbours that would overlap move together.
+    The method is least squares under an order: neighbours that would overlap move together.
     """
     if not len(wanted):
         return np.empty(0)

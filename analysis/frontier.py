@@ -1,4 +1,4 @@
-"""The frontier: what every exact verifier emits, on d5b3 and on searched trees, and the ceilings."""
+"""The frontier: the accepted length of each verifier, on d5b3 and on searched trees, and the ceilings."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
 LONG = "long"
-"""A part of the artefact that gives no rows: audits of more prompts."""
+"""The part of the artefact with audits of more prompts, which have no rows in the table."""
 REFERENCE_TREE, BEST = "d5b3", "best_121"
 BEST_TREES = ("best_16", "best_64", BEST)
 COLUMNS = (METRICS[0], CEILING, *METRICS[1:])
@@ -27,10 +27,10 @@ SUMMARISED = (
     (REFERENCE_TREE, "traversal_optimal"),
     (BEST, "traversal_optimal"),
 )
-"""Trees of 121 verified positions and verifiers, with SpecInfer's draws."""
+"""Trees of 121 verified positions, and verifiers, all with SpecInfer's draws: the lines of the summary."""
 TEMPERATURES = (1.0, 0.6)
 VERIFIERS = ("standard", "optimal", "traversal_optimal", "resispec")
-"""Methods that are drawn on the reference tree."""
+"""Verifiers whose lines on the reference tree are in the figure."""
 # decoder -> the name and the looks of the line of its searched trees; the first one's draws are those of d5b3
 SEARCHED = {
     "specinfer": ("best trees: traversal,\noptimal weights", Look(GREEN, "*", "--")),
@@ -63,9 +63,9 @@ def _longer(results: Results) -> list[str]:
 
 
 def summary(frame: pd.DataFrame, plan: Plan) -> Table:
-    """The frontier in a few lines: the paper's two rules, and the best exact verifiers on as many positions.
+    """The frontier in a few lines: the paper's two rules, and the best exact verifiers at 121 positions.
 
-    frame: of the frontier's table.
+    frame: that of the frontier's table.
     """
     ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
     shown = long.names(("tree", "method"))
@@ -91,9 +91,9 @@ def summary(frame: pd.DataFrame, plan: Plan) -> Table:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """The figure in a sentence: the highest gain without a bias seen, and ResiSpec's.
+    """The figure in a sentence: the highest gain without a bias seen, and whether ResiSpec's is bias.
 
-    frame: long.
+    frame: a long frame.
     """
     gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
     unbiased = gains[gains.verdict == Finding.NO_BIAS_SEEN]
@@ -108,10 +108,10 @@ def message(frame: pd.DataFrame) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Two panels, of the data set that was measured at the most temperatures. frame: the frontier's, long.
+    """The figure, for the data set measured at the most temperatures. frame: the frontier's long frame.
 
-    Left, every verifier on d5b3, its ceiling and the best tree of as many positions; right, where several
-    sizes were measured, the best trees of every kind of draws by their size, and their ceiling.
+    The left panel has VERIFIERS on d5b3, its ceiling and the best tree with as many positions. The right one,
+    if several sizes were measured, has the best trees of each kind of draws by size, their ceiling and d5b3.
     """
     measured = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
     dataset = measured.groupby("dataset", sort=False).temperature.nunique().idxmax() if len(measured) else ""
@@ -160,7 +160,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, label: str) -> None:
-    """Lines with their names at their right ends; a line without rows is left out."""
+    """Draw lines with their names at their right ends; a line without rows is left out."""
     ends = []
     for name, look, rows in lines:
         rows = rows[rows[x].notna()].sort_values(x)

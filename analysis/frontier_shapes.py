@@ -1,4 +1,4 @@
-"""The trees that were searched for: how many levels are the fastest at which cost of a draft forward."""
+"""Searched trees: the fastest number of levels for each cost of a draft forward."""
 
 import json
 import math
@@ -41,14 +41,14 @@ SHOWN = (
 
 
 def read(plan: Plan) -> list[dict[str, Any]]:
-    """The facts that searched trees state of themselves (experiments/search), each once, with the decoder."""
+    """The facts in the files of searched trees (experiments/search), once per tree, with the decoder."""
     decoders = {cell.tree_file: cell.labels["decoder"] for cell in plan.requests if cell.tree_file}
     facts = [grow_map.about(path) | {"decoder": decoder} for path, decoder in decoders.items()]
     return [about for about in facts if "frontier" in about]
 
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
-    """The table of all searched trees; of a tree, the shapes by rising number of levels."""
+    """The table of all searched trees; the shapes of a tree are in the order of their numbers of levels."""
     records = []
     for about in shapes:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
@@ -73,14 +73,14 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
 
 
 def between(low: float, high: float) -> str:
-    """An interval of cost ratios; "" for none."""
+    """The text of an interval of cost ratios; "" if its lower end is NaN."""
     if math.isnan(low):
         return ""
     return f"from {low:.3f}" if math.isinf(high) else f"{low:.3f} to {high:.3f}"
 
 
 def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """In one note, the fastest levels of the largest i.i.d. trees, by the cost of a draft forward."""
+    """The note on the fastest numbers of levels of the largest i.i.d. trees, by cost of a draft forward."""
     hottest_first = sorted(shapes, key=lambda about: -about["temperature"])
     sizes = [(1 + sum(about["widths"]), about) for about in hottest_first if about["decoder"] == "specinfer"]
     size = max((size for size, _ in sizes), default=0)

@@ -25,18 +25,18 @@ from resispec.files import write_atomically
 TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
 """Columns of words."""
 SLOW = 0.9
-"""An accepted length below this share of the exact engine's is noticed."""
+"""The share of the exact engine's accepted length below which the usual checks notice a loss."""
 PLAIN = tuple(
     (GREY, marker, dashes) for dashes, marker in product(("-", "--", ":"), ("o", "s", "D", "^", "v"))
 )
-"""Colours, markers and dashes of engines without a fault that is known or found."""
+"""Colours, markers and dashes of engines without a known fault that are not called biased."""
 FAULTS = (
     ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
     ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
     ("#882255", ">", "--"), ("#332288", "h", "-"), ("#D55E00", "o", ":"), ("#0072B2", "P", "--"),
     ("#009E73", "s", ":"), ("#7A7A7A", "X", "-"),
 )  # fmt: skip
-"""Colours, markers and dashes of the others, in the order of the file."""
+"""Colours, markers and dashes of the other engines, in the order of the file."""
 TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 TICKS_Y = (0.5, 1, 2, 4, 10, 20, 50, 100)
 HEADER = (
@@ -69,7 +69,7 @@ CONTROL_NOTE = (
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The rows of a gallery. Raises InvalidInput when there are none."""
+    """The rows of a gallery's CSV. Raises InvalidInput when it is missing or cannot be read."""
     if not path.is_file():
         raise InvalidInput(f"{path} is missing; `make gallery` makes it")
     try:
@@ -87,7 +87,7 @@ def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def first_biased(rows: pd.DataFrame) -> float:
-    """The number of tokens from which on every larger one is called biased; NaN where the last is not."""
+    """The number of tokens from which on all rows are called biased; NaN if the last row is not."""
     far = rows.p_value.to_numpy() < rows.limit.to_numpy()
     if not far[-1:].all():
         return np.nan
@@ -96,7 +96,7 @@ def first_biased(rows: pd.DataFrame) -> float:
 
 
 def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
-    """Faults that the usual checks notice in an engine. beside: the exact one that it is compared with."""
+    """The usual checks that notice a fault of an engine. beside: the exact engine to compare it with."""
     faults = {
         "perplexity": row["perplexity_lower"] > beside["perplexity_upper"],
         "T = 0": row["greedy_equal"] < row["greedy_rows"],
@@ -107,14 +107,14 @@ def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
 
 
 def seeds(row: Mapping[str, Any]) -> str:
-    """Obedience to a request's seed, in words."""
+    """Words for how an engine treats a request's seed."""
     if row["same_seed_equal"] < row["seed_rows"]:
         return "not repeatable"
     return "obeyed" if row["other_seed_equal"] < row["seed_rows"] else "no effect"
 
 
 def markdown(frame: pd.DataFrame, pair: str) -> str:
-    """The page: a row for every engine, and the notes; one that did not run says why."""
+    """The page: a row for each engine, and the notes; the row of an engine that did not run says why."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
     kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
     has_control = "against_control" in frame
@@ -177,11 +177,11 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """How far out the audit's farthest statistic lies, against the number of tokens, both logarithmic."""
+    """The figure: the audit's farthest statistic against the number of tokens, both logarithmic."""
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     axes = figure.subplots()
     last_rows, runs = engines(frame), frame[frame.status == "done"]
-    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]  # where most of them end
+    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]  # where most engines end
     top = np.log10(1.3 * max(runs.normal_z.max(), 10))
     bottom = np.log10(0.8 * min(runs.normal_z.min(), 1))
     axes.set_ylim(bottom, top)
@@ -208,7 +208,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _lines(
     axes: Axes, runs: pd.DataFrame, last_rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
-    """Draw every engine's line; gives its end for `label_ends`. last_rows: see `engines`."""
+    """Draw the line of each engine; yield its end for `label_ends`. last_rows: see `engines`."""
     plain, faults = cycle(PLAIN), cycle(FAULTS)
     notes = {row["engine"]: _note(row, runs.tokens.max()) for row in last_rows}
     for name, rows in runs.groupby("engine", sort=False):
@@ -221,14 +221,14 @@ def _lines(
 
 
 def _note(row: Mapping[str, Any], max_tokens: float) -> str:
-    """A second line for the name of an engine that is called biased, where its own line does not show it."""
+    """A second line for the name of a biased engine if its line does not show the bias; else ""."""
     if "rules out" in row["reason"]:
         return "\n(biased: it emits tokens that filters leave out)"
     return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > max_tokens else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m analysis.gallery", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")

@@ -1,4 +1,4 @@
-"""Printed texts of tables and figures: names and their order, number formats, and what stands for a gap."""
+"""Printed texts of tables and figures: names and their order, formats of numbers, and the sign for a gap."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 import yaml
 
 ABSENT = "–"
-"""Text of what is not there."""
+"""The printed sign for an absent value."""
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """A label of a cell: the option of its group, and the parameters in which it differs from that option.
+    """A label of a cell: an option of a group, and the parameters that differ from those of the option.
 
-    It equals and hashes like its printed text, "d5b3" or "chain(num_drafted=7)", so that labels of options
-    alone can be compared with names. parameters: in the order of print. An empty one stands for no option.
+    A label equals and hashes like its text, "d5b3" or "chain(num_drafted=7)", so a label without parameters
+    can be compared with a name. parameters: in the order of print. An empty label stands for no option.
     """
 
     option: str
@@ -30,7 +30,7 @@ class Label:
 
     @cached_property
     def text(self) -> str:
-        """The label in one word, as CSVs and command lines have it."""
+        """The label as a text, in the form of CSVs and command lines."""
         parameters = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
         return f"{self.option}({parameters})" if parameters else self.option
 
@@ -52,7 +52,7 @@ class Label:
 
     @classmethod
     def of(cls, entry: Label | str | Mapping[str, Any]) -> Label:
-        """The label of a plan's entry, or of an option's name. Raises LookupError or TypeError for others."""
+        """The label of a name or a plan's entry. LookupError, TypeError or ValueError: a damaged entry."""
         if isinstance(entry, Label):
             return entry
         if isinstance(entry, Mapping):
@@ -62,11 +62,11 @@ class Label:
 
 HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder": "Decoder"}
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
-"""Headers of what names a row; any other key is printed as itself, underscores as spaces."""
+"""Headers of the keys that name a row; any other key is printed with spaces in place of underscores."""
 
 
 def number(value: float, spec: str) -> str:
-    """A printed number; "–" for none, and no minus sign before a zero."""
+    """The printed form of a number: "–" for NaN, and no minus sign before a zero."""
     if math.isnan(value):
         return ABSENT
     digits = format(value, spec)
@@ -75,12 +75,12 @@ def number(value: float, spec: str) -> str:
 
 @cache
 def options(group: str) -> dict[str, dict[str, Any]]:
-    """The options of a group, conf/GROUP/OPTION.yaml: their nodes by their names, in the order of print.
+    """The options of a group from conf/GROUP/OPTION.yaml: name -> node, in the order of print.
 
-    `label` of a node has the printed text of an option (of a pair its target and draft, `paper`, the names of
-    both in the paper's rows beside it, and `made`, how it comes about at first use) and its order among the
-    others. One without an order comes last, and one without a text is printed as itself, underscores as
-    spaces.
+    The `label` of a node has the option's printed `text` and its `order`. A pair's label has no text, but
+    `target`, `draft`, `paper` (the names of both in the paper's rows beside it) and `made` (how the pair is
+    made at first use). An option without an order comes last. An option without a text is printed as its
+    name, with spaces in place of underscores.
     """
     nodes = {}
     for path in sorted((CONF / group).glob("*.yaml")):
@@ -91,9 +91,9 @@ def options(group: str) -> dict[str, dict[str, Any]]:
 
 
 def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
-    """The `label` of an option; empty where it has none.
+    """The `label` of an option; empty if the option has none.
 
-    That of a pair which leaves its models open are those of its parameters that name them.
+    A pair that leaves its models open is labelled by its parameters `target` and `draft`.
     """
     label = Label.of(value)
     node = options(group).get(label.option, {})
@@ -103,24 +103,24 @@ def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
 
 
 def models(pair: Label | str) -> tuple[str, str]:
-    """The printed names of a pair's target and draft; "–" for what its label does not say."""
+    """The printed names of a pair's target and draft; by default the pair's own name, and "–"."""
     label = _printed("pair", pair)
     return label.get("target", name("pair", pair)), label.get("draft", ABSENT)
 
 
 def paper_models(pair: Label | str) -> tuple[str, str]:
-    """The target and the draft of the paper's rows that stand beside a pair's; "" for none."""
+    """The target and the draft in the paper's rows that are printed beside those of a pair; "" for none."""
     models = _printed("pair", pair).get("paper", {})
     return models.get("target", ""), models.get("draft", "")
 
 
 def made(pair: Label | str) -> str:
-    """Words for how a pair is made at first use, and how long it takes; "" where its label has none."""
+    """Words about how a pair is made at first use, and how long that takes; "" if its label has none."""
     return str(_printed("pair", pair).get("made", ""))
 
 
 def num_nodes(tree: Label | str) -> int | None:
-    """The nodes of a tree, the root counted, by its option and parameters; None where these do not say."""
+    """The number of a tree's nodes with the root, by its option and parameters; None if these do not say."""
     label = Label.of(tree)
     node = options("tree").get(label.option, {}) | label.parameters
     if "branching" in node and isinstance(node.get("depth"), int):
@@ -136,8 +136,8 @@ def header(key: str) -> str:
 def name(group: str, value: Label | str) -> str:
     """The printed name of a label: `name("dataset", "cnn_dm")` is "CNN/DM".
 
-    With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7": a tree's printed name says what its
-    file's parameters are, so that the name of its option takes its place.
+    With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7". The printed text of a tree describes
+    the parameters in its file, so a tree with other parameters is called by the name of its option.
     """
     label, entry = Label.of(value), _printed(group, value)
     plain = label.option.replace("_", " ")
@@ -160,7 +160,7 @@ def method_on_tree(decoder: Label | str, verifier: Label | str, tree: Label | st
 
 
 def rank(group: str, value: Any) -> float:
-    """The place of a value among others in print: its label's order; temperatures from high to low."""
+    """The sort key of a value in print: the order of its label; temperatures go from high to low."""
     if group == "temperature":
         return -float(value)
     return float(_printed(group, value).get("order", math.inf))

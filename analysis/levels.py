@@ -1,4 +1,4 @@
-"""Levels: what deciding whole levels at once emits, beside deciding from the leaves up and SpecInfer."""
+"""Levels: deciding whole levels at once, compared with deciding from the leaves up and with SpecInfer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ def make(plan: Plan) -> Artefact:
     cell_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
 
     def gain(row: Mapping[str, Any]) -> Interval:
-        """The gain where levels are decided on the tree of traversal."""
+        """The gain of `level_optimal` over `traversal_optimal` on the same tree; NaN for other verifiers."""
         prompts = results.rows.get(row["cell_id"])
         baseline = results.rows.get(cell_ids.get(results.place({**row, "verifier": "traversal_optimal"}), ""))
         has_both = row["verifier"] == "level_optimal" and prompts is not None and baseline is not None

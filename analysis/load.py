@@ -1,6 +1,6 @@
-"""Plans and cells as they stand on the disk: what an artefact asks for, how far it is, and its rows.
+"""Plans and cells on the disk: the cells that an artefact asks for, their states, and their rows.
 
-This is the one reader of both: tables, the page, `experiments.status` and W&B read through it.
+This module is the only reader of both: tables, the page, `experiments.status` and W&B read through it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
 
 if TYPE_CHECKING:
-    import pandas as pd  # `experiments.status` reads plans without it
+    import pandas as pd  # `experiments.status` reads plans without pandas
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The repository, to which the files that a plan was made from are relative."""
+"""The repository; the paths of the files that a plan was made from are relative to it."""
 EXPERIMENTS = ROOT / "conf" / "experiment"
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
-"""Labels that compared rows share; they are ordered by it."""
+"""Labels that are equal in all rows that are compared; tables are ordered by them first."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
-"""Prefix of the temporary folders that published artefacts are unpacked into, a results folder each."""
+"""Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
-"""The files of a complete cell whose checksums its status has."""
+"""The files of a complete cell whose checksums are in its status.json."""
 STATES = ("running", "done", "failed", "interrupted")
 
 
 @dataclass(frozen=True)
 class Status:
-    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files are not to be used.
+    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files must not be used.
 
-    reason: one line for people, empty where there is nothing to say. seconds: of the last run.
+    reason: one line for people, or "". seconds: the duration of the last run.
     """
 
     state: str
@@ -51,7 +51,7 @@ class Status:
 
 
 def read_status(folder: Path) -> Status:
-    """The state of the cell in a folder, with every file of a complete one compared with its checksum."""
+    """The state of the cell in a folder; the files of a complete cell are compared with their checksums."""
     path, rows = folder / "status.json", folder / "rows.jsonl"
     if not path.exists():
         return Status("damaged", "status.json is missing") if rows.exists() else Status("missing")
@@ -74,9 +74,9 @@ def read_status(folder: Path) -> Status:
 class Request:
     """One cell that a sweep asked for.
 
-    labels: LABELS and whatever else the sweep varied: a `Label` of each group, the temperature as a number,
-    others as text. part: of the artefact, or "". is_audit: whether it audits the cell of the same labels.
-    tree_file: the file of its tree, where it has one. entry: the plan's own, with what only estimates need.
+    labels: LABELS and the other keys that the sweep varied: a `Label` for each group, the temperature as a
+    number, others as text. part: the part of the artefact, or "". is_audit: whether it audits the cell with
+    the same labels. tree_file: the file of its tree, or None. entry: its entry in the plan, for estimates.
     """
 
     cell_id: str
@@ -88,19 +88,19 @@ class Request:
 
     @property
     def texts(self) -> dict[str, Any]:
-        """The labels as CSVs have them, and JSON can."""
+        """The labels as CSVs have them, in types that JSON has, too."""
         return {
             name: str(value) if isinstance(value, Label) else value for name, value in self.labels.items()
         }
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], part: str = "", folder: Path = Path()) -> Request:
-        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none.
+        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for a damaged entry.
 
-        folder: to which the file of its tree is relative.
+        folder: the base of the path of its tree's file.
         """
         cell_id = entry["cell_id"]
-        if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # it names a folder
+        if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # the id names a folder
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
         values = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
         is_audit = bool(values.pop("audit", False))
@@ -115,11 +115,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """Requests of an artefact, over all its parts. results: the folder of raw/ and PROFILE/.
+    """The requests of all parts of an artefact. results: the folder of raw/ and PROFILE/.
 
-    artefact: its name; a slice of one is called "table1@1a2b3c4d". command: what makes it from nothing.
-    stale: one line for every part that is older than its configuration. commands: of the parts. read: what
-    was read of its cells, each once.
+    artefact: its name; a slice is called "table1@1a2b3c4d". command: the command that makes the artefact from
+    nothing. stale: one line for each part that is older than its configuration or not planned yet. commands:
+    part -> its command. read: everything that was read of the cells, so that it is read once.
     """
 
     artefact: str
@@ -133,35 +133,35 @@ class Plan:
 
     @property
     def is_published(self) -> bool:
-        """Whether its cells are those that are published."""
+        """Whether the plan asks for the published cells."""
         return _is_published(self.results)
 
     def only(self, wanted: Callable[[Request], object]) -> Plan:
-        """This plan with some of its requests."""
+        """This plan with the wanted requests only."""
         return replace(self, requests=tuple(filter(wanted, self.requests)))
 
     def by_part(self) -> dict[str, Plan]:
-        """This plan part by part: the cells of one are compared with each other alone."""
+        """A plan for each part; cells are compared within their part only."""
         names = dict.fromkeys(request.part for request in self.requests)
         return {name: self.only(lambda request, name=name: request.part == name) for name in names}
 
     def status(self, cell_id: str) -> Status:
         """The state of a cell: "done", "failed", "interrupted" or "missing".
 
-        Raises InvalidInput when a file of a finished one is not what was written.
+        Raises InvalidInput for a damaged cell, such as one whose files are not what was written.
         """
         return self._once(_status, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
-        """The rows of a cell that is done, by prompt_index; `attrs` has the fields that some rows lack."""
+        """The rows of a finished cell by prompt_index; `attrs["partial"]`: the fields that some rows lack."""
         return self._once(_prompts, cell_id)
 
     def provenance(self, cell_id: str) -> dict[str, Any]:
-        """Where and by what a cell was measured, as far as that is known."""
+        """The known facts about a cell's measurement, such as device and commit."""
         return self._once(_provenance, cell_id)
 
     def _once(self, reader: Callable[[Path], Any], cell_id: str) -> Any:
-        """A reader's value for a cell, read once; an error names the cell, and what to do."""
+        """A reader's value for a cell's folder, read once; an error names the cell and a remedy."""
         if (reader, cell_id) not in self.read:
             try:
                 self.read[reader, cell_id] = reader(self.results / "raw" / self.profile / cell_id)
@@ -174,7 +174,7 @@ class Plan:
 def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
     """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json.
 
-    artefact: "*" for those of all plans.
+    artefact: its name, or "*" for the files of all plans.
     """
     folder = results / profile / "plans"
     return [*folder.glob(f"{artefact}.json"), *sorted(folder.glob(f"{artefact}/*.json"))]
@@ -187,10 +187,10 @@ def _is_published(results: Path) -> bool:
 def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] = ()) -> Plan:
     """Read the plan of an artefact.
 
-    artefact: its name, or another one in that folder, as of a slice. files: some of its parts' only; by
-    default all, see `plan_files`.
-    Raises InvalidInput, one line with the command that makes the plan, when there is none or it cannot be
-    read.
+    artefact: its name, or the name of another plan in that folder, such as a slice. files: the files of some
+    of its parts; by default all files, see `plan_files`.
+    Raises InvalidInput, one line with the command that makes the plan, when the plan is missing or cannot
+    be read.
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
@@ -227,7 +227,7 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
 
 
 def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
-    """The plans of a profile by their names; one that is damaged is `make status`'s to report."""
+    """The plans of a profile by their names, without damaged plans, which `make status` reports."""
     for name in sorted({path.stem for path in (results / profile / "plans").glob("*")}):
         try:
             plan = read_plan(name, profile, results)
@@ -237,19 +237,19 @@ def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
 
 
 def elsewhere(results: Path) -> str:
-    """The variable of make for a folder of results, after a blank; nothing for the usual one."""
+    """The variable of make for a folder of results, after a blank; "" for the usual and published folders."""
     is_usual = results == Path("results") or _is_published(results)
     return "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
 
 
 def part_names(path: Path) -> list[str]:
-    """The parts of an artefact, by its file in conf/experiment; none where it has no parts, or no file."""
+    """The names of an artefact's parts, from its file in conf/experiment; empty without parts or file."""
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
     return list((content or {}).get("parts", ()))
 
 
 def _left_out(artefact: str, profile: str) -> set[str]:
-    """The parts of an artefact that a profile leaves out, by its file in conf/profile/."""
+    """The parts of an artefact that a profile leaves out: those set to null in its file in conf/profile/."""
     path = ROOT / "conf" / "profile" / f"{profile}.yaml"
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     names = (name.partition("/") for name, values in content.get("artefacts", {}).items() if values is None)
@@ -257,13 +257,13 @@ def _left_out(artefact: str, profile: str) -> set[str]:
 
 
 def digest(name: str) -> str | None:
-    """The checksum of a file that a plan was made from; None without it."""
+    """The checksum of a file that a plan was made from; None if the file is missing."""
     file = ROOT / name
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
-    """The name of the last planned slice of an artefact whose digest begins so, for `read_plan`.
+    """The name, for `read_plan`, of the last planned slice of an artefact whose digest begins with `digest`.
 
     Raises InvalidInput when there is none.
     """
@@ -281,9 +281,9 @@ def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
 class Results:
     """The cells of a plan and what they measured.
 
-    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
-    device and commit of those that are done. rows: by cell_id, the prompts of the cells that are done, by
-    prompt_index. keys: the labels that tell requests apart, LABELS first.
+    cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
+    device and commit, empty unless the cell is done. rows: cell_id -> the rows of a finished cell, one per
+    prompt, by prompt_index. keys: the names of the labels that tell requests apart, LABELS first.
     """
 
     cells: pd.DataFrame
@@ -292,21 +292,21 @@ class Results:
 
     @property
     def more(self) -> tuple[str, ...]:
-        """The keys beyond LABELS: what else the sweep varied."""
+        """The keys beyond LABELS that the sweep varied."""
         return self.keys[len(LABELS) :]
 
     @property
     def setting(self) -> tuple[str, ...]:
-        """The labels that compared rows share."""
+        """The keys of the labels that are equal in all rows that are compared."""
         return (*SETTING, *self.more)
 
     @property
     def timed(self) -> pd.DataFrame:
-        """The cells that are no audits."""
+        """The cells that are not audits."""
         return self.cells[~self.cells.is_audit]
 
     def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The labels of a cell, which an audit shares with the cell that it audits."""
+        """The values of a cell's labels, which an audit shares with the cell that it audits."""
         return tuple(cell[key] for key in self.keys)
 
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Results:
         return facts | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
     def each(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame | None]]:
-        """The facts `about` every cell, and its rows; None where it is not done."""
+        """The facts `about` each cell, and its rows, which are None if the cell is not done."""
         for cell in self.cells.to_dict("records"):
             yield self.about(cell), self.rows.get(cell["cell_id"])
 
@@ -323,9 +323,9 @@ class Results:
 def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """Read the cells of a plan.
 
-    columns: what every row must have beside its identity. Raises InvalidInput, one line naming the cell, when
-    a finished cell is damaged, its rows lack a column, or cells that are compared did not measure the same
-    prompts with the same seeds.
+    columns: fields that each row must have beside IDENTITY. Raises InvalidInput, one line with the cell's
+    name, when a finished cell is damaged, its rows lack a column, or cells that are compared did not measure
+    the same prompts with the same seeds.
     """
     import pandas as pd
 
@@ -367,7 +367,7 @@ def _status(folder: Path) -> Status:
 
 
 def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
-    """How far a cell is, and on what and of which commit one that is done was measured."""
+    """The state of a cell with its reason, and the device and the commit of a finished cell."""
     status, device, commit = plan.status(cell_id), "", ""
     if status.state == "done":
         provenance = plan.provenance(cell_id)

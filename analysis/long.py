@@ -1,4 +1,4 @@
-"""Long frames, one row a number, and the lines of tables: columns that name a line, then its numbers."""
+"""Long frames, one number per row, and the lines of tables: columns that name a line, then its numbers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,19 +12,19 @@ from analysis.stats import Interval
 from analysis.table import NAN, Cell, Column, Found, Gap, Key, Kind, Number, Paper
 
 CEILING = "ceiling"
-"""Stands for a verifier: the most that an exact one can reach."""
+"""Name in place of a verifier: the most that an exact verifier can reach."""
 NO_ROW = dict.fromkeys(("value", "lower", "upper", "paper_low", "paper_high"), NAN)
 
 
 def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[dict[str, Any]]:
-    """Rows of a long frame, one a quantity."""
+    """Rows of a long frame, one per quantity. about: the columns that all of them share."""
     return [{**about, "quantity": name, **vars(interval)} for name, interval in numbers.items()]
 
 
 def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.DataFrame | None]]]:
-    """The lines of every setting: those of `Results.each`, and the first finished one again as CEILING's.
+    """The lines of each setting: those of `Results.each`, and the first finished line again for CEILING.
 
-    No verifier changes the ceiling, so that all cells of a setting have the same one.
+    The ceiling does not depend on the verifier, so all cells of a setting have the same ceiling.
     """
     for _, cells in results.cells.groupby([*results.setting], sort=False):
         lines = list(replace(results, cells=cells).each())
@@ -35,7 +35,8 @@ def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.Da
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
     """The keys that tell rows apart, and the others as a sentence for the caption: " Pair: embedded pair."
 
-    An empty label (autoregressive decoding has no tree) is no value. "method" always tells rows apart.
+    An empty label does not count as a value (autoregressive decoding has no tree). "method" is always among
+    the keys that tell rows apart.
     """
     values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
     varying = [key for key in values if key == "method" or len(values[key]) > 1]
@@ -48,7 +49,7 @@ def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str
 
 
 def key_cell(row: Mapping[str, Any], key: str) -> Key:
-    """The label that names a row; "method" is its decoder with its verifier."""
+    """The cell with a row's label of a key; the key "method" means decoder and verifier."""
     if key == "method":
         pair = row["decoder"], row["verifier"]
         return Key(pair, labels.method(*pair))
@@ -56,7 +57,7 @@ def key_cell(row: Mapping[str, Any], key: str) -> Key:
 
 
 def names(keys: Iterable[str], **headers: str) -> list[Column]:
-    """Columns of labels that name a line. headers: of those that are not called as elsewhere."""
+    """Columns of labels that name a line. headers: further keys, or keys with a header of their own here."""
     headers = {key: labels.header(key) for key in keys} | headers
     return [
         Column(key, header, "key", cell=lambda rows, key=key: key_cell(rows[()], key))
@@ -65,17 +66,17 @@ def names(keys: Iterable[str], **headers: str) -> list[Column]:
 
 
 def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Column:
-    """A column that names a line by a text of its first row."""
+    """A column that names a line by a text made from its first row."""
     return Column(key, header, "key", cell=lambda rows: Key(rows[()][key], text(rows[()])))
 
 
 def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Column:
-    """A column of words about a line's first row. kind: "number" for numbers in words."""
+    """A column of words made from a line's first row. kind: "number" for words that contain numbers."""
     return Column(key, header, kind, cell=lambda rows: text(rows[()]) or labels.ABSENT)
 
 
 def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Column:
-    """A column of numbers. place: of a line's row, the quantity first. of: see `Column`."""
+    """A column of numbers. place: a line's row (see `tabulate`), its quantity first. of: see `Column`."""
 
     def cell(rows: Found) -> Number:
         number = Number.of(rows.get(place, NO_ROW), spec)
@@ -85,7 +86,7 @@ def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = T
 
 
 def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Column:
-    """A column of the paper's figures, or of other ranges: from paper_low to paper_high of a line's row."""
+    """A column of the paper's figures or other ranges, from paper_low to paper_high of the row at a place."""
 
     def cell(rows: Found) -> Paper:
         row = rows.get(place, NO_ROW)
@@ -99,8 +100,9 @@ def tabulate(
 ) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
     """The columns and the lines of a table.
 
-    by: columns of the frame that rows of one line share. places: what tells the rows of a line apart.
-    Where a line's cell is not done, or that of one of its verifiers, its state stands for the first number.
+    by: columns of the frame whose values the rows of a line share. places: columns that tell these rows
+    apart. If a cell is not done, its state is printed in place of the first number of its line, or of its
+    verifier's numbers.
     """
     columns, lines = tuple(columns), []
     for _, group in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():

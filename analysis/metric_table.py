@@ -1,6 +1,6 @@
-"""Tables of cells that decode: every cell's metrics in long form, and the printed table of them.
+"""Tables of cells that decode: a long frame of the metrics of all cells, and the printed table of it.
 
-A line is a cell with its own metrics, or a setting with those of several verifiers side by side.
+A line of the table is a cell with its own metrics, or a setting with several verifiers side by side.
 """
 
 from collections import defaultdict
@@ -19,37 +19,37 @@ from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
-# The decoder and the tree whose standard rule a cell is compared with, from its labels.
+# From a cell's labels to the decoder and the tree whose standard rule the cell is compared with.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ACROSS_RUNS = "across_runs"
-"""In `attrs` of the frame of `measure`: the cells with a ratio of times that were not measured in turn."""
+"""Key in `attrs` of the frame of `measure`: ids of cells with a ratio of times not measured in turn."""
 RUNS_DIFFER = (
     "Speedups of cells that one process did not time in turn: their intervals cover how much runs differ, "
     f"too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell measured again."
 )
 MetricColumn: TypeAlias = tuple[Metric, str, str]
-"""A metric, the verifier whose it is where several stand side by side, and the header."""
+"""A metric, its verifier where several stand side by side (else ""), and the column's header."""
 
 
 def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell is compared with the standard rule of its own decoder on its own tree."""
+    """The baseline that is the standard rule of a cell's own decoder on its own tree."""
     return {"decoder": cell["decoder"], "tree": cell["tree"]}
 
 
 def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell is compared with SpecInfer's standard rule on the paper's tree."""
+    """The baseline that is SpecInfer's standard rule on the paper's tree."""
     return {"decoder": "specinfer", "tree": "d5b3"}
 
 
 def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame:
-    """One row for every cell that is no audit and every quantity: METRICS and those of its audit.
+    """A long frame with a row for each cell, audits excepted, and each quantity: METRICS and its audit's.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
-    paper_high (NaN, see `with_figures`), verdict. A value is NaN where the cell or its baseline has no
-    prompts, and for a baseline and itself.
+    paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its baseline has no prompts,
+    or if the baseline is the cell itself.
 
-    baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
-    sweep varied. Raises InvalidInput when that is several cells.
+    baseline: gives the decoder and the tree whose standard rule a cell is compared with; pair, data set and
+    all other keys are the cell's own. Raises InvalidInput when several cells are the baseline.
     """
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
@@ -94,7 +94,7 @@ def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame
 def with_quantity(
     frame: pd.DataFrame, quantity: str, value: Callable[[Mapping[str, Any]], Interval]
 ) -> pd.DataFrame:
-    """A long frame with another quantity of every cell, given its row of the accepted length."""
+    """A long frame with one more quantity per cell. value: gives it from the row of the accepted length."""
     rows = frame[frame.quantity == metrics.ACCEPTED_LENGTH.name]
     if rows.empty:
         return frame
@@ -107,9 +107,9 @@ def with_figures(
     columns: Mapping[tuple[str, str], str],
     beside: Callable[[Mapping[str, Any]], pd.DataFrame],
 ) -> pd.DataFrame:
-    """A long frame with the paper's figures: the range of a column of the paper's rows beside each row.
+    """A long frame with the paper's figures: for each row, the range of a column of the paper's rows.
 
-    columns: (verifier, quantity) -> the column of the paper's table, where that has one.
+    columns: (verifier, quantity) -> column of the paper's table. beside: gives the paper's rows for a row.
     """
     frame = frame.assign(paper_low=np.nan, paper_high=np.nan)
     for place, row in frame.iterrows():
@@ -137,9 +137,9 @@ def side_by_side(
     caption: str,
     notes: Notes,
 ) -> Table:
-    """The table of a long frame with a line for every setting, decoder and tree, and several verifiers in it.
+    """The table of a long frame with a line for each setting, decoder and tree, and verifiers side by side.
 
-    The last columns are the verdicts of the verifiers' audits, where there are any. A note names methods
+    The last columns are the verdicts of the verifiers' audits, if there are any. A note names the methods
     whose verifier has no column.
     """
     rows = with_column(frame, columns)
@@ -158,7 +158,7 @@ def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.Data
 
 
 def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Column]:
-    """Columns of metrics, each followed by the paper's figures where it has some, and those of verdicts."""
+    """Columns of metrics, each followed by the paper's figures if there are any, then columns of verdicts."""
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
         rows = frame[frame.verifier == verifier] if verifier else frame
@@ -174,7 +174,7 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
 
 
 def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
-    """The verdict of a line's audit. of: the verifier, where there are several."""
+    """A function from a line's rows to its audit's cell. of: the verifier, where there are several."""
 
     def cell(rows: Found) -> Audit:
         quantities = {name: rows.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
@@ -193,7 +193,7 @@ def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]
 
 
 def _notes_of_times(results: Results) -> list[Note]:
-    """The notes of times that do not compare, where there are such."""
+    """The notes about times that cannot be compared; empty if all times can be."""
     cells = results.timed[results.timed.cell_id.isin(results.rows)]
     settings = cells.groupby([*results.setting], sort=False).cell_id if len(cells) else ()
     groups = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
@@ -207,10 +207,10 @@ def _notes_of_times(results: Results) -> list[Note]:
 
 
 def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
-    """A note where equal cells disagree by more than their intervals.
+    """A note if cells that do the same work disagree by more than their intervals; else nothing.
 
-    rates: tokens/s of autoregressive cells, each with what it does, the same text for the same work. They do
-    the same whatever the temperature and the data set.
+    rates: tokens/s of autoregressive cells, each after a text that names its work, equal for equal work. The
+    work does not depend on the temperature and the data set.
     """
     by_work = defaultdict[str, list[Interval]](list)
     for work, rate in rates:

@@ -1,8 +1,8 @@
 """The metrics of cells that decode, each declared once.
 
-To add one: a field in the rows that the task writes (experiments/tasks/decode.py), and a definition in
-METRICS here. It is then a quantity of the CSVs and a column of the tables. What has no interval and no column
-in a table is a number of `of_cell`, for the CSVs of sweeps and for W&B.
+To add a metric, add a field to the rows that the task writes (experiments/tasks/decode.py), and a definition
+to METRICS here. The metric is then a quantity of the CSVs and a column of the tables. Numbers without an
+interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,12 @@ from analysis.stats import Interval, across_runs, paired_gain, ratio
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a table's row: the sum of a field of its prompts over the sum of another field.
+    """One number of a table's row: the sum of a field over the prompts, divided by that of another field.
 
-    label: the column's header. spec, paper_spec: how our number and the paper's are printed. definition: for
-    the notes. over: "" for the ratio itself; "standard" or "autoregressive" for the ratio over that of this
-    baseline. A metric without a numerator does not come from a cell's own rows; its artefact measures it.
+    label: the column's header. spec, paper_spec: formats of our number and the paper's. definition: the text
+    in the notes. over: "" for the ratio itself; "standard" or "autoregressive" for the ratio over that of
+    this baseline. A metric without a numerator is not derived from a cell's own rows; its artefact measures
+    it.
     """
 
     name: str
@@ -33,10 +34,10 @@ class Metric:
     over: str = ""
 
     def of(self, prompts: pd.DataFrame, baseline: pd.DataFrame | None = None) -> Interval:
-        """The metric of one cell's prompts, paired with the baseline's where it compares.
+        """The metric of one cell's prompts; with a baseline, its ratio over the baseline's, paired by prompt.
 
-        The interval of a ratio of times covers how much runs differ, too, unless one process timed both cells
-        in turn.
+        The interval of a ratio of times also covers the differences between runs, unless one process timed
+        both cells in turn.
         """
         sums = (prompts[self.numerator], prompts[self.denominator])
         if baseline is None:
@@ -45,12 +46,12 @@ class Metric:
         return across_runs(gain) if self.is_across_runs(prompts, baseline) else gain
 
     def is_across_runs(self, prompts: pd.DataFrame, baseline: pd.DataFrame) -> bool:
-        """Whether it is a ratio of times that nobody measured in turn."""
+        """Whether the metric is a ratio of times of cells that no process timed in turn."""
         return self.is_timed and not timed_together(prompts, baseline)
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is a rate of time."""
+        """Whether the metric is a rate per second."""
         return self.denominator.endswith("_s")
 
 
@@ -84,9 +85,9 @@ SPEEDUP_VS_AUTOREGRESSIVE = Metric(
 )
 
 METRICS = (ACCEPTED_LENGTH, TOKENS_PER_S, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE)
-"""In the order of the columns."""
+"""All metrics, in the order of the columns."""
 PERCENTILES = (50, 90, 99)
-"""Of times of steps and tokens."""
+"""Percentiles of the times of steps and tokens."""
 
 
 def fields() -> tuple[str, ...]:
@@ -95,22 +96,22 @@ def fields() -> tuple[str, ...]:
 
 
 def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The rows of the cells that decode, by their ids; a race has their fields, too, a list each."""
+    """The rows of cells that decode, by id. A race has the same fields as lists, but it has no histogram."""
     names = {*fields(), "histogram"}
     return {cell_id: prompts for cell_id, prompts in rows.items() if names <= set(prompts)}
 
 
 def timed_together(*cells: pd.DataFrame) -> bool:
-    """Whether one process timed each prompt of these cells in turn, given the rows of the same prompts.
+    """Whether one process timed each prompt of these cells in turn. cells: the rows of the same prompts.
 
-    Rows of earlier versions do not say so: their cells were timed one after another.
+    Rows of earlier versions have no `timed_by`: their cells were timed one after another.
     """
     processes = [list(prompts["timed_by"]) if "timed_by" in prompts else [None] for prompts in cells]
     return not pd.isna(processes[0]).any() and all(names == processes[0] for names in processes)
 
 
 def of_cell(prompts: pd.DataFrame) -> dict[str, float]:
-    """Numbers of a decoded cell beside METRICS, as far as its rows have what they are derived from.
+    """Numbers of a decoded cell beside METRICS, as far as its rows have the fields for them.
 
     `acceptance_rate`: accepted drafted tokens over drafted ones. `acceptance_histogram_K`: steps that
     accepted K drafted tokens. `acceptance_rate_per_position_K`: the share of steps that accepted the drafted

@@ -2,9 +2,9 @@
 
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
-It copies the files of each artefact, by default of all that results/PROFILE holds with where they are from,
-and the trees that were searched for where its plan names some, to results/published/PROFILE, puts plans and
-cells into the archive there, and renews what README and docs quote of them (`analysis.quotes`).
+It copies the files of each artefact to results/published/PROFILE, and the searched trees if its plan names
+any. By default it copies all artefacts of results/PROFILE and a file about their origin. It puts plans and
+cells into the archive there, and renews the quotes in README and docs (`analysis.quotes`).
 """
 
 import hashlib
@@ -33,10 +33,10 @@ STATUS, ROWS = "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> list[Path]:
-    """Publish one artefact: its files, further tables `ARTEFACT_*`, trees; return what was written.
+    """Publish one artefact: its files, further tables `ARTEFACT_*` and trees; return the written paths.
 
-    root: of the repository that is written to.
-    Raises InvalidInput when there is no page to publish.
+    root: the folder of the repository to write to.
+    Raises InvalidInput when the artefact has no page to publish.
     """
     source, folder = results / profile, root / "results" / "published" / profile
     if not (source / f"{artefact}.md").is_file():
@@ -57,7 +57,7 @@ def _copy(file: Path, target: Path) -> Path:
 
 
 def archive(plans: Sequence[Plan], path: Path) -> None:
-    """Put artefacts into an archive in place of what it has of them; the same cells give the same bytes.
+    """Put artefacts into an archive in place of their former content; the same cells give the same bytes.
 
     Raises InvalidInput for a damaged cell.
     """
@@ -70,13 +70,13 @@ def archive(plans: Sequence[Plan], path: Path) -> None:
         }
     with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
         for name, content in sorted(contents.items()):
-            member = tarfile.TarInfo(name)  # of nobody, at no time
+            member = tarfile.TarInfo(name)  # without owner and time
             member.size = len(content)
             file.addfile(member, io.BytesIO(content))
 
 
 def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
-    """The files of an artefact by their paths in its results folder: plans, their trees, and cells."""
+    """The files of an artefact (plans, their trees, cells): the path in its results folder, and the bytes."""
     for path in plan_files(plan.artefact, plan.profile, plan.results):
         content = read_sealed(path)
         for entry in content["cells"]:
@@ -103,11 +103,11 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
 
 
 def compact(rows: Sequence[dict[str, Any]]) -> None:
-    """Leave out of a cell's rows what no number is derived from: ids of tokens; of an audit, terms and times.
+    """Shorten a cell's rows in place: leave out ids of tokens, and simplify the terms and times of an audit.
 
-    The first known term of a cell becomes the sum of them all and the others 0, so that z-scores are those of
-    the measured rows to the last bit; those that are None are the last of a prompt. Times of audits, which
-    do not count, are rounded to milliseconds.
+    No printed number changes. For each statistic, the first known term of a cell becomes the sum of all terms
+    and the others 0, so that z-scores stay the same to the last bit; terms that are None come last in a
+    prompt. Times of audits, which do not count, are rounded to milliseconds.
     """
     is_audit = all(set(TERMS) <= set(row) for row in rows)
     for row in rows:
@@ -127,7 +127,7 @@ def _json(content: Any) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = profile_parser("analysis.publish", __doc__.splitlines()[0])
     help_text = "such as table1, frontier or audit; by default all that were made"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)

@@ -1,12 +1,12 @@
 """Our published numbers, results/published/PROFILE/: their cells, and whether a table made here agrees.
 
-The cells of all published artefacts of a profile are in one archive, in which every artefact has a results
-folder of its own, ARTEFACT/{PROFILE,raw}/..., so that one is published without touching the others; what rows
-lack of the measured ones says `analysis.publish.compact`.
+One archive holds the cells of all published artefacts of a profile. Each artefact has a results folder of its
+own in it, ARTEFACT/{PROFILE,raw}/..., so that publishing one does not touch the others. Published rows are
+shorter than measured ones: see `analysis.publish.compact`.
 
 Two accepted lengths agree when their 95 % bootstrap intervals overlap. An interval over fewer than
-MIN_PROMPTS prompts is too narrow for that, so such rows are not compared; nor are times, which belong to a
-machine. Two verdicts agree when they are the same; an undecided one is not compared.
+MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times are not compared, since they
+belong to a machine. Two verdicts agree when they are the same; an undecided verdict is not compared.
 """
 
 import tarfile
@@ -37,7 +37,7 @@ DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
 @dataclass(frozen=True)
 class Compared:
-    """Rows that are compared. name: in the plural. keys: columns that, with the labels, tell rows apart."""
+    """The rows to compare. name: their printed plural. keys: columns that identify a row with the labels."""
 
     quantity: str
     name: str
@@ -50,16 +50,16 @@ ACCEPTED_LENGTHS = Compared("accepted_length", "accepted lengths")
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement with the published numbers. notes: none where nothing is published. summary: in a line."""
+    """The agreement with the published numbers. notes: empty without a comparison. summary: one line."""
 
     notes: tuple[str, ...]
     summary: str
 
 
 def source(artefact: str, profile: str, results: Path) -> Path:
-    """The results folder to draw an artefact from: what is published where the usual one has no plan of it.
+    """The results folder to make an artefact from: the published one if the usual one has no plan of it.
 
-    A folder that a user names does not give way. Raises InvalidInput when the archive cannot be read.
+    A folder that the user names is always used. Raises InvalidInput when the archive cannot be read.
     """
     archive = FOLDER / profile / CELLS
     if results != Path("results") or plan_files(artefact, profile, results) or not archive.is_file():
@@ -69,7 +69,7 @@ def source(artefact: str, profile: str, results: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder of an archive's files, which is there until the process ends.
+    """The folder of an archive's files, which exists until the process ends.
 
     Raises InvalidInput when the archive is damaged.
     """
@@ -88,7 +88,7 @@ def _unpacked(content: bytes) -> TemporaryDirectory[str]:
 
 
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
-    """The agreement of a plan's table with the published one, see `compare`; none where that is its own."""
+    """The agreement of a plan's table with the published one, see `compare`; no notes if both are one."""
     if plan.is_published:
         origin = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
         remedy = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
@@ -148,7 +148,7 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
 
 
 def _rows(frame: pd.DataFrame, compared: Compared) -> pd.DataFrame:
-    """The compared rows, with an empty text for a label that is empty."""
+    """The rows to compare, with "" for an absent label or verdict."""
     rows = frame[frame.quantity == compared.quantity] if "quantity" in frame else frame.iloc[:0]
     names = [name for name in (*LABELS, "verdict") if name in rows]
     return rows.assign(**{name: rows[name].astype(object).where(rows[name].notna(), "") for name in names})

@@ -6,16 +6,16 @@
 
     ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / --> tokens
 
-The second form is numbers in a sentence: an artefact, a quantity, and labels that choose rows of its CSV
-(pair, data set, temperature, decoder, tree, verifier, part, ...), with commas where each of several gives a
-text of its own. Several rows give the range of their values, with the word `bounds` that of their intervals;
-a single row gives its value with its interval. The quantity `verdict` counts what the audits found. An
+The second form is numbers in a sentence. It names an artefact, a quantity, and labels that choose rows of the
+artefact's CSV (pair, data set, temperature, decoder, tree, verifier, part, ...); labels with commas between
+them give one text each. A single row gives its value with its interval. Several rows give the range of their
+values, or of their intervals with the word `bounds`. The quantity `verdict` counts the verdicts of audits. An
 artefact of another profile than embedded is called PROFILE/ARTEFACT.
 
     <!-- from: docs/studies/few_rows.py, a run on an AMD EPYC, 2026-11-25 -->
 
-The third form says where numbers come from that are no quotes: those of its paragraph, or of its section if
-it stands right below a heading. `unsourced` finds numbers without any of the three.
+The third form names the source of numbers that are not quotes: the numbers of its paragraph, or of its
+section if it stands right below a heading. `unsourced` finds numbers without any of the three forms.
 """
 
 import itertools
@@ -43,7 +43,7 @@ NO_PROSE = re.compile(
 FENCED = re.compile(r"^ *```.*?^ *```", re.S | re.M)
 MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
 SPECS = {metric.name: metric.spec for metric in METRICS}
-"""quantity -> how its numbers are printed; others with two decimals."""
+"""quantity -> the format of its numbers; other quantities have two decimals."""
 
 
 def pages(root: Path) -> list[Path]:
@@ -70,15 +70,16 @@ def renew(root: Path) -> list[Path]:
 
 
 def renewed_text(text: str, published: Path) -> str:
-    """A document with its quotes as the files of results/published have them. Raises like `renew`."""
+    """The text of a document with its quotes renewed from results/published. Raises like `renew`."""
     text = BLOCK.sub(lambda match: match[1] + block(match[3], match[2], published) + match[4], text)
     return NUMBERS.sub(lambda match: match[1] + numbers(match[2], published) + match[4], text)
 
 
 def block(text: str, artefact: str, published: Path) -> str:
-    """A block with the tables of a page, in order, and its paragraphs that begin like one of the block.
+    """A block renewed from an artefact's page: its tables in order, and the paragraphs with equal beginnings.
 
-    A paragraph begins with "Profile:", or with its first two words. Raises InvalidInput without such a page.
+    A paragraph's beginning is its first two words, or the first alone if it ends with a colon ("Profile:").
+    Raises InvalidInput if the page is not published.
     """
     path = _path(artefact, "md", published)
     if not path.is_file():
@@ -99,9 +100,9 @@ def block(text: str, artefact: str, published: Path) -> str:
 
 
 def numbers(query: str, published: Path) -> str:
-    """Numbers in a sentence as text: "levels accepted_length level_optimal d5b3 1.0" as "4.02–4.21".
+    """The text of numbers in a sentence: "levels accepted_length level_optimal d5b3 1.0" is "4.02–4.21".
 
-    Raises InvalidInput when no row is chosen.
+    Raises InvalidInput when the query chooses no row.
     """
     artefact, quantity, *words = query.split()
     try:
@@ -129,7 +130,7 @@ def numbers(query: str, published: Path) -> str:
 
 
 def unsourced(text: str) -> list[str]:
-    """The paragraphs of a document with decimals or percentages of which nothing says where they are from."""
+    """The paragraphs of a document with decimals or percentages whose source nothing names."""
     text = FENCED.sub("", NUMBERS.sub("", BLOCK.sub("", text)))
     paragraphs, covered = list[str](), False
     for before, paragraph in itertools.pairwise(["", *re.split(r"\n\s*\n", text)]):

@@ -1,4 +1,4 @@
-"""Speed: tokens a second and time a token against verified positions, of the fastest entries and others."""
+"""Speed: tokens per second and time per token against verified positions, for `tree=fastest` and others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ KINDS = {
     "without_replacement": ("best, without replacement", Look(ORANGE, "v", "--")),
     "point_mass": ("best, likeliest tokens", Look(PURPLE, "P", ":")),
 }
-"""Kind of an entry -> what its line is called and how it looks; the rest of an entry's name is its size."""
+"""Kind of an entry -> name and looks of its line. The name of an entry is its kind and its size."""
 D5B3 = {
     "standard": Look(VERMILION, "o", ""),
     "traversal_optimal": Look(GREEN, "^", ""),
@@ -41,12 +41,12 @@ SINGLE = {
     "generate": ("transformers, generate", Look(GREY, "", "--")),
     "assisted": ("transformers, assisted", Look(SKY, "", "-.")),
 }
-"""Kind of an entry of one size -> what it is called and how it looks; those without a marker are levels."""
+"""Kind of an entry with one size -> its name and looks; entries without a marker are horizontal lines."""
 MOST_PANELS = 4
 DESCRIBING = ("entry", "draws", "verifier", "num_nodes", "num_levels")
 SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
 FIELDS = (*DESCRIBING, *SUMS)
-"""Of the rows; every list has one value an entry, and what describes entries is the same in all rows."""
+"""Fields of the rows; each list has one value per entry, and DESCRIBING is the same in all rows."""
 COLUMNS = (
     *("cell_id", *LABELS, "entry", "draws", "num_nodes", "num_levels", "status", "reason", "num_prompts"),
     *("quantity", "value", "lower", "upper", "wins_from_ratio", "wins_up_to_ratio"),
@@ -66,7 +66,7 @@ PREDICTION = (
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of all entries, that of the predictions, and the figure."""
+    """The table of all entries, the table of the predictions, and the figure."""
     results = load(plan, FIELDS)
     frame = measure(results)
     comparisons = predictions(frame, plan)
@@ -94,10 +94,10 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """One row for every entry of every cell and each quantity.
+    """A long frame with a row for each entry of each cell and each quantity.
 
     Entries are in the order in which rows hold them. A cell that is not done has one row without numbers.
-    A value is NaN where it means nothing: transformers does not say how many steps it took.
+    A value is NaN if it has no meaning: transformers, for example, does not report its number of steps.
     """
     records: list[dict[str, Any]] = []
     for about, prompts in results.each():
@@ -139,7 +139,7 @@ def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, 
 
 
 def goal(own: pd.DataFrame) -> Sequence[str]:
-    """How near `tree=fastest` came to the fastest entry and to one token at a time, of one cell's rows."""
+    """The note on `tree=fastest` beside the fastest entry and one token at a time. own: one cell's rows."""
     rates = own[(own.quantity == "tokens_per_s") & own.value.notna()].set_index("entry")
     if rates.empty:
         return ()
@@ -157,18 +157,18 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
 
 
 def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
-    """A value of an entry as printed, where it means something."""
+    """The printed value of an entry; "–" if it has no meaning."""
     return labels.text(key, row[key]) if is_any else labels.ABSENT
 
 
 def entry_text(row: Mapping[str, Any]) -> str:
-    """Name of an entry in a table, without its verifier and size."""
+    """The name of an entry in a table, without its verifier and size."""
     kind = row["entry"].partition(" ")[0]
     return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """frame: of `measure`. Settings beyond MOST_PANELS are in the table only."""
+    """The figure. frame: that of `measure`. Settings beyond MOST_PANELS are in the table only."""
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
     settings = [rows for _, rows in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
     figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
@@ -183,7 +183,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """The sizes that beat one token at a time, intervals above 1, in a sentence. frame: see `draw`."""
+    """A sentence on the sizes that beat one token at a time, with intervals above 1. frame: see `draw`."""
     gains = frame[(frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)]
     if gains.empty:
         return "Nothing drafted beats one token at a time"
@@ -218,10 +218,10 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """One row for every entry that was expected to do something, and each quantity that was expected.
+    """A frame with a row for each entry and quantity that the search for `tree=fastest` predicted.
 
-    frame: of `measure`. Files that are not there any more expect nothing. Raises InvalidInput for others than
-    those of `tree=fastest`.
+    frame: that of `measure`. Missing files of trees are skipped. Raises InvalidInput for files without
+    predictions, which are not those of `tree=fastest`.
     """
     rows = []
     for cell in plan.requests:
@@ -230,7 +230,7 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
         by_place, entries = {}, grow_map.about(cell.tree_file).get("expected")
         if not isinstance(entries, list):
             raise InvalidInput(f"{cell.tree_file} does not say what was expected; delete it to search again")
-        for facts in reversed(entries):  # of several alike the first is the best
+        for facts in reversed(entries):  # the first of several at one place is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
@@ -246,7 +246,7 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def costs(compared: pd.DataFrame, plan: Plan) -> Table:
-    """The table of all comparisons; its last note counts how many are within GOAL."""
+    """The table of all comparisons; its last note counts those within GOAL."""
 
     def number(header: str, quantity: str, field: str, spec: str) -> Column:
         key, place = f"{quantity} {field}", (quantity,)
@@ -271,7 +271,7 @@ def costs(compared: pd.DataFrame, plan: Plan) -> Table:
 
 
 def predicted(compared: pd.DataFrame) -> Sequence[str]:
-    """How many predictions are within GOAL, in one note; none without predictions."""
+    """The note that counts the predictions within GOAL; empty without predictions."""
     ratios = {
         quantity: rows.set_index(["cell_id", "num_nodes"]).expected_over_measured.astype(float)
         for quantity, rows in compared.groupby("quantity", sort=False)

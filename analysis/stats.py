@@ -1,8 +1,7 @@
-"""Intervals: percentile bootstraps over prompts, of ratios of sums, alone or paired; and ceilings.
+"""Intervals: percentile bootstraps over prompts for ratios of sums, alone or paired; and ceilings.
 
 A prompt is the unit, since its steps depend on each other. A resample draws n of n prompts with replacement.
-It is held as counts, how often each prompt was drawn, so that a statistic of all resamples is one matrix
-product.
+It is stored as the count of draws of each prompt, so that a statistic of all resamples is one matrix product.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,13 +25,13 @@ BRACKETS = (
 RUN_SPREAD = 0.14
 """Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.csv."""
 
-# What is divided and by what: one number a prompt, (n,) each.
+# Numerators and denominators: one number per prompt, (n,) each.
 Sums: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic of the measured prompts and its interval; NaN bounds where there is no spread to see."""
+    """A statistic of the measured prompts and its interval; the bounds are NaN without a spread to see."""
 
     value: float
     lower: float = np.nan
@@ -44,10 +43,10 @@ ABSENT = Interval(np.nan)
 
 @lru_cache(maxsize=8)
 def resample(num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> np.ndarray:
-    """How often each prompt is drawn in each resample, (num_resamples, num_prompts) float64.
+    """Counts of the draws of each prompt in each resample, (num_resamples, num_prompts) float64.
 
-    The same for all cells of as many prompts, so that these are paired. No rows for a single prompt, which
-    has no spread.
+    All cells with the same number of prompts get the same counts, so that these cells are paired. A single
+    prompt gives no rows, since it has no spread.
     """
     weights = np.full(num_prompts, 1 / num_prompts)
     size = num_resamples if num_prompts > 1 else 0
@@ -57,20 +56,20 @@ def resample(num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> np.ndarray
 def ratio(above: ArrayLike, below: ArrayLike, counts: np.ndarray | None = None) -> Interval:
     """sum(above) / sum(below), with its interval.
 
-    Resamples with nothing to divide by are left out; NaN where there is nothing to divide by at all.
+    Resamples whose denominator is 0 are left out; the value is NaN if the denominator of all prompts is 0.
     counts: (R, n), by default those of `resample`.
     """
     return _interval([(above, below)], counts)
 
 
 def paired_gain(own: Sums, baseline: Sums, counts: np.ndarray | None = None) -> Interval:
-    """The ratio of `own` over that of `baseline`, on the same resampled prompts; otherwise like `ratio`."""
+    """The ratio of `own` divided by that of `baseline`, on the same resampled prompts; else like `ratio`."""
     above, below = baseline
     return _interval([own, (below, above)], counts)
 
 
 def across_runs(gain: Interval) -> Interval:
-    """The ratio of two runs, its interval widened by how much runs differ: independent errors of its log."""
+    """The ratio of two runs, its interval widened by RUN_SPREAD: independent errors of the ratio's log."""
     margin = 1.96 * np.sqrt(2) * RUN_SPREAD
     logs = np.log([gain.lower / gain.value, gain.upper / gain.value])
     lower, upper = gain.value * np.exp(np.hypot(logs, margin) * [-1, 1])
@@ -84,7 +83,7 @@ def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
 
 
 def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
-    """The product of ratios of sums."""
+    """The product of ratios of sums, with its interval."""
     value, resamples = 1.0, np.ones(())
     for above, below in factors:
         above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
@@ -99,9 +98,10 @@ def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
 
 
 def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
-    """(S, D-1) samples in the order in which `path_bound` halves them, so that no prompt is in both halves.
+    """Samples (S, D-1) in an order in which `path_bound` halves them without a prompt in both halves.
 
-    by_prompt: [prompt][sample][level]. Prompts take turns; what the longer half has more is left out.
+    by_prompt: [prompt][sample][level]. Prompts go to the halves in turn; the surplus samples of the longer
+    half are left out.
     """
     prompts = list(by_prompt)
     halves = [[sample for samples in prompts[start::2] for sample in samples] for start in (0, 1)]
@@ -110,7 +110,7 @@ def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
 
 
 def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
-    """1 + the bound of the accepted tokens, with 1.96 standard errors; NaN with too few samples for one.
+    """1 + the bound of the accepted tokens, with 1.96 standard errors; NaN with too few samples for a bound.
 
     rollouts, trees: log ratios, [prompt][sample][level].
     """

@@ -15,18 +15,18 @@ from analysis.stats import Interval
 from analysis.table import Column, Found, Gap, Notes, Number, Table
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
-"""The table has the first one that any of its cells has."""
+"""The table shows the first of these metrics that any of its cells has."""
 PLAIN = (metrics.TOKENS_PER_S, metrics.GAIN)
-"""Printed without their intervals, which the CSV has."""
+"""Metrics that are printed without their intervals, which the CSV has."""
 MOST_ROWS = 20
-"""Of the table on a screen."""
+"""The largest number of rows of the table on a screen."""
 
 
 def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {}) -> Table:
     """The table of a run; its frame is that of `analysis.cells.tidy`. Columns without a value are left out.
 
-    plans: with the requests of this run alone. name: the sweep's. reported: texts of cells whose task is not
-    to decode, by their ids. Raises InvalidInput for a damaged cell.
+    plans: plans with the requests of this run alone. name: the sweep's name. reported: cell id -> the text of
+    a cell whose task is not to decode. Raises InvalidInput for a damaged cell.
     """
     frame = tidy(plans)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
@@ -58,7 +58,7 @@ def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
 
 
 def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
-    """Whether a ratio is there, and one of times that were not measured in turn."""
+    """Whether the row has this metric, and it is a ratio of times that were not measured in turn."""
     return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
 
 
@@ -72,7 +72,7 @@ def _number(metric: Metric) -> Column:
 
 
 def written(made: Table, folder: Path) -> str:
-    """Write the CSV of a run's table; the text to print: its first lines, and where the others are."""
+    """Write the CSV of a run's table; return the text to print: its first rows, and the path of the CSV."""
     [path] = table.write(made, folder, ["csv"])
     num_more = len(made.rows) - MOST_ROWS
     head = replace(made, rows=made.rows[:MOST_ROWS])

@@ -72,8 +72,8 @@ class Audit:
     """The verdict of an audit: "biased (z 9.7, 12.3; 1,536 tokens)".
 
     verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without an audit.
-    z: of surprisal and overdraft, NaN where unknown. tokens: NaN where the audit did not finish. rows: the
-    count of those that have the verdict, in place of its numbers: "biased (6 of 8 rows)".
+    z: of surprisal and overdraft, NaN if unknown. tokens: their number, NaN if the audit did not finish.
+    rows: the count of rows with the verdict, in place of the numbers: "biased (6 of 8 rows)".
     """
 
     verdict: str = ""
@@ -107,16 +107,16 @@ Cell: TypeAlias = str | Key | Number | Paper | Audit | Gap
 
 Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""A long frame's rows of a line by what tells them apart, such as their quantity; () has the first one."""
+"""The rows of one line, by the values that tell them apart, such as the quantity; () has the first row."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. key: the label or the quantity that it holds. header: as printed.
+    """A column of a table. key: the label or the quantity that it holds. header: its printed name.
 
-    kind: "key" of the first columns, which name a row. of: the verifier whose number it is, where verifiers
+    kind: "key" for the first columns, which name a row. of: the verifier of its numbers, where verifiers
     stand side by side. A column of the paper's figures has the key and `of` of the numbers that it follows.
-    cell: makes its cell of a long frame's rows.
+    cell: makes the cell of a line from its rows.
     """
 
     key: str
@@ -132,11 +132,11 @@ Note: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes below a table, in the order of print; iterating gives their texts, without the picture's.
+    """The notes below a table, in the order of print; iterating gives their texts, without the picture's.
 
-    about: the table's own. picture: what its figure, STEM.png, shows, in words; "" without one. source: where
-    its numbers are from. definitions: the columns' meanings and how their brackets and audits are to be read.
-    gaps, stale: what is missing, and what is older than its configuration.
+    about: the table's own notes. picture: words for its figure, STEM.png; "" without one. source: the origin
+    of its numbers. definitions: the meanings of the columns, brackets and audits. gaps: what is missing.
+    stale: parts that are older than their configuration.
     """
 
     about: tuple[Note, ...] = ()
@@ -156,9 +156,9 @@ class Notes:
 
 @dataclass(frozen=True)
 class Table:
-    """One table. stem: its files' name. frame: all numbers with all digits. caption: its subject.
+    """One table. stem: the name of its files. frame: all numbers with all digits. caption: its subject.
 
-    rows: as many cells as columns each. The columns of kind "key" come first.
+    rows: each has as many cells as there are columns. The columns of kind "key" come first.
     """
 
     stem: str
@@ -184,9 +184,9 @@ def plain(
 ) -> Table:
     """A table of a data frame, column by column.
 
-    specs: column -> how its numbers are printed; others are ".2f" for floats, and text as it is. NaN and None
-    are "–". The columns before the first one of numbers name a row. shown: the printed table instead, of
-    texts, whose index names its rows.
+    specs: column -> the format of its values; other columns have ".2f" for floats, and text as it is. NaN and
+    None are "–". The columns before the first column of numbers name a row. shown: the printed table in place
+    of the frame's values, as texts; its index names the rows.
     """
     if shown is None:
         specs = dict.fromkeys(frame, "") | dict.fromkeys(frame.select_dtypes("float"), ".2f") | dict(specs)
@@ -219,12 +219,12 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
 
 
 def csv(table: Table) -> str:
-    """The frame with 12 digits a number, so that processors that round the last ones otherwise agree."""
+    """The frame with 12 digits per number, so that processors that round the last digits otherwise agree."""
     return table.frame.to_csv(index=False, float_format=lambda value: repr(float(f"{value:.12g}")))
 
 
 def markdown(table: Table) -> str:
-    """The caption, the padded table and the notes."""
+    """The caption, the padded table and the notes, in Markdown."""
     rows = [[str(cell).replace("|", "\\|") for cell in row] for row in table.rows]
     sides = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
@@ -247,7 +247,7 @@ def escape(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """The table for a paper; needs booktabs and graphicx. Space separates groups: all keys but the last."""
+    """The table for a paper; needs booktabs and graphicx. Space separates groups: other keys but the last."""
     num_keys = table.num_keys
     body: list[str] = []
     previous = None

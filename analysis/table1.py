@@ -28,7 +28,7 @@ def make(plan: Plan) -> Artefact:
     figures = paper("table1", ("pair", "temperature", "dataset", "tree", *PAPER_COLUMNS.values()))
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
-        """The paper's row of the same setting, or those of all its data sets."""
+        """The paper's row of the same setting, or if there is none its rows of all data sets."""
         values = {"temperature": row["temperature"], "tree": str(row["tree"])}
         setting = {name: str(row[name]) for name in ("pair", "dataset")}
         return beside(figures if row["decoder"] == "specinfer" else figures[:0], values, setting)

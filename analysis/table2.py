@@ -15,7 +15,7 @@ from resispec.trees import grow_map
 TEXTS = texts("table2")
 METRICS = tuple(metric for metric in metrics.METRICS if metric.over != "autoregressive")
 PAPER_COLUMNS = {(rule, metric.name): metric.name for rule in ("standard", "resispec") for metric in METRICS}
-# (decoder, tree, verifier) -> the decoder whose rows of the paper it stands for. An L40 grow map has 64
+# (decoder, tree, verifier) -> the decoder in the paper's rows that stand beside it. An L40 grow map has 64
 # nodes, and the paper's EAGLE gain needs the drafter's softmax as q
 PAPER_DECODERS = {
     ("sequoia", "growmap_64", "standard"): "sequoia",
@@ -31,7 +31,7 @@ def make(plan: Plan) -> Artefact:
     figures = paper("table2", ("decoder", "verifier", "temperature", *PAPER_COLUMNS.values()))
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
-        """The paper's row that this one stands for."""
+        """The paper's row that stands beside this one; none if PAPER_DECODERS does not have it."""
         decoder = PAPER_DECODERS.get((row["decoder"], row["tree"], row["verifier"]))
         return beside(figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")})
 
@@ -44,12 +44,12 @@ def make(plan: Plan) -> Artefact:
 
 
 def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper compares its reading of EAGLE's candidates with EAGLE's own."""
+    """The baseline: the cell's own decoder, but EAGLE's for the paper's reading of EAGLE's candidates."""
     return same_decoder(cell) | ({"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {})
 
 
 def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
-    """Tokens per step that the search expected of its maps, beside what the standard rule emitted on them."""
+    """The note on the tokens per step that the search expected of its maps and the standard rule emitted."""
     about = {cell.cell_id: grow_map.about(cell.tree_file) for cell in plan.requests if cell.tree_file}
     lines = [
         f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: "

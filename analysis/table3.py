@@ -1,4 +1,4 @@
-"""Table 3: trees of about equal verification cost, beside the paper's figures and an exact verifier's."""
+"""Table 3: trees of about equal verification cost, beside the paper's figures and an exact verifier."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -15,7 +15,7 @@ from analysis.stats import ABSENT, BRACKETS, Interval, ratio
 from analysis.table import Table, number
 
 TEXTS = texts("table4")
-# verifier -> the rows' field with the proxy that the paper gives it; its name in results/reference/table4.csv
+# verifier -> the rows' field with the paper's proxy for it; its name in results/reference/table4.csv
 PROXIES = {"resispec": "paper_kl_resispec", "standard": "paper_kl_standard"}
 PAPER_METHODS = {"resispec": "resispec", "standard": "specinfer"}
 PAPER_COLUMNS = {(verifier, "paper_kl"): "kl" for verifier in PAPER_METHODS}
@@ -41,7 +41,7 @@ def make(plan: Plan) -> Artefact:
     figures = paper("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
 
     def printed(row: Mapping[str, Any]) -> pd.DataFrame:
-        """The paper's row of the same setting, or those of all its data sets."""
+        """The paper's row of the same setting, or if there is none its rows of all data sets."""
         setting = {"dataset": str(row["dataset"]) if row["pair"] == PAPER_PAIR else ""}
         rows = beside(figures, {"method": PAPER_METHODS[row["verifier"]]}, setting)
         return rows.rename(columns={f"kl_t{row['temperature']:.1f}": "kl"})
@@ -62,7 +62,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]:
-    """Every quantity; NaN without rows, and without a proxy that the paper gives the verifier."""
+    """All quantities of a cell; NaN without rows, and paper_kl also without a proxy for the verifier."""
 
     def mean(name: str) -> Interval:
         if rows is None or name not in rows:

@@ -1,4 +1,4 @@
-"""Table 5: expected accepted length against the number of candidates, in two arrangements of these."""
+"""Table 5: expected accepted length against the number of candidates, in two arrangements of candidates."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ FIELDS = (
     *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
     *("emitted", "tree_log_ratios", "rollout_log_ratios"),
 )
-"""Lists have one entry a topology; arrangement, candidates and nodes are the same in every row of a cell."""
+"""Lists have one entry per topology; arrangement, candidates and nodes are equal in all rows of a cell."""
 VIEWS = (
     (
         "EAL over that of N = 1, which leaves out how far the models agree",
@@ -38,7 +38,7 @@ VIEWS = (
     ),
     ("EAL itself, which other models shift", lambda lengths: lengths),
 )
-"""Views of a curve of lengths (..., K) in which it is compared with the paper's."""
+"""Views of a curve of lengths (..., K) for the comparison with the paper's curve: text, function."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -66,7 +66,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
-    """One row for every line, arrangement, N and quantity; a single one for a cell that is not done."""
+    """A long frame with a row per line, arrangement, N and quantity; one per arrangement if not done."""
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
         for arrangement in ARRANGEMENTS:
@@ -88,10 +88,10 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
 def curve(
     rows: pd.DataFrame, arrangement: str, of_ceiling: bool
 ) -> Iterator[tuple[dict[str, int], dict[str, Interval]]]:
-    """Sizes and quantities of every N of one cell, bootstrapped over prompts; gains are paired.
+    """Sizes and quantities of one cell for each N, bootstrapped over prompts; gains are paired.
 
-    The first N has no gain and no efficiency (NaN). of_ceiling: the ceiling, 1 + the sum of A_l over levels;
-    its gains, differences of bounds, have no interval.
+    The first N has no gain and no efficiency (NaN). of_ceiling: whether to give the ceiling's quantities; the
+    ceiling is 1 + the sum of A_l over levels, and its gains, differences of bounds, have no interval.
     """
     emitted, places = _emitted(rows, arrangement), _places(rows, arrangement)
     if of_ceiling:
@@ -116,19 +116,19 @@ def curve(
 
 
 def _places(rows: pd.DataFrame, arrangement: str) -> list[int]:
-    """Where the rows of a cell hold the topologies of an arrangement."""
+    """Places of an arrangement's topologies in the lists of a cell's rows."""
     return [place for place, name in enumerate(rows.arrangement.iloc[0]) if name == arrangement]
 
 
 def _emitted(rows: pd.DataFrame, arrangement: str) -> np.ndarray:
-    """(prompts, K) float64."""
+    """Emitted tokens on the K topologies of an arrangement, (prompts, K) float64."""
     return np.array(rows.emitted.tolist(), np.float64)[:, _places(rows, arrangement)]
 
 
 def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Counts of each rule's rows whose interval lies above or below its ceiling's, in one note.
+    """The note that counts, for each rule, the rows whose interval lies above or below its ceiling's.
 
-    frame: of the table. more: labels beside SETTING. Without a ceiling there is no note.
+    frame: that of the table. more: labels beside SETTING. Without a ceiling there is no note.
     """
     lengths = frame[(frame.quantity == LENGTH) & frame.lower.notna()]
     is_ceiling = lengths.verifier == CEILING
@@ -143,7 +143,7 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
 
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
-    """Which arrangement's form is closer to the paper's, where the standard rule's cell has the paper's N."""
+    """Notes on the arrangement whose form is closer to the paper's, for standard cells with the paper's N."""
     for about, rows in results.each():
         if rows is None or about["verifier"] != "standard":
             continue
@@ -165,9 +165,9 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
 
 
 def differences(rows: pd.DataFrame, arrangement: str, figures: np.ndarray) -> list[tuple[float, np.ndarray]]:
-    """Root mean square differences of a cell's curve from the paper's (K,), in all VIEWS.
+    """Root mean square differences of a cell's curve from the paper's, in all VIEWS. figures: (K,).
 
-    Each is measured, and per resample of the prompts (R,).
+    Each pair holds the measured difference, and those of the resamples of the prompts (R,).
     """
     emitted, prefixes = _emitted(rows, arrangement), rows.num_prefixes.to_numpy(np.float64)
     counts = resample(len(rows))

@@ -32,19 +32,19 @@ MODELS = (
     long.named("pair", "Draft", lambda row: labels.models(row["pair"])[1]),
 )
 DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
-"""Names of a row of the drafts' table, beside the pair and what else the sweep varied."""
+"""Keys that name a row of the drafts' table, beside the pair and the other keys that the sweep varied."""
 STATE = ("status", "reason", "num_asked")
-"""Columns about a row of the drafts' table that only its printed line has."""
+"""Columns of the drafts' table for its printed lines only; the CSV does not have them."""
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of the plan's cells, and how the accepted length grows with the draft."""
+    """The table of the plan's cells, and the table of the accepted length by draft."""
     results = load(plan, metrics.fields())
     columns = ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
     figures = paper("table6", columns)
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
-        """The paper's row of the same data set, or those of all its data sets."""
+        """The paper's row of the same data set, or if there is none its rows of all data sets."""
         values = dict(zip(columns[:2], labels.paper_models(row["pair"]), strict=True))
         values |= {"temperature": row["temperature"], "tree": str(row["tree"])}
         return beside(figures, values, {"dataset": str(row["dataset"])})
@@ -58,10 +58,10 @@ def make(plan: Plan) -> Artefact:
 
 
 def _by_draft(results: Results, plan: Plan) -> Table:
-    """How much longer a more capable draft's accepted length is, over all data sets together.
+    """The drafts' table: a draft's accepted length over the next weaker draft's, over all data sets together.
 
-    Drafts of one target follow each other from the least capable to the most, in the order of `labels`. One
-    that is not measured keeps its line, so that the next one is not compared with another than its neighbour.
+    Drafts of one target go from the least capable to the most, which is the reverse of the order of `labels`.
+    A draft that is not measured keeps its line, so that the next draft is compared with its neighbour alone.
     """
     cells = results.timed
     cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
@@ -92,7 +92,7 @@ def _by_draft(results: Results, plan: Plan) -> Table:
 
 
 def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str, Interval]:
-    """prompts, weaker_prompts: those of a draft, and of the next draft below it."""
+    """Quantities of a draft. prompts, weaker_prompts: those of the draft, and of the next weaker draft."""
     numbers = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
     if len(prompts):
         numbers["accepted_length"] = metrics.ACCEPTED_LENGTH.of(prompts)

@@ -1,10 +1,10 @@
-"""Is a verifier exact? `python -m experiments.audit [KEY=VALUE ...]`; see `--help`.
+"""Audit whether verifiers are exact: `python -m experiments.audit [KEY=VALUE ...]`; see `--help`.
 
-For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for: the worst
-error of its enumerated law, its estimated total variation at V = 32,000 and on laws recorded from a pair, two
-z-scores of real decoding, its acceptance against the ceiling of exact rules, and the verdict that follows
-from these numbers. The pair and the data sets are the profile's. The exit code is not 0 when a bias of a
-baseline is seen.
+For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for, the command
+prints the worst error of the enumerated law, the estimated total variation at V = 32,000 and on laws recorded
+from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
+that follows from these numbers. The pair and the data sets are the profile's. The exit code is 0 only
+when the verdict about every baseline is that no bias was seen.
 """
 
 import sys
@@ -26,7 +26,7 @@ from resispec.errors import InvalidInput
 def run_audit(_config: dict[str, Any]) -> None:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
-    Raises InvalidInput, after all of that, when a baseline is found otherwise than without a bias.
+    Raises InvalidInput, after all of that, when the finding about a baseline is not NO_BIAS_SEEN.
     """
     choices, configs = HydraConfig.get().runtime.choices, settings()
     # What follows imports torch, which takes seconds; wrong input was refused before.

@@ -18,12 +18,12 @@ from hydra.utils import instantiate
 from resispec.errors import InvalidInput, first_line
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much: of prompts, for example."""
+"""Called with the current work, the number of things done and their total: of prompts, for example."""
 
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.
 RESULTS_VERSION = 2
 
-# Everything in a configuration determines the result, but for these.
+# Every key of a configuration determines the result, except these.
 IGNORED = {
     "results": "where results go",
     "name": "what the sweep is called",
@@ -45,11 +45,11 @@ IGNORED = {
     "verifier": "counts through the decoder that refers to it",
     "audit": "counts through the task that refers to it",
 }
-# Keys that a configuration did not have at first: at these values results from before keep their names.
+# Keys that were added later: with these values a cell keeps the id that it had before.
 LATER = {"compiled": False}
 OURS = ("resispec.", "experiments.")
-PATHS = ("path", "target", "draft")  # keys whose values are files or folders wherever such exist
-# A larger file is known by its size and three samples, since reading weights takes minutes.
+PATHS = ("path", "target", "draft")  # keys whose values are files or folders, if these exist
+# A larger file is identified by its size and three samples, since reading weights takes minutes.
 LARGE_BYTES = 1 << 24
 SAMPLE_BYTES = 1 << 20
 
@@ -58,8 +58,8 @@ SAMPLE_BYTES = 1 << 20
 class Cell:
     """One point of a grid.
 
-    labels: how the request names it: the options of pair, data set and decoder, and of tree and verifier
-    where the decoder uses them, the temperature, `audit` on audit cells, and whatever else the request
+    labels: the request's names for it: the options of pair, data set and decoder, and of tree and verifier
+    if the decoder uses them, the temperature, `audit` for audit cells, and whatever else the request
     varies. config: the resolved configuration. overrides: a command line that asks for this cell alone.
     """
 
@@ -69,12 +69,12 @@ class Cell:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its times count, so that no other such cell may run beside it; those of an audit do not."""
+        """Whether the cell's times count, so that no other timed cell may run beside it; false for audits."""
         return self.config["timed"] and not self.config["audit"]
 
     @cached_property
     def cell_id(self) -> str:
-        """16 hexadecimal digits. Raises InvalidInput when a file that the cell depends on is missing."""
+        """The cell's id, 16 hexadecimal digits. Raises InvalidInput when the tree's file is missing."""
         if not self.has_tree:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
@@ -92,27 +92,27 @@ class Cell:
 
     @property
     def setting(self) -> str:
-        """A text of what timed cells share that one process measures in turns: all but their decoders."""
+        """All determining values but the decoder, as text; one process times cells that share it in turns."""
         return json.dumps({key: value for key, value in self.determining.items() if key != "decoder"})
 
     @property
     def has_tree(self) -> bool:
-        """Whether its tree is there: it needs no file, or the file exists."""
+        """Whether the tree is available: the cell needs no tree file, or the file exists."""
         return self.tree_file is None or self.tree_file.is_file()
 
     @property
     def folder(self) -> Path:
-        """Where its rows are, or will be."""
+        """The folder of the cell's rows, which may not exist yet."""
         return Path(self.config["results"]) / "raw" / self.config["profile"] / self.cell_id
 
     @property
     def tree_file(self) -> Path | None:
-        """The file of its topology, which may not exist yet; None where the topology is not from a file."""
+        """The file of its topology, which may not exist yet; None if the topology is not from a file."""
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
     def changed(self, labels: Mapping[str, Any], **values: Any) -> Cell:
-        """Another cell: the same configuration but for these top-level values."""
+        """Another cell with these labels, whose configuration differs in these top-level values."""
         return Cell(dict(labels), self.config | values)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Cell:
 
 
 def file_name(label: object) -> str:
-    """A label's text without what file systems may refuse: "chain-num_drafted-7"."""
+    """A label's text without characters that file systems may refuse: "chain-num_drafted-7"."""
     return re.sub(r"[^\w.]+", "-", str(label)).strip("-")
 
 
@@ -152,14 +152,14 @@ def build(node: Any) -> Any:
 
 
 def _identity(node: Any, key: str = "") -> Any:
-    """A configuration without places: files stand for what they hold, our own classes for their names."""
+    """A configuration without locations: digests in place of files, bare names for our own classes."""
     if isinstance(node, dict):
         return {name: _identity(value, name) for name, value in node.items()}
     if isinstance(node, list | tuple):
         return [_identity(item) for item in node]
     if not isinstance(node, str) or "\n" in node or len(node) > 1024:
         return node
-    if key == "_target_":  # our own modules may move; what belongs to others is named in full
+    if key == "_target_":  # our own modules may move; classes of others keep their full names
         return node.rpartition(".")[2] if node.startswith(OURS) else node
     name, separator, attribute = node.partition(".py:")  # a class in a file
     if separator and (identity := content(Path(f"{name}.py").expanduser())) is not None:
@@ -170,7 +170,7 @@ def _identity(node: Any, key: str = "") -> Any:
 
 
 def content(path: Path) -> Any:
-    """The identity of a file or for all files of a folder; None where there is neither."""
+    """The identity of a file, or of every file of a folder by its path; None if there is neither."""
     if path.is_file():
         stat = path.stat()
         return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
@@ -182,9 +182,9 @@ def content(path: Path) -> Any:
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, num_bytes: int, _changed: int) -> str:
-    """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB.
+    """The SHA-256 of a file; for a large file, that of its size and its first, middle and last MiB.
 
-    Of a file that a search wrote, what was found counts, and not when and where.
+    For a file that a search wrote, only the found trees count, not when and where they were found.
     """
     if num_bytes > LARGE_BYTES:
         digest = hashlib.sha256(str(num_bytes).encode())

@@ -1,4 +1,4 @@
-"""Command lines that Hydra composes: an error is one line and an exit code, a signal stops in good order."""
+"""Command lines that Hydra composes: an error gives one line and an exit code, a signal a clean stop."""
 
 import difflib
 import os
@@ -26,7 +26,7 @@ from experiments.schema import CONF, unlabelled
 from resispec.errors import InvalidInput, fail, first_line
 
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
-"""Flags with which a command line asks Hydra to show something, and not for work."""
+"""Flags that ask Hydra to show something instead of doing the command's work."""
 _NOISE = (
     "full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable",
     "3. To sweep over it",
@@ -34,9 +34,9 @@ _NOISE = (
 
 
 def run_command(work: Callable[[], int | None]) -> int:
-    """Do a command's work on this process's command line; return its exit code, 0 where it gives none.
+    """Do a command's work on this process's command line; return its exit code, 0 if `work` returns none.
 
-    Besides what Hydra knows, a command line may have `--version`, and `--verbose`, which shows the traceback
+    Besides Hydra's own flags, a command line may have `--version`, and `--verbose`, which shows the traceback
     of an error.
     """
     if sys.argv[1:] == ["--version"]:
@@ -55,16 +55,16 @@ def run_command(work: Callable[[], int | None]) -> int:
         is_file = isinstance(error, OSError) and error.strerror
         return fail(f"{error.strerror}: {error.filename}" if is_file else first_line(error))
     except KeyboardInterrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a second one would interrupt the interpreter's end
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal would interrupt the exit
             signal.signal(number, signal.SIG_IGN)
         return fail("stopped; what is finished stays, and the same command goes on from there")
 
 
 def arguments() -> Namespace:
-    """Hydra's reading of this process's command line: its flags, wherever they stand, and the overrides.
+    """This process's command line as Hydra parses it: the flags, wherever they stand, and the overrides.
 
-    The overrides are complete, see `completed`. Raises InvalidInput for a word that is none, and for flags
-    that contradict each other.
+    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, and for
+    flags that contradict each other.
     """
     parsed = get_args_parser().parse_intermixed_args()
     if parsed.cfg and parsed.multirun:
@@ -73,14 +73,14 @@ def arguments() -> Namespace:
     parsed.overrides = [_readable(word) for word in parsed.overrides]
     if not parsed.shell_completion:
         parsed.overrides = completed(parsed.overrides)
-    sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself takes overrides in one piece only
+    sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself accepts overrides only side by side
     return parsed
 
 
 def _readable(word: str) -> str:
-    """An override as Hydra's grammar reads it, in which a text of other than its letters is quoted.
+    """An override that Hydra's grammar can read: a text with characters that it refuses is quoted.
 
-    Raises InvalidInput for a word that is no KEY=VALUE.
+    Raises InvalidInput for a word that is no KEY=VALUE, and for an unreadable list or sweep.
     """
     key, separator, value = word.partition("=")
     if not separator and not word.startswith("~"):
@@ -98,16 +98,16 @@ def _readable(word: str) -> str:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Overrides in which `target` and `draft` are the pair's, with a profile, see `chosen_profile`."""
+    """Overrides with `pair.` put before `target` and `draft`, and with a profile, see `chosen_profile`."""
     lines = [re.sub("^(target|draft)=", r"pair.\1=", line) for line in overrides]
     has_profile = any(re.match(r"[+~]*profile\b", line) for line in lines)
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
 
 
 def compose_and(job: Callable[[Any], None], config_name: str) -> None:
-    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and hand its values to a job.
+    """Let Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and call a job with its values.
 
-    What the command line asks Hydra to show is shown instead.
+    If the command line asks Hydra to show something, that is shown instead.
     """
     errors: list[InvalidInput | OSError] = []
 
@@ -116,7 +116,7 @@ def compose_and(job: Callable[[Any], None], config_name: str) -> None:
             with explained():
                 unlabelled(config)
                 job(OmegaConf.to_container(config, resolve=True))
-        except (InvalidInput, OSError) as error:  # Hydra would print the overrides before it
+        except (InvalidInput, OSError) as error:  # Hydra would print the overrides before the error
             errors.append(error)
 
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
@@ -125,7 +125,7 @@ def compose_and(job: Callable[[Any], None], config_name: str) -> None:
 
 
 def hydra_here() -> AbstractContextManager[Any]:
-    """Hydra as the command line set it up, or set up for our own folder."""
+    """A context in which Hydra is set up: by the command line before, or else for our own folder conf/."""
     if GlobalHydra.instance().is_initialized():
         return nullcontext()
     return initialize_config_dir(str(CONF), version_base="1.3")
@@ -134,7 +134,7 @@ def hydra_here() -> AbstractContextManager[Any]:
 def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[str, str]) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
-    config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen where the
+    config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen if the
     command line chooses none, like {"pair": "pairs"}.
     """
 
@@ -155,14 +155,14 @@ def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[st
 
 
 def axis_of(config: DictConfig, axis: str) -> list[str]:
-    """The options of an axis of the profile's sweeps; none where it has no such axis."""
+    """The options of an axis of the profile's sweeps; empty if the profile has no such axis."""
     options = config.axes.get(axis, [])
     return [options] if isinstance(options, str) else list(options)
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Hydra raises into InvalidInput of one line: what is wrong, allowed, and the nearest name."""
+    """Turn Hydra's errors into InvalidInput of one line: what is wrong, what is allowed, the nearest name."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -170,10 +170,10 @@ def explained() -> Iterator[None]:
 
 
 def _explanation(error: BaseException) -> InvalidInput:
-    """The first error below Hydra's wrapping that says more than Hydra does."""
+    """InvalidInput for an error of Hydra, from the first of its causes that says more than Hydra does."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, InvalidInput):  # of a resolver of ours
+        if isinstance(cause, InvalidInput):  # raised by one of our resolvers
             return cause
         if isinstance(cause, MissingConfigException) and cause.options:
             group, _, name = (cause.missing_cfg_file or "").rpartition("/")

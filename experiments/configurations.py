@@ -1,8 +1,8 @@
 """Configurations that decode, and the file of `tree=fastest`, which holds the fastest of them.
 
 A cell with `tree=fastest` has `decoder=fastest`, which takes its draws, its verifier and its shape from the
-file. What names the cell is the file's content but for `about` (experiments/cell.py). Nothing imports torch
-before a decoder is made.
+file. The cell's id depends on the file's content except for `about` (experiments/cell.py). torch is imported
+only when a decoder is made.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ METHODS = {
     "without_replacement": ("standard", "traversal"),
     "point_mass": ("naive",),
 }
-"""Exact verifiers that are compared on trees, by the draws."""
+"""Kind of draws -> exact verifiers that are compared on trees with these draws."""
 DRAWN_AS = {"recycled": "iid"}
-"""Draws that are others from another law: they suit the same trees, whose walks cost the same."""
+"""Draws -> draws that differ only in the law: the same trees suit both, and walks cost the same."""
 RECYCLED = 0.5
-"""The share of the target's earlier laws in what recycled siblings are drawn from, as of decoder=recycled."""
+"""Share of the target's earlier laws in the law of recycled siblings, the same as for decoder=recycled."""
 ON_CHAINS = ("block", "standard")
-"""Verifiers on chains, whose draws are independent: a node has one child only."""
+"""Verifiers that are compared on chains, with independent draws: a node has only one child."""
 FORMAT = "resispec fastest 1"
 SETTINGS = ("num_threads", "compiled", "dtype")
-"""Of a cell's configuration, what decides how fast a step is and is no part of the file's name."""
+"""Keys of a cell's configuration that decide how fast a step is and are no part of the file's name."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Configuration:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Values that JSON can hold, for `of`; the last level has no children and is left out."""
+        """Values for JSON that `of` reads; the last level has no children and is left out."""
         children = self.topology.children
         counts = [[len(children[node]) for node in level] for level in self.topology.levels[:-1]]
         return {"draws": self.draws, "verifier": self.verifier, "child_counts": counts}
 
     @property
     def drafter(self) -> OwnDraft:
-        """The pair's own draft, which draws so. Raises InvalidInput for draws that are not known."""
+        """The pair's own draft with these draws and this topology. Raises InvalidInput for unknown draws."""
         from resispec.drafters import OwnDraft
 
         if self.draws == "recycled":
@@ -82,21 +82,21 @@ class Configuration:
 
 
 ONE_TOKEN = Configuration("iid", "standard", root_only())
-"""One token of the target a step: no speculation."""
+"""No speculation: the target writes one token a step."""
 
 
 @dataclass(frozen=True)
 class Chosen:
     """The fastest configuration of all, and the fastest of every kind and size.
 
-    best: "iid", "without_replacement", "point_mass" and "chain" -> by rising number of nodes.
+    best: "chain" or draws, like "iid" -> the fastest configurations by rising number of nodes.
     """
 
     fastest: Configuration
     best: Mapping[str, Sequence[Configuration]]
 
     def save(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Write the file; folders are made. about: from what it was made, values that JSON can hold."""
+        """Write the file and missing folders. about: facts on how it was made, values that JSON can hold."""
         best = {kind: [configuration.facts for configuration in group] for kind, group in self.best.items()}
         content = {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about}
         write_json(path, sealed(content))
@@ -105,7 +105,7 @@ class Chosen:
 def load(path: str | Path) -> Chosen:
     """Read a file of `Chosen`; configurations name this function.
 
-    Raises InvalidInput, which names the file, where it is damaged or another's.
+    Raises InvalidInput, which names the file, if it is damaged or holds something else.
     """
     content = read_sealed(Path(path))
     try:

@@ -1,9 +1,10 @@
-"""Costs of steps on a device: some configurations are timed once, and a model gives those of all others.
+"""Costs of steps on a device: some configurations are timed once, and a model predicts those of all others.
 
-A part of a step is a sum of terms, each a number that follows from the configuration and the cached length,
-times seconds that are fitted to what was timed. `RESULTS/timing/DEVICE.json` has an entry for every pair that
-was timed on the device, at first use or by the bench. Every timed step is one of `Decoder.generate`, so that
-the model stays true when a step's internals change. Nothing imports torch before a device is named.
+The time of a part of a step is a sum of terms. A term is a number, which follows from the configuration and
+the cached length, times seconds that are fitted to the timed steps. `RESULTS/timing/DEVICE.json` has an entry
+for every pair that was timed on the device, at first use or by the bench. Every timed step is one of
+`Decoder.generate`, so that the model stays true when a step's internals change. Nothing imports torch before
+a device is named.
 """
 
 from __future__ import annotations
@@ -36,32 +37,32 @@ if TYPE_CHECKING:
     from resispec.timing import Stopwatch
 
 SIZES = (1, 2, 3, 4, 8, 16, 32, 64, 128)
-"""Positions of a forward of the target between which seconds are interpolated."""
+"""Numbers of positions of a forward of the target; seconds between them are interpolated."""
 WIDTHS = SIZES[:7]
-"""Widths for the draft, which forwards a level at a time. Beyond the last one the last line goes on."""
+"""Widths for the draft, which forwards one level at a time; beyond the last one seconds are extrapolated."""
 LEVEL_WIDTH = 16
-"""Nodes of the draft forward that stands for a level where a single number is needed."""
+"""Nodes of the draft forward that represents a level where a single number is needed."""
 FORMAT = "resispec costs 1"
 WHAT = "times of steps"
 ROUNDS = {"cpu": 5, "cuda": 2}
-"""By the type of the device; what else a processor does shows in its times."""
+"""Rounds of timing by the type of the device; a processor needs more, since its other work adds noise."""
 NEW_TOKENS = 48
 SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
 STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
 PARTS = ("draft", "target", "verify")
-"""Parts of a step that have a clock; what is left of it is its rest."""
+"""Parts of a step that have a clock; the remaining time of the step is its rest."""
 
 Terms = Mapping[str, float]
 Step = Mapping[str, Any]
-"""A step that was timed, as JSON holds it: `Configuration.facts`; `length`, the positions that were cached
-before it in the mean; `step_s`, and the seconds of its PARTS, like `draft_s`."""
+"""A timed step, as JSON holds it: `Configuration.facts`; `length`, the mean number of positions that were
+cached before it; `step_s`, and the seconds of its PARTS, like `draft_s`."""
 
 
 # --- the model
 
 
 def forward_terms(model: str, size: int, length: float) -> Terms:
-    """One forward of "target" or "draft" over `size` positions behind `length` cached ones."""
+    """Terms of a forward of the "target" or the "draft" over `size` positions after `length` cached ones."""
     knots = SIZES if model == "target" else WIDTHS
     place = min(bisect_right(knots, size), len(knots) - 1)
     low, high = knots[place - 1], knots[place]
@@ -74,9 +75,9 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
     """The terms of every part of a step. length: positions that are cached before it.
 
     draft: forwards over the nodes that have children, level by level, and their draws. target: its forward,
-    head and laws included. verify: a walk, so much a level, a sibling on the widest path, and a node; the
-    root's siblings are always looked at, those of deeper levels less and less often. rest: commit, in which
-    recycled laws are learnt, and the loop itself.
+    head and laws included. verify: a walk, with terms for levels, for siblings on the widest path and for
+    nodes; the root's siblings are always looked at, deeper ones less and less often. rest: commit, which also
+    learns recycled laws, and the loop itself.
     """
     topology = configuration.topology
     target, num_drafted = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
@@ -107,8 +108,8 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
 class CostModel:
     """Predicts the seconds of a step of a pair on a device.
 
-    seconds: of every term, per unit of it. source: from where and when it is, for the `about` of what is made
-    with it.
+    seconds: term -> seconds for one unit of it. source: where and when the steps were timed, for the `about`
+    of files that are made with the model.
     """
 
     seconds: Mapping[str, float]
@@ -116,10 +117,10 @@ class CostModel:
 
     @classmethod
     def fitted(cls, steps: Sequence[Step], source: Mapping[str, str] | None = None) -> CostModel:
-        """The model whose steps differ least from those that were timed, as shares of these.
+        """The model with the least squared errors relative to the times of the timed steps.
 
-        No term takes less than no time, but for those of the rest: it is below 0 where the clocks of the
-        parts kept a device from working ahead, see `_time`.
+        No term is below 0 s, except for those of the rest: the rest is negative if the clocks of the parts
+        kept a device from working ahead, see `_time`.
         """
         from scipy.optimize import nnls  # takes half a second, and most commands fit nothing
 
@@ -146,7 +147,7 @@ class CostModel:
         return sum(self.parts_s(configuration, length).values())
 
     def times(self, sizes: Iterable[int], length: float) -> Times:
-        """Seconds of forwards alone: of the target over each size and over 1, of the draft over a level."""
+        """Seconds of single forwards: of the target over each size and over 1, of the draft over a level."""
         forwards = {size: self._sum(forward_terms("target", size, length)) for size in sorted({1, *sizes})}
         return Times(forwards, self._sum(forward_terms("draft", LEVEL_WIDTH, length)))
 
@@ -158,7 +159,7 @@ class CostModel:
 
 
 def file_of(config: Mapping[str, Any]) -> Path:
-    """The file of the device that a cell's configuration names."""
+    """The file of costs for the device that a cell's configuration names."""
     import torch
 
     from experiments.provenance import device_stem
@@ -169,9 +170,9 @@ def file_of(config: Mapping[str, Any]) -> Path:
 
 
 def key_of(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device.
+    """16 hexadecimal digits that name a pair and all else that its times depend on, except the device.
 
-    What is timed is a part of it, so that times are taken again where that is new.
+    They also depend on the timed verifiers and sizes, so that times are taken again when these change.
     """
     facts = {name: config[name] for name in ("pair", "num_threads", "compiled")}
     facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")  # which torch heeds
@@ -179,9 +180,9 @@ def key_of(config: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The entries of a file by their names; none where there is no file.
+    """The entries of a file of costs by their keys; empty if there is no file.
 
-    Raises InvalidInput, one line that names the file, when it is no such file.
+    Raises InvalidInput, in one line that names the file, if the file is damaged or holds no costs.
     """
     if not path.exists():
         return {}
@@ -206,10 +207,10 @@ def model_of(path: Path, key: str, entry: Any) -> CostModel:
 
 
 def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
-    """The costs of a cell's pair on its device, measured first where the file lacks them, or `again`.
+    """The costs of a cell's pair on its device, measured first if the file lacks them. again: measure anyway.
 
-    Only one process at a time measures. Raises InvalidInput for a file that is damaged, and before it
-    measures for prompts that the models cannot hold.
+    Only one process at a time measures. Raises InvalidInput for a damaged file, and, before measuring, for
+    prompts that the models cannot hold.
     """
     path, key = file_of(cell.config), key_of(cell.config)
     if again or key not in read(path):
@@ -224,9 +225,9 @@ def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
 
 
 def known_costs(config: Mapping[str, Any], device: str, folders: Iterable[Path]) -> CostModel | None:
-    """The costs of a configuration's pair where a file in one of the folders has them; nothing is measured.
+    """The costs of a configuration's pair from a file in the folders, else None; nothing is measured.
 
-    device: the hardware's own name. A damaged file counts as none.
+    device: the hardware's own name. A damaged file is passed over.
     """
     key = key_of(config)
     for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
@@ -238,7 +239,7 @@ def known_costs(config: Mapping[str, Any], device: str, folders: Iterable[Path])
 
 
 def _measured(cell: Cell, report: Report) -> dict[str, Any]:
-    """An entry: every step that was timed, and where and when that was."""
+    """A new entry of the file: every timed step, and where and when the steps were timed."""
     from experiments.provenance import provenance
     from experiments.worker import build_pair
 
@@ -267,7 +268,7 @@ def _measured(cell: Cell, report: Report) -> dict[str, Any]:
 
 
 def probes(context: int) -> list[tuple[Configuration, int]]:
-    """Configurations that are timed, each once, and how many tokens of a prompt they start from.
+    """The configurations that are timed, each with the number of prompt tokens that it starts from.
 
     They differ in one thing at a time: stars, which the draft fills in one forward; trees of three equal
     levels; and for every verifier trees from a short chain to 121 nodes. context: positions that both models
@@ -293,12 +294,12 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
 def time_probes(
     pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int
 ) -> list[Step]:
-    """Every probe in so many rounds, and medians over them; one more round warms up.
+    """Time every probe in `rounds` rounds and return medians over them; one more round warms up.
 
-    Where other work shows in times, all probes take turns, so that it falls on all alike; their order is
-    drawn anew, since a call leaves its heap and caches to the next one. Elsewhere one is done after another.
-    text: token ids that prompts are cut from, at another place in every round; a short one is repeated.
-    report: told how many of how many calls are done.
+    On a CPU, where other work shows in the times, all probes take turns, so that it falls on all alike; their
+    order is drawn anew, since a call leaves its heap and caches to the next one. On other devices one probe
+    is done after another. text: token ids that prompts are cut from, at another place in every round; a short
+    text is repeated. report: called with the number of calls that are done and that of all calls.
     Raises InvalidInput when the models' context is too short.
     """
     cases = probes(_context(pair))
@@ -307,7 +308,7 @@ def time_probes(
     calls = [(turn, place) for place in places for turn in turns]
     if is_noisy:
         calls = [(turn, place) for turn in turns for place in generator.sample(places, len(places))]
-    # A decoder that is done lets go of what it holds on a device.
+    # On a device only the current decoder is kept, since each one holds memory there.
     decoder_of = lru_cache(None if is_noisy else 1)(lambda place: cases[place][0].decoder)
     seconds: list[list[list[float]]] = [[] for _ in cases]
     for done, (turn, place) in enumerate(calls):
@@ -332,15 +333,15 @@ def _context(pair: Pair) -> int:
 
 
 def rounded(number: float, digits: int) -> float:
-    """A number with so many digits that count."""
+    """A number rounded to so many significant digits."""
     return float(f"{number:.{digits}g}")
 
 
 def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[float]:
-    """Seconds of a step and of its PARTS, in the mean over the steps of one call.
+    """Seconds of a step and of its PARTS, the mean over the steps of one call.
 
-    The first step is left out, which makes what the later ones use again. The clocks of the parts keep a GPU
-    from working ahead, so there whole steps are timed in another call, without them.
+    The first step is left out, since it prepares things for the later ones. The clocks of the parts keep a
+    GPU from working ahead, so on a GPU whole steps are timed in another call, without these clocks.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""From a command line to the cells that it asks for: composed by Hydra, expanded, labelled and checked.
+"""The cells that a command line asks for: sweeps are expanded, composed by Hydra, labelled and checked.
 
 Nothing here imports torch, so that planning is quick and wrong input is refused before anything starts.
 """
@@ -29,23 +29,23 @@ from experiments.schema import CONF, check_values, unlabelled
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
-AD_HOC = "sweep"  # the name of what is no artefact
+AD_HOC = "sweep"  # the name of a sweep that is no artefact
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
-"""How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
-_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # what experiments refer to
+"""Beginnings of overrides that leave an artefact its profile's cells; with others the cells are compared."""
+_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # keys of the profile that experiments refer to
 LEFT_OUT = "place to them"
-"""The thing that a profile does not give to artefacts and parts which its `artefacts` leave out."""
+"""`Part.lacks` of artefacts and parts that the profile's `artefacts` leave out."""
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
 
 
 @dataclass
 class Part:
-    """One sweep: what `experiment=NAME` and the rest of a command line ask for.
+    """One sweep: the cells that `experiment=NAME` and the rest of a command line ask for.
 
-    name: "table1", or "frontier/d5b3" where an artefact has parts. sources: the configuration files that its
-    cells were composed from. lacks: what the profile does not give, where that is why it has no cells.
-    digest: of a slice's cells; "" where they are the artefact's.
+    name: "table1", or "frontier/d5b3" if the artefact has parts. sources: the configuration files that the
+    cells were composed from. lacks: the thing that the profile does not give, if the sweep has no cells for
+    that reason. digest: the digest of a slice's cells; "" if the cells are the artefact's own.
     """
 
     name: str
@@ -56,29 +56,29 @@ class Part:
 
     @property
     def artefact(self) -> str:
-        """The artefact that it is a part of."""
+        """The name of the artefact that the sweep is a part of."""
         return self.name.partition("/")[0]
 
     @property
     def plan(self) -> str:
-        """Name of the plan that it belongs to: the artefact's, or "table1@1a2b3c4d" of a slice."""
+        """The name of the sweep's plan: the artefact's name, or "table1@1a2b3c4d" for a slice."""
         return f"{self.artefact}{SLICE}{self.digest}" if self.digest else self.artefact
 
     @property
     def is_named(self) -> bool:
-        """Whether it is an artefact's, and no sweep that was typed."""
+        """Whether the sweep is an artefact's, and not one that was typed key by key."""
         return self.name != AD_HOC
 
     @property
     def plan_part(self) -> str:
-        """Its name in the plan. A sweep has the one that it was given, or that of its cells."""
+        """The part's name in the plan. A typed sweep has the name that it was given, or its cells' digest."""
         if self.is_named:
             return self.name.partition("/")[2]
         return str(self.cells[0].config["name"] or digest(self.cells))
 
 
 def left_out(parts: Iterable[Part]) -> dict[str, str]:
-    """Names of the parts without cells, by what the profile lacks for them."""
+    """Names of the parts without cells, by the thing that the profile lacks for them."""
     names: dict[str, list[str]] = {}
     for part in parts:
         if part.lacks:
@@ -96,10 +96,10 @@ def cells_of(overrides: Sequence[str]) -> list[Cell]:
 
 
 def parts_of(overrides: Sequence[str]) -> list[Part]:
-    """The sweeps that a command line asks for: one for every experiment that it names, or one of its own.
+    """The sweeps that a command line asks for: the parts of the experiments that it names, or a typed sweep.
 
-    `experiment=glob(...)` takes the experiments that the profile has what they need for, and gives the small
-    ones first. One that is named is refused where the profile lacks something.
+    With `experiment=glob(...)` small experiments come first, and a part for which the profile lacks something
+    gets no cells. An experiment that is named itself is refused in that case.
     """
     with hydra_here(), explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -107,7 +107,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
         for key in (*GROUPS, "task", "profile"):
             if f"~{key}" in by_key:
                 raise InvalidInput(f"~{key} leaves nothing to measure with; allowed: {key}=NAME")
-        no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that say nothing of them
+        no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that change no cell
         rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
         if EXPERIMENT not in by_key:
             return [_fill(Part(AD_HOC), (), {}, rest)]
@@ -125,10 +125,10 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 
 
 def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
-    """The parts of an experiment. skips: one for which the profile lacks something stays without cells.
+    """The parts of an experiment. skips: leave a part without cells if the profile lacks something for it.
 
-    What a part sets or sweeps over may refer to the profile, whose `artefacts` take the place of what they
-    name; overrides take the place of both. What these leave out runs only where it is itself named.
+    The values of a part may refer to the profile. The profile's `artefacts` replace values of the part, and
+    overrides replace both. A part that `artefacts` leave out gets cells only if the command line names it.
     """
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
@@ -169,9 +169,9 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
 def _fill(
     part: Part, chosen: tuple[str, ...], swept: Mapping[str, Any], overrides: Sequence[Override]
 ) -> Part:
-    """Fill a part with its cells: every combination of what its experiment and the overrides sweep over.
+    """Fill a part with its cells: all combinations of the values of its experiment and the overrides.
 
-    chosen: the overrides that name its experiment. swept: key -> its value or values.
+    chosen: the overrides that name the experiment. swept: key -> its value or values.
     """
     axes = {key: _options(key, value) for key, value in swept.items()}
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
@@ -191,15 +191,15 @@ def _fill(
             )
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
         part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
-    part.cells = list(cells.values())  # what the decoder does not use makes no other cell
+    part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
     return part
 
 
 def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
-    """Give a digest to the parts of every artefact whose cells are not those that its profile gives it.
+    """Give a digest to all parts of every artefact whose cells differ from those that its profile gives it.
 
-    One part that differs makes a slice of all: a plan of the parts that happened to change would be of no
-    use.
+    One part that differs makes all parts a slice, since a plan of the parts that happened to change would be
+    of no use.
     """
     lines = [line for line in overrides if line.startswith(NEUTRAL)]
     if all(line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}=")) for line in overrides):
@@ -207,7 +207,7 @@ def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
     for artefact in dict.fromkeys(part.artefact for part in parts):
         group = [part for part in parts if part.artefact == artefact]
         cells = [cell for part in group for cell in part.cells]
-        profile_cells: list[Cell] = []  # none where it needs further overrides
+        profile_cells: list[Cell] = []  # empty if the experiment needs further overrides
         with suppress(InvalidInput):
             names = [part.name for part in group if not part.lacks]
             profile_cells = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *lines])]
@@ -221,7 +221,7 @@ def digest(cells: Sequence[Cell]) -> str:
 
 
 def _asked(cells: Sequence[Cell]) -> list[str]:
-    """A text of each cell with its labels and all that determines it, in an order of their own."""
+    """For each cell a text of its labels and its determining values; the texts are sorted."""
     keys = ([cell.labels, cell.determining] for cell in cells)
     return sorted(json.dumps(key, sort_keys=True, default=str) for key in keys)
 
@@ -230,9 +230,9 @@ def _asked(cells: Sequence[Cell]) -> list[str]:
 
 
 def values(override: Override) -> list[str]:
-    """The values of an override, as text for an override of each: those that a sweep goes over, or the one.
+    """The values of an override, each as text for an override of its own: a sweep's values, or the only one.
 
-    Raises InvalidInput for a sweep that has no values, or no list of them.
+    Raises InvalidInput for a sweep that has no values, or whose values cannot be listed.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
@@ -255,7 +255,7 @@ def values(override: Override) -> list[str]:
         raise InvalidInput(f"{line} has no values; allowed: {SYNTAX}")
     if not override.is_range_sweep():
         return texts
-    # 0.6 for the 0.6000000000000001 that sums of steps make
+    # 0.6 instead of 0.6000000000000001, which sums of steps give
     return [text if text.lstrip("-").isdigit() else format(float(text), ".12g") for text in texts]
 
 
@@ -264,7 +264,7 @@ def _fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
 
 
 def _options(key: str, value: Any) -> list[str]:
-    """The values of a key of a sweep in a file: a list's, those of Hydra's syntax for sweeps, or the one."""
+    """The values of a key of a file's sweep: those of a list or of Hydra's sweep syntax, or the only one."""
     value = _content(value)
     if isinstance(value, list):
         return [_text(item) for item in value]
@@ -272,7 +272,7 @@ def _options(key: str, value: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as an override has it; Hydra reads what JSON writes."""
+    """A value as the text of an override; Hydra can read JSON."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[\w.\-/]+", value)
     return str(value) if is_plain else json.dumps(value)
 
@@ -287,10 +287,10 @@ def _parsed(line: str) -> Override:
 
 
 def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The configuration of one point, and the option of every group: no override is a sweep.
+    """The configuration of one point, and the option of every group. lines: overrides, none of them a sweep.
 
-    It is composed for the groups, once for all points that share them; values are set in it afterwards, as
-    Hydra does, too.
+    The options of groups are composed once for all points that share them; single values are set afterwards,
+    which is Hydra's own order, too.
     """
     composed, settings = list[Override](), list[Override]()
     for override in map(_parsed, lines):
@@ -304,10 +304,10 @@ def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _chosen(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
-    """The configuration of chosen options, pickled to be copied, and the option of every group.
+    """The configuration of chosen options, pickled for copying, and the option of every group.
 
-    Most points differ only in groups that set their own node alone, which is exchanged: that takes a
-    hundredth of the time of another composition.
+    Most points differ only in options that set nothing but their group's own node. That node is exchanged,
+    which takes a hundredth of the time of another composition.
     """
     plain = {line: (str(o.key_or_group), str(o.value())) for line in lines if _is_plain(o := _parsed(line))}
     base, choices = _compose(tuple(line for line in lines if line not in plain))
@@ -326,7 +326,7 @@ def _compose(lines: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     config = compose("run", list(lines), return_hydra_config=True)
     choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
-        del config["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
+        del config["hydra"]  # the rest keeps the schema, which gives values set later their types
     return config, choices
 
 
@@ -345,9 +345,9 @@ def _is_plain(override: Override) -> bool:
 
 @lru_cache(maxsize=256)
 def _option(group: str, name: str, is_plain: bool = True) -> Any:
-    """The node that an option gives its group; None for an unknown one.
+    """The node that an option gives its group; None for an unknown option.
 
-    is_plain: None also for one that sets anything else.
+    is_plain: give None also for an option that sets anything else.
     """
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
@@ -367,7 +367,7 @@ def cell_of(
 ) -> Cell:
     """The cell of a composed configuration. Raises InvalidInput for a value that is missing or wrong.
 
-    choices: group -> option. varied: keys whose values belong into the labels. lines: the cell's overrides.
+    choices: group -> option. varied: keys whose values belong in the labels. lines: the cell's overrides.
     """
     decoder = OmegaConf.to_yaml(config.decoder)
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
@@ -398,10 +398,10 @@ def cell_of(
 
 
 def _label(group: str, choice: str, node: DictConfig) -> Label:
-    """An option with the values that are not those of its file: "chain(num_drafted=7)".
+    """An option with the values that differ from those of its file: "chain(num_drafted=7)".
 
-    A known verifier beside one's own, `verifier=custom verifier.name=my_rule.py:MyRule,standard`, is called
-    by its name alone, as in every other sweep, so that it is the baseline here, too.
+    In `verifier=custom verifier.name=my_rule.py:MyRule,standard` the known verifier is labelled with its name
+    alone, as in every other sweep, so that it is the baseline here, too.
     """
     stored = _option(group, choice, is_plain=False)
     if stored is None:
@@ -425,5 +425,5 @@ def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """A value in a label; of a path its last two parts."""
+    """A value as a label shows it; a path is cut to its last two parts."""
     return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and "/" in value else value

@@ -1,9 +1,9 @@
 """Write a pair in a larger shape: `python -m experiments.inflate shape=NAME output=FOLDER`; see `--help`.
 
-Both models of the pair, which must be Llamas, are made to the sizes of `shape` with the laws that they have:
+Both models of the pair, which must be Llamas, are enlarged to the sizes of `shape` and keep their laws:
 see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything that reads models
-of transformers, so that other engines can be timed at their real cost and real acceptance, too. Each says in
-its config.json and its README.md that it is inflated, and how far its laws are from the small model's.
+of transformers, so that other engines can be timed at their real cost and real acceptance, too. Each model
+says in its config.json and its README.md that it is inflated, and how far its laws are from the small one's.
 """
 
 import sys

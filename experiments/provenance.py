@@ -1,4 +1,4 @@
-"""Where a result comes from: code, machine, versions, command."""
+"""The origin of a result: code, machine, versions and command."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "nu
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Everything that a reader needs to place a measurement. device: that of the target."""
+    """Everything that a reader needs to know where a measurement comes from. device: the target's."""
     return {
         **checkout(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -35,7 +35,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def origin(device: torch.device) -> str:
-    """The device and the commit in words, for the foot of a table that is made in the run itself."""
+    """The device and the commit in words, for the foot of a table that the run itself makes."""
     facts = provenance(device)
     changed = " (changed)" if facts["git_is_dirty"] else ""
     return f"Device: {facts['device']}. Commit: {facts['git_commit'][:10] or 'unknown'}{changed}."
@@ -47,7 +47,7 @@ def device_stem(device: torch.device) -> str:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """Bytes that this process held at most so far: of the machine's memory, and of an accelerator's."""
+    """The most bytes that this process has held so far: of the machine's memory, and of an accelerator's."""
     process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     on_device = {"device": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
     return {"process": process} | on_device

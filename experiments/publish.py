@@ -4,11 +4,11 @@
     python -m experiments.publish experiment=table1,frontier profile=paper
     python -m experiments.publish wandb.mode=offline                     # of every artefact, to results/wandb
 
-experiment: artefacts, by default all that were run. report_only: their tables and figures alone. profile and
-results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: of W&B.
-Nothing is measured and no table is made: what is shown are the rows and files that are there. Sent again, a
-run stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself,
-with follow: it shows cells while they are measured, until standard input ends.
+experiment: artefacts, by default all that were run. report_only: only their tables and figures. profile and
+results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: W&B's.
+Nothing is measured and no table is made: the command shows existing rows and files. A run that is sent again
+stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself, with
+follow: then the command shows cells while they are measured, until standard input ends.
 """
 
 import os
@@ -35,18 +35,18 @@ from resispec.errors import InvalidInput, fail, first_line, in_one_line
 POLL_S = 1.0
 """Seconds between looks at the cells that are being measured."""
 END_S = 60.0
-"""Seconds that a sweep waits at its end for W&B."""
+"""Seconds that a sweep waits for W&B at its end."""
 NICENESS = 10
-"""By it W&B gives way to what is measured beside it."""
+"""Niceness of the process, by which it gives way to cells that are measured beside it."""
 
 
 @dataclass
 class PublishConfig:
     """Keys of the command.
 
-    experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
-    sweep has sent already. follow: no reports, and cells while they are measured, but for settings that were
-    done before this instant, in seconds since 1970.
+    experiment: names of artefacts, or null for all. report_only: send their reports without their cells,
+    which a sweep has sent already. follow: send no reports, but cells while they are measured, except for
+    settings that were done before this instant, in seconds since 1970.
     """
 
     experiment: str | None = None
@@ -58,9 +58,9 @@ class PublishConfig:
 
 
 def publish(arguments: Sequence[str]) -> int:
-    """Send what a command line asks for; returns 1 where a cell cannot be read.
+    """Send the runs that a command line asks for; return 1 if a cell cannot be read, else 0.
 
-    Raises InvalidInput for what it does not know or cannot read at all, and whatever W&B or the network does.
+    Raises InvalidInput for unknown or unreadable input, and whatever W&B or the network raises.
     """
     for argument in arguments:
         if "=" not in argument:
@@ -110,10 +110,10 @@ def _has_ended() -> bool:
 def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
     """Show cells on W&B while the block measures them, in a process beside it, if `wandb.mode` says so.
 
-    What W&B does stays there: the block neither waits for it nor sees its errors. At its end W&B has END_S
-    to take in what remains, and then lines say what was sent, or why not all and how to send it later.
+    W&B's work stays in that process: the block neither waits for it nor sees its errors. After the block W&B
+    has END_S to take in the rest; then a line says what was sent, or what failed and how to send it later.
 
-    artefacts: those that ask for the cells. config: a cell's.
+    artefacts: names of those that ask for the cells. config: the configuration of one cell.
     """
     wandb = config["wandb"]
     if "disabled" in (wandb["mode"], os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else ""):

@@ -1,8 +1,8 @@
-"""Cells tried without their models before the first is measured, in a process that has torch.
+"""The rehearsal of cells: before the first is measured, all are tried without models in a process with torch.
 
-What cannot be says so in a second here, and not cell by cell after models were read. The process is one of
-the scheduler's, whose server has its imports done for the cells that follow, and what a user's rule does to
-its process, it does not do to the command's.
+Cells that cannot work are refused here in a second, and not one by one after models were read. The process
+is one of the scheduler's: its server has then done its imports for the cells that follow, and if a user's
+rule harms its process, the process of the command is safe.
 """
 
 import json
@@ -24,21 +24,21 @@ from resispec.data import CHAT, check_turn
 from resispec.errors import InvalidInput, first_line
 
 LIMIT_S = 60.0
-"""Seconds that the process may be silent, which imports torch first."""
+"""Seconds that the process may be silent; it imports torch first."""
 FASTEST = "experiments.configurations.load"
-"""The target of a tree that says itself how it is drafted and verified."""
+"""The `_target_` of `tree=fastest`, whose file also says how to draft and verify."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
-"""A tree in the place of one that is searched for, which branches, too."""
+"""A tree in place of a tree that is still to be searched for; it branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
-"""A stand-in for a tree that is searched for with a verifier, which may be defined on paths alone."""
+"""A stand-in for a tree that is searched for with the cell's verifier, which may need separate paths."""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for cells whose parts cannot go together: the first one's reason, and how many.
+    """Raise InvalidInput for cells whose parts cannot go together: the first reason, and the number of cells.
 
-    Tried are the prompts of a small data set, the tree's file, drafter, verifier and task with each other,
-    the kind of the pair's draft, and the chat template of a target that is here. Where the process ends
-    without a reason, or not within LIMIT_S, the cells say what is wrong.
+    The rehearsal tries the prompts of a small data set, the tree's file, drafter, verifier and task with each
+    other, the kind of the pair's draft, and the chat template of a local target. If the process ends without
+    a reason, or is silent for LIMIT_S, nothing is raised, and the cells themselves say later what is wrong.
     """
     job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []), size=1)
     job.start(lambda *_: None)
@@ -46,7 +46,7 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
         while connection.wait([job.channel], LIMIT_S) and job.read():
             pass
     finally:
-        job.process.kill()  # a rule may hang, or somebody lose patience with it
+        job.process.kill()  # a rule may hang, or a signal interrupt the wait
     _, reasons = job.end()
     if reasons:
         raise InvalidInput(reasons[0])
@@ -76,7 +76,7 @@ def _check_prompts(cell: Cell) -> None:
     """Raise InvalidInput for a small data set that cannot be read or has too few prompts."""
     data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
     module, _, name = str(data["_target_"]).rpartition(".")
-    if "fingerprint" in data:  # of text of this machine, which is not made to count it
+    if "fingerprint" in data:  # text made on this machine is not made just to count it
         build(data).check(count)
     elif name == "QuestionDataset" or (module == "resispec.data" and data["path"]):
         for prompt in build(data).prompts(count):
@@ -88,7 +88,7 @@ def _check_prompts(cell: Cell) -> None:
 def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
-    A tree that is still to be searched for has a stand-in; a decoder that is, is right when it is found.
+    A stand-in replaces a tree that is still to be searched for; `tree=fastest` is right once it is found.
     """
     config, is_fastest = cell.config, cell.config["tree"].get("_target_") == FASTEST
     if cell.tree_file and cell.has_tree and is_fastest:
@@ -131,17 +131,17 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
 
 
 def _check_chat(pair: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a target whose tokenizer has no chat template, where its files are here."""
+    """Raise InvalidInput for a target whose tokenizer has no chat template, if its files are here."""
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
     if str(pair["_target_"]).startswith("resispec.embedded."):
         raise InvalidInput(f"prompt_template={CHAT}: the embedded models have no chat template")
-    if "fingerprint" in pair:  # of models that are made here and bring one
+    if "fingerprint" in pair:  # models that are made here have one
         return
     name, tokenizer = str(pair.get("target")), None
     file: Any = Path(name).expanduser() / "config.json"
-    with suppress(InvalidInput, ValueError):  # what cannot be read says why when it is loaded
+    with suppress(InvalidInput, ValueError):  # an unreadable model says why when it is loaded
         if not file.is_file():
             file = try_to_load_from_cache(name, file.name, revision=pair.get("target_revision"))
         if isinstance(file, str | Path):
@@ -154,4 +154,4 @@ CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_prompts: ("dataset", "first_prompt", "num_prompts", "prompt_template"),
     _check_parts: ("pair", "decoder", "tree", "task", "prompt_template", *SETTINGS),
 }
-"""Each raises InvalidInput for a cell; -> keys of the configuration on which its answer depends."""
+"""Check, which raises InvalidInput for a cell -> keys of the configuration on which its answer depends."""

@@ -1,7 +1,7 @@
 """Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS verifier=NAME,...`.
 
 LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees: the table
-has the tokens that each emits a step in expectation, and an audit of those that it draws.
+has its expected tokens a step, and an audit of the tokens that it draws.
 """
 
 import argparse
@@ -36,7 +36,7 @@ ABOUT = (
     "overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens are undecided."
 )
 ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
-"""Ends of a column's name -> fields of an interval."""
+"""Ends of column names -> fields of an interval."""
 
 
 def laws_files(places: Sequence[str]) -> list[Path]:

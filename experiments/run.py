@@ -39,17 +39,17 @@ def _run() -> int:
     if not any(getattr(arguments, flag) for flag in cli.SHOWN):
         return 0 if sweep(arguments.overrides) else 1
     for place, word in enumerate(sys.argv):
-        if word.startswith("experiment=") and "/" in word:  # Hydra knows whole artefacts
+        if word.startswith("experiment=") and "/" in word:  # Hydra knows only whole artefacts
             sys.argv[place : place + 1] = word.replace("/", " part=").split()
     cli.compose_and(lambda _: None, "run")
     return 0
 
 
 def sweep(arguments: Sequence[str]) -> bool:
-    """Do everything that a command line asks for; whether every cell is complete.
+    """Do everything that a command line asks for; return whether every cell is complete.
 
-    Plans the sweep, searches for the trees that it misses, runs what is not done, and sums up.
-    Raises InvalidInput before anything is measured for what does not compose or cannot be right.
+    The function plans the sweep, searches for missing trees, runs the cells that are not done, and sums up.
+    Raises InvalidInput, before anything is measured, for input that does not compose or cannot be right.
     """
     launch = _launcher(arguments)
     parts = _possible(parts_of(arguments))
@@ -89,7 +89,7 @@ def sweep(arguments: Sequence[str]) -> bool:
 def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
     """The function that runs cells: `run_cells`, or one for the launcher that the command line names.
 
-    Raises InvalidInput for one that does not exist, or does not know a value that it is given.
+    Raises InvalidInput for a launcher that does not exist, or does not know a value that it is given.
     """
     if not any(line.startswith("hydra") for line in arguments):
         return run_cells
@@ -119,9 +119,9 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
 
 
 def run_job(_config: object) -> None:
-    """Measure the cell that Hydra's overrides ask for, in this process: what a job on a cluster does.
+    """Measure the cell that Hydra's overrides ask for, in this process: the work of a job on a cluster.
 
-    A cell that fails is no error of the job: its status says so, and the sweep reads it once all jobs ended.
+    A failed cell is no error of the job: the sweep reads the cell's status once all jobs have ended.
     """
     from experiments.worker import measure
 
@@ -136,7 +136,7 @@ def run_job(_config: object) -> None:
 
 
 def _possible(parts: Sequence[Part]) -> list[Part]:
-    """The parts that have cells, with a line for what others lack. Raises InvalidInput when there is none."""
+    """The parts that have cells; prints what the others lack. Raises InvalidInput if no part has cells."""
     lines = [f"the profile gives no {key}: left out {names}" for key, names in left_out(parts).items()]
     possible = [part for part in parts if part.cells]
     if not possible:
@@ -146,7 +146,7 @@ def _possible(parts: Sequence[Part]) -> list[Part]:
 
 
 def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
-    """The complete cells and the others, each once, of those whose tree is there."""
+    """The complete cells and the others, each once; cells whose tree is missing are left out."""
     complete: list[Cell] = []
     pending: list[Cell] = []
     by_id: dict[str, Cell] = {}
@@ -162,7 +162,7 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
-    """The cells by the tree file that they need, where it is missing and can be searched for."""
+    """Missing tree file -> the cells that need it. Raises InvalidInput if a file cannot be searched for."""
     trees: dict[Path, list[Cell]] = {}
     for cell in cells:
         if (path := cell.tree_file) is not None and not cell.has_tree:
@@ -196,8 +196,8 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
 
 
 def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
-    """Write results/PROFILE/sweeps/NAME.csv of what was asked for, and print it, or why there is none."""
-    from analysis import sweep  # needs pandas, and no run waits for it before its cells
+    """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it, or say why there is none."""
+    from analysis import sweep  # needs pandas, for which no cell is to wait
 
     config, name = parts[0].cells[0].config, _name(parts)
     profile, results = config["profile"], Path(config["results"])
@@ -215,7 +215,7 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
 
 
 def _name(parts: Sequence[Part]) -> str:
-    """Name of a sweep's files: the one that was given, the artefact's or its part's, or one of the cells."""
+    """Name of a sweep's files: the given name, the artefact's or its part's, or a digest of the cells."""
     first, artefacts = parts[0], {part.plan for part in parts}
     if name := first.cells[0].config["name"]:
         return str(name)
@@ -229,7 +229,7 @@ def _decodes(cell: Cell) -> bool:
 
 
 def _report(cell: Cell) -> str:
-    """A task's own words about the rows of a complete cell."""
+    """The facts that a task gives about the rows of a complete cell, as text."""
     task = build(cell.config["task"])
     facts = task.progress(CellStore(cell.folder).rows(task.row))
     return ", ".join(f"{name} {value}" for name, value in facts.items())
@@ -238,7 +238,7 @@ def _report(cell: Cell) -> str:
 def _sum_up(
     parts: Sequence[Part], arguments: Sequence[str], num_cells: int, complete: Sequence[Cell], num_before: int
 ) -> None:
-    """The last line of a run, which names the next command."""
+    """Print the last line of a run, which names the next command."""
     config, num_done = parts[0].cells[0].config, len(complete)
     profile, results = config["profile"], config["results"]
     where = f"--profile {profile} --results {shlex.quote(results)}"

@@ -1,8 +1,8 @@
-"""Runs cells and searches for trees, each in a process of its own, with one progress line for all of them.
+"""The scheduler runs cells and searches for trees in processes of their own, with one progress line for all.
 
-A process that dies takes nothing along but its own work, and it dies with the process that started it: both
-hold for a SIGKILL, too. This module imports no torch; processes are forked from a server that has, so that
-starting one takes no time.
+A process that dies loses nothing but its own work, and it dies with the process that started it: both hold
+for a SIGKILL, too. This module does not import torch; processes are forked from a server that has imported
+it, so that starting one takes no time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
-AGAIN_S = 1.0  # until such a cell is looked at again
-LINES_S = 30.0  # between lines of progress where there is no terminal
-STOP_S = 10.0  # for processes to end after they were asked to
+AGAIN_S = 1.0  # seconds until such a cell is looked at again
+LINES_S = 30.0  # seconds between lines of progress without a terminal
+STOP_S = 10.0  # seconds that processes have to end after they were asked to
 STOPS = {signal.SIGINT, signal.SIGTERM}
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -43,8 +43,8 @@ PROCESSES.set_forkserver_preload(["experiments.worker"])
 
 @contextmanager
 def unstopped() -> Iterator[None]:
-    """Start processes, or the server that forks them, with signals to stop blocked: the parent stops them."""
-    resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
+    """Block stop signals while processes, or the server that forks them, start: the parent stops them."""
+    resource_tracker.ensure_running()  # else the server's start starts it, which unblocks the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -56,11 +56,11 @@ def unstopped() -> Iterator[None]:
 class Job:
     """Work for a process of its own: cells to measure, or a tree to search for.
 
-    number: its place among all, from 1. name: in messages. work: what the process calls, with what it reports
-    to. ended: gets the exit code and the reasons for failures; returns lines for people, and the jobs that
-    try once more. size: what its reports count up to, of cells their prompts. pair: the cells', as JSON.
-    is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
-    at its work. process: once it is started.
+    number: its place among all jobs, from 1. name: its name in messages. work: the function that the process
+    calls, with a `Report`. ended: gets the exit code and the reasons for failures; returns lines for people,
+    and the jobs that try once more. size: the number that reports count up to, for cells their prompts. pair:
+    the cells' pair, as JSON. is_timed: whether no other timed job may run beside it. not_before: instant of
+    `time.monotonic` to wait for, since another run does this work. process: None before the start.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Job:
             sender.close()
 
     def read(self) -> bool:
-        """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
+        """Wait for one message and pass it on; False once the process has ended and no message is left."""
         try:
             message = self.channel.recv()
         except (EOFError, OSError):  # OSError: killed within a message
@@ -95,7 +95,7 @@ class Job:
         return True
 
     def end(self) -> tuple[int, list[str]]:
-        """The exit code of a process that has nothing left to say, and the reasons that it gave."""
+        """The exit code of a process without further messages, and the reasons for failures that it gave."""
         self.process.join()
         self.channel.close()
         return self.process.exitcode or 0, self._reasons
@@ -104,11 +104,12 @@ class Job:
 def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
     """Run cells that are not complete; go on after a failure.
 
-    `jobs` of the configuration says how many processes run at a time. Timed cells that differ in their
-    decoders alone are measured by one, in turns. A failure is printed in one line and recorded in the cell's
-    status. What a process left undone that was killed, or that ended without a word, is tried once more, each
-    cell by itself. A cell that another run is measuring is left to that run while others remain, then waited
-    for. total: cells of the whole sweep, of which these remain. done: told of every complete cell.
+    `jobs` of the configuration says how many processes run at a time. One process measures timed cells that
+    differ in their decoders alone, in turns. A failure is printed in one line and recorded in the cell's
+    status. Cells that a killed process left undone are tried once more, each by itself, and so are several
+    cells of a process that ended without a reason. A cell that another run is measuring is left to that run
+    while others remain, then waited for. total: number of cells of the whole sweep, of which these remain.
+    done: called with every complete cell.
     """
     numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
@@ -178,9 +179,9 @@ def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) ->
 
 
 def jobs_of(config: Mapping[str, Any]) -> int:
-    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
+    """The number of cells that run at a time: `jobs`, but no more than this process's cores allow.
 
-    On an accelerator it is one.
+    On an accelerator it is 1.
     """
     if config["device"] != "cpu":
         return 1
@@ -189,10 +190,10 @@ def jobs_of(config: Mapping[str, Any]) -> int:
 
 
 def _run(pending: list[Job], total: int, limit: int) -> None:
-    """Run jobs in their order, at most `limit` at a time, those first that may start beside what runs.
+    """Run jobs, at most `limit` at a time; the next job is the first that may run beside the running ones.
 
-    total: of jobs, of which these remain. A job at which another run is busy is tried again after a while,
-    and after the others. A signal to stop ends all processes first, and then this one.
+    total: number of all jobs, of which these remain. A job whose work another run is doing is tried again
+    after a while, and after the others. A signal to stop ends all processes first, and then this one.
     """
     progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
@@ -219,7 +220,7 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
                     job.not_before = time.monotonic() + AGAIN_S
                     pending.append(job)
                     continue
-                opened.add(job.pair)  # it is there, or will not be
+                opened.add(job.pair)  # the pair is there now, or never will be
                 lines, retries = job.ended(code, reasons)
                 progress.finish(job.number, job.size, is_over=not retries)
                 pending[:0] = retries
@@ -231,14 +232,14 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
 
 
 def _stop(processes: Collection[Any]) -> None:
-    """End processes: in good order if they do so in time, together and not one after another."""
+    """End processes, all at the same time: in good order if they do so within STOP_S, else by force."""
     deadline = time.monotonic() + STOP_S
     try:
         for process in processes:
             process.terminate()
         for process in processes:
             process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # also when somebody loses patience
+    finally:  # also when a second signal interrupts the wait
         for process in processes:
             process.kill()
             process.join()
@@ -257,14 +258,14 @@ def follow_parent() -> None:
 
 
 def _how(code: int) -> str:
-    """The end of a worker that gave no reason."""
+    """A line about how a worker ended that gave no reason."""
     if code < 0:
         return f"the worker was killed by signal {-code}"
     return f"the worker ended with exit code {code}" if code else "the worker ended without a result"
 
 
 def _live(work: Callable[[Report], object], channel: Any) -> None:
-    """A process's whole life; it ends with the one that started it, and on SIGTERM in good order."""
+    """Do the work of a process, which ends with the process that started it, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     follow_parent()
 
@@ -309,15 +310,15 @@ class Progress:
     """The progress of jobs, of which several may run at a time, with the time left.
 
     On a terminal it is one line, elsewhere, as in a log, a new one every LINES_S seconds.
-    size: the sum of those of the jobs. count: of jobs.
+    size: the sum of the jobs' sizes. count: the number of jobs.
     """
 
     def __init__(self, size: int, count: int) -> None:
         self._count = count
-        self._left: dict[int, int] = {}  # of the jobs that run
+        self._left: dict[int, int] = {}  # number of a running job -> the rest of its size
         self._is_terminal, self._next_line = sys.stderr.isatty(), 0.0
         bar, interval, screen = " |{bar:12}|", 0.1, sys.stderr
-        if not self._is_terminal:  # tqdm counts, and what it draws nobody sees
+        if not self._is_terminal:  # tqdm only counts; nobody sees its bar
             bar, interval, screen = "", LINES_S, io.StringIO()
         layout = f"{{desc}}{bar} {{percentage:3.0f}}% [{{elapsed}}<{{remaining}}]"
         options: dict[str, Any] = {"bar_format": layout, "mininterval": interval, "file": screen}
@@ -325,7 +326,7 @@ class Progress:
         self.close = self._bar.close
 
     def start(self, number: int, name: str, size: int) -> Report:
-        """A job begins, the `number`-th of all; the result is what its reports go to."""
+        """Note that the job with this number begins; returns the function for its reports."""
         self.show(number, name)
         begun, self._left[number] = False, size
 
@@ -335,7 +336,7 @@ class Progress:
             measured = max(0, self._left[number] - (total - done))
             if begun:
                 self._bar.update(measured)
-            else:  # what a job begins with was there before and takes no time
+            else:  # work that was done before the job began takes no time
                 self._bar.total -= measured
             self._left[number] -= measured
             begun = True
@@ -343,9 +344,9 @@ class Progress:
         return report
 
     def finish(self, number: int, size: int, is_over: bool) -> None:
-        """A job of this size has ended. is_over: nothing of it remains to be waited for."""
+        """Note that a job of this size has ended. is_over: whether nothing of it is tried once more."""
         left = self._left.pop(number)
-        # What was left out took no time; those that try again begin with what is there, see `start`.
+        # Work that was left out took no time; jobs that try again begin with what is done, see `start`.
         self._bar.total += -left if is_over else size - left
 
     def say(self, line: str) -> None:
@@ -353,7 +354,7 @@ class Progress:
         self._bar.write(line, file=sys.stderr)
 
     def show(self, number: int, what: str) -> None:
-        """Show what a job does in the line itself."""
+        """Show in the progress line what a job does."""
         self._bar.set_description_str(f"[{number}/{self._count}] {what}", refresh=self._is_terminal)
         if not self._is_terminal and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINES_S

@@ -1,4 +1,4 @@
-"""The schema of the configuration, and what its values may be: wrong ones fail before any cell runs."""
+"""The schema of the configuration and its allowed values: wrong values fail before any cell runs."""
 
 import math
 import re
@@ -45,7 +45,7 @@ class RunConfig:
     """One cell, and where its results go.
 
     pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to
-    what it needs of the tree and the verifier. search: how the tree's file is made when it is missing.
+    the tree and the verifier if it needs them. search: the search that makes the tree's file if needed.
     """
 
     profile: str = MISSING
@@ -59,39 +59,39 @@ class RunConfig:
     audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
     temperature: float = 1.0  # 0 is greedy
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
-    first_prompt: int = 0  # documents of the data set that are left out before the measured ones
-    # How a chat target is asked, with {text} where those tokens stand; or CHAT.
+    prompt_tokens: int = MISSING  # a prompt is this many first tokens of its document
+    first_prompt: int = 0  # number of documents that are skipped before the measured ones
+    # The text around a prompt for a chat target, with {text} where the prompt stands; or CHAT.
     prompt_template: str | None = None
     num_prompts: int = MISSING  # measured prompts
-    # Documents from here on are for choosing trees; our artefacts do not measure them.
+    # Documents from this place on serve to choose trees; our artefacts do not measure them.
     first_tuning_prompt: int = MISSING
     max_tuning_prompts: int | None = (
-        None  # of every data set for a tree; as many as its search takes when null
+        None  # the most documents of every data set for a tree; the search's own number when null
     )
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
-    compiled: bool = False  # on a CPU: forwards of a step by torch.compile
+    compiled: bool = False  # whether torch.compile compiles the forwards of a step, on a CPU
     jobs: int = 1  # cells that run at a time; at most one of them is timed
     cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
     timed: bool = True  # whether the cell's times count; those of an audit never do
     results: str = "results"
-    name: str | None = None  # of the sweep and its files; one of its cells when null
+    name: str | None = None  # of the sweep and its files; the artefact's or its cells' digest when null
     wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over: a name or a list of them.
     axes: dict[str, Any] = field(default_factory=dict)
-    # Of the frontier's cells, and of its longer audits.
+    # Numbers of prompts of the frontier's cells, and of its longer audits.
     prompt_counts: dict[str, int] = field(default_factory=dict)
     # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list.
-    # Null leaves it out of `experiment=glob(...)`, and a part out of its artefact.
+    # Null leaves an artefact out of `experiment=glob(...)`, and a part out of its artefact.
     artefacts: dict[str, Any] = field(default_factory=dict)
-    # An artefact's sweep: key -> its value or a list of them. Where it has parts, those of each come on top.
+    # An artefact's sweep: key -> its value or a list of values. Each of its parts adds keys of its own.
     sweep: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    part: str | None = None  # the one that is wanted; all of them when null
+    part: str | None = None  # the part that is wanted; all parts when null
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
@@ -111,17 +111,17 @@ _RANGES: dict[str, tuple[float, float]] = {
     "num_threads": (1, 1024),
     "cell_timeout_s": (1, math.inf),
 }
-"""The least and the most that a value may be."""
+"""The least and the greatest value that a key may have."""
 _WANDB = {
     "wandb.mode": "auto|online|offline|disabled",
-    "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B's other names end up in addresses
+    "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B allows no others, which stand in addresses
 }
 _PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float16"} | _WANDB
 _PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
 def unlabelled(config: DictConfig) -> None:
-    """Leave out of the groups' nodes what tables print for them, which is no part of a cell."""
+    """Remove `label` from the groups' nodes: it is the text that tables print, and no part of a cell."""
     for group in ("pair", "dataset", "decoder", "tree", "verifier"):
         if config.get(group):
             OmegaConf.set_struct(config[group], False)
@@ -179,7 +179,7 @@ FINGERPRINTS: dict[str, Callable[..., str]] = {
     "smollm2_pair": smollm2.pair_fingerprint,
     "smollm2_questions": QUESTIONS_RECIPE.key,
 }
-"""Resolvers of the identity of what is made on this machine, by what it is made from."""
+"""Resolvers that give the identity of texts and models made on this machine, from what they are made of."""
 for _name, _fingerprint in FINGERPRINTS.items():
     OmegaConf.register_new_resolver(_name, _fingerprint, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

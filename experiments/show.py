@@ -17,7 +17,7 @@ from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
 
 MARK = "|"
-"""Between the tokens of two steps."""
+"""Mark between the tokens of two steps."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_cell(beginning: str, raw: Path) -> Path:
-    """The folder of the one cell in `raw` whose id begins so. Raises InvalidInput unless there is one."""
+    """The folder of the cell in `raw` whose id begins so. Raises InvalidInput unless there is exactly one."""
     cell_ids = sorted(path.parent.name for path in raw.glob(f"*/{CELL}"))
     matches = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
     if len(matches) != 1:
@@ -51,7 +51,7 @@ def find_cell(beginning: str, raw: Path) -> Path:
 
 
 def find_row(folder: Path, index: int) -> dict[str, Any]:
-    """The row of a prompt; the cell need not be complete. Raises InvalidInput where it has no tokens."""
+    """The row of a prompt; the cell may be incomplete. Raises InvalidInput if it or its tokens are absent."""
     name, rows = folder.name, CellStore(folder).rows_so_far()
     if not 0 <= index < len(rows):
         allowed = f"0 to {len(rows) - 1}" if rows else "none; nothing is measured yet"
@@ -62,7 +62,7 @@ def find_row(folder: Path, index: int) -> dict[str, Any]:
 
 
 def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """The printed lines about a row. config: of its cell."""
+    """The printed lines about a row. config: that of its cell."""
     tokenizer, sizes, seconds = _tokenizer(config["pair"]), row["step_emitted"], row.get("step_s")
     about = [row["prompt_id"], f"{row['num_prompt_tokens']} tokens", f"seed {row['seed']}"]
     about += [f"category {row['category']}"] if row.get("category") else []
@@ -72,14 +72,14 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
     yield f"\nanswer: {row['num_returned']} tokens, {length}; {MARK} stands between steps"
     yield _printable(MARK.join(pieces(tokenizer, row["tokens"], sizes)))
     yield f"\ntokens of each step: {' '.join(map(str, sizes))}"
-    if seconds:  # those of an audit do not count
+    if seconds:  # an audit has none
         rate = f"{row['num_emitted'] / row['decode_s']:.1f} tokens/s"
         step = f"{1e3 * median(seconds):.1f} ms a step (median)"
         yield f"times: prompt {1e3 * row['prefill_s']:.1f} ms, then {row['decode_s']:.2f} s, {rate}, {step}"
 
 
 def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
-    """The text of every step. A character that two steps write is the later one's; sizes: tokens of steps."""
+    """The text of every step; a character that two steps write is the later one's. sizes: tokens a step."""
     previous, end = "", 0
     for size in sizes:
         end += size
@@ -90,7 +90,7 @@ def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[
 
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
-    """The prompt as the target read it, or why it is not to be had here."""
+    """The prompt as the target read it, or the reason why it cannot be read here."""
     first, length = config["first_prompt"], config["prompt_tokens"]
     try:
         prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
@@ -101,7 +101,7 @@ def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -
 
 
 def _tokenizer(pair: Mapping[str, Any]) -> Any:
-    """The tokenizer of a pair, without the weights of ours."""
+    """The tokenizer of a pair; the weights of our own kinds of pairs are not read."""
     from resispec.embedded.recipe import model_recipes
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
@@ -115,7 +115,7 @@ def _tokenizer(pair: Mapping[str, Any]) -> Any:
 
 
 def _labels(cell_id: str, profile: str, results: Path) -> str:
-    """A cell's labels, by the first plan that asks for it; nothing where none does."""
+    """A cell's labels, by the first plan that asks for it; "" if none does."""
     for plan in readable_plans(profile, results):
         for request in plan.requests:
             if request.cell_id == cell_id:
@@ -125,7 +125,7 @@ def _labels(cell_id: str, profile: str, results: Path) -> str:
 
 
 def _printable(text: str) -> str:
-    """A text without what would steer a terminal."""
+    """A text with escapes in place of characters that would steer a terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 

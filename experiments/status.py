@@ -1,7 +1,7 @@
-"""How far every artefact of a profile is: `python -m experiments.status`.
+"""The progress of every artefact of a profile: `python -m experiments.status`.
 
-It reads plans and cells' folders alone, so that it answers within a second and disturbs no run. How long the
-rest takes is estimated from the measured cells that are most alike.
+The command reads only plans and cells' folders, so that it answers within a second and disturbs no run. It
+estimates the time left from the most similar measured cells.
 """
 
 import json
@@ -20,17 +20,17 @@ from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
 SHOWN = ("done", "running", "failed", "interrupted", "damaged", "missing")
-"""In the order of print."""
+"""States of cells, in the order in which they are printed."""
 
 
 @dataclass(frozen=True)
 class PlannedCell:
     """A cell that a plan asks for.
 
-    key: names it among all cells. alike: task, audit or not, decoder, tree: what its time depends on, the
-    most important first. status: one that says "running" is, what a kill left is "interrupted". num_left:
-    prompts that it has still to measure. is_timed: no other such cell may run beside it. written: when the
-    status was, in nanoseconds; 0 without one.
+    key: names it among all cells. alike: the task, whether it is an audit, the decoder and the tree, on which
+    its time depends, the most important first. status: "running" only while a process measures the cell,
+    "interrupted" after a kill. num_left: prompts that are not measured yet. is_timed: whether no other timed
+    cell may run beside it. written: when the status was written, in nanoseconds; 0 without a status.
     """
 
     key: str
@@ -45,13 +45,13 @@ class PlannedCell:
 def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
     """A cell from its entry in a plan. raw: the folder of the cells' folders.
 
-    Raises LookupError, TypeError or ValueError for what is no entry.
+    Raises LookupError, TypeError or ValueError if it is no entry.
     """
     labels, folder = entry["labels"], raw / str(entry["cell_id"])
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
     status = Status("missing") if entry["cell_id"] == NO_TREE else CellStore(folder).status()
     if status.state == "running":
-        with suppress(OSError), CellStore(folder).locked():  # held by whoever measures it, or not ours to try
+        with suppress(OSError), CellStore(folder).locked():  # held while it is measured, or not ours to lock
             status = Status("interrupted", "killed")
     num_left = num_prompts = int(entry.get("num_prompts", 1))
     if status.state == "done":
@@ -64,7 +64,7 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
 
 
 def _key(entry: Mapping[str, Any]) -> str:
-    """The id of a plan's cell; one whose tree is not found yet is told apart by its labels."""
+    """The key of a plan's cell: its id, or a text of its labels if its tree is not found yet."""
     if entry["cell_id"] != NO_TREE:
         return str(entry["cell_id"])
     parts = [entry["labels"], entry.get("num_prompts"), entry.get("tree_file")]
@@ -74,7 +74,7 @@ def _key(entry: Mapping[str, Any]) -> str:
 def time_left(
     cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
 ) -> float | None:
-    """Seconds until workers finish cells, by medians of measured ones most alike; None without any."""
+    """Seconds until workers finish cells, by medians of the most similar measured ones; None without any."""
     rates: dict[tuple[str, ...], list[float]] = {}
     for cell in measured:
         if cell.status.state == "done" and cell.status.seconds > 0:
@@ -100,12 +100,12 @@ def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far an artefact is.
+    """The progress of an artefact.
 
-    states: of SHOWN those that there are -> number of cells; empty when it is not planned. failures: reason
+    states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures: reason
     -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps that are no
-    artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes: what is wrong with
-    its plans, one line each.
+    artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes: problems of its
+    plans, one line each.
     """
 
     artefact: str
@@ -117,7 +117,7 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """Every artefact, and the sum with each cell once; times are for the workers now at work, or for one."""
+    """The progress of every artefact, and of all cells, each once; times are for the busy workers or one."""
     plans, raw = results / profile / "plans", results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     sweeps = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []
@@ -137,7 +137,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         by_key |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key}
         keys[name], notes[name] = list(entries), plan.stale
     running = [cell.is_timed for cell in by_key.values() if cell.status.state == "running"]
-    num_workers = running.count(False) + any(running)  # timed cells take turns in one
+    num_workers = running.count(False) + any(running)  # timed cells share one worker
 
     def standing(name: str, cells: Sequence[PlannedCell], lines: tuple[str, ...] = ()) -> Standing:
         states = Counter(cell.status.state for cell in cells)
@@ -157,7 +157,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
-    """The printed lines: one for all, one an artefact, and what keeps it from being done."""
+    """The printed lines: one for all artefacts, one for each, and the problems that keep it undone."""
     width = max(len(standing.artefact) for standing in standings)
     options = f"PROFILE={profile}{elsewhere(results)}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
@@ -172,7 +172,7 @@ def text(standings: Sequence[Standing], whole: Standing, profile: str, results: 
 
 
 def _progress(standing: Standing) -> str:
-    """A line like "20/30 done, 1 running, 9 missing; about 6 min left"; nothing for what is not planned."""
+    """A line like "20/30 done, 1 running, 9 missing; about 6 min left"; "" for no plan."""
     if not standing.states:
         return ""
     others = [f", {count} {state}" for state, count in standing.states.items() if state != "done"]

@@ -1,8 +1,8 @@
-"""Folders of cells: rows as they are measured, and a status that says whether to rely on them; and plans.
+"""Folders of cells, with measured rows and a status that says whether to rely on them; and plans.
 
-While a cell runs, `rows.partial.jsonl` gets a line a prompt. A complete cell has `rows.jsonl`, and a status
-with the checksums of all its files, so that damage is noticed. Whoever writes holds the folder's lock. A plan
-says which cells a sweep asked for, for analysis to read.
+While a cell runs, `rows.partial.jsonl` gets a line for each prompt. A complete cell has `rows.jsonl`, and a
+status with the checksums of all its files, so that damage is noticed. A process that writes holds the
+folder's lock. A plan says which cells a sweep asked for, for analysis to read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _adapter = cache(TypeAdapter)
 CELL, PROVENANCE, ROWS = SEALED
 STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
 NO_TREE = "no-tree"
-"""In a plan, in place of a cell's id while its tree is not found."""
+"""Text in a plan that takes the place of a cell's id while its tree is not found."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class CellStore:
         return read_status(self.folder)
 
     def write_status(self, status: Status) -> None:
-        """Record a state; of a cell that is done also the checksums of its files."""
+        """Record a status; for a cell that is done, also the checksums of its files."""
         sums = checksums(self.folder, SEALED) if status.state == "done" else {}
         write_json(self.folder / STATUS, asdict(status) | ({"files": sums} if sums else {}))
 
     def locked(self, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Hold the folder's lock, see `resispec.files.locked`; the folder is made."""
+        """Hold the folder's lock, see `resispec.files.locked`; a missing folder is made."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.folder / ".lock", on_wait)
 
     def begin(self, cell: Cell) -> None:
-        """Record what is measured; rows of a complete cell whose files are damaged are measured again.
+        """Record which cell is measured; the rows of a damaged cell are removed, to be measured again.
 
-        The caller holds the lock, so whatever a killed process was writing beside a file is nobody's.
+        The caller holds the lock, so temporary files of a killed process are nobody's and are removed.
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
         for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
-            if path.is_dir():  # in a file's place
+            if path.is_dir():  # a folder in a file's place
                 shutil.rmtree(path)
         if self.status().state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
@@ -83,7 +83,7 @@ class CellStore:
         return rows
 
     def rows(self, row_type: type[Row]) -> list[Any]:
-        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
+        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, if one is no row."""
         lines = (self.folder / ROWS).read_text(encoding="utf-8").splitlines()
         rows = [parse(line, row_type) for line in lines]
         if None in rows:
@@ -95,8 +95,8 @@ class CellStore:
 class RowLog:
     """Rows appended as JSON lines while a cell runs, one a prompt, in the order of the prompts.
 
-    A cell that was stopped goes on after the rows that are there. Of a file that holds anything else, only
-    the beginning that is right is kept: rows 0, 1, 2, ..., each once.
+    A cell that was stopped goes on after the rows that are there. If the file holds anything
+    else, only its correct beginning is kept: rows 0, 1, 2, ..., each once.
     """
 
     def __init__(self, folder: Path, row_type: type[Row]) -> None:
@@ -126,7 +126,7 @@ def parse(line: str, row_type: type[Row]) -> Row | None:
     try:
         row: Row = _adapter(row_type).validate_json(line, strict=True)
         return row if set(json.loads(line)) <= {field.name for field in fields(row_type)} else None
-    except ValueError:  # pydantic's errors are, too
+    except ValueError:  # pydantic's errors are ValueErrors, too
         return None
 
 
@@ -148,14 +148,14 @@ def plan_path(part: Part) -> Path:
 
 
 def write_plan(part: Part, arguments: Sequence[str]) -> Path:
-    """Write what a sweep asked for, see `plan_path`.
+    """Write the plan of a sweep: the cells that it asked for, see `plan_path`.
 
     A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A cell whose
-    tree was searched for and not found has no id yet; it is missing like one that never ran. arguments: of
-    the command line.
+    tree was searched for and not found has no id yet; it counts as missing, like a cell that never ran.
+    arguments: those of the command line.
     """
     path = plan_path(part)
-    prefixes = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
+    prefixes = ("experiment=", "part=", "wandb.")  # the place of dashboards changes no cell
     overrides = [argument for argument in arguments if not argument.startswith(prefixes)]
     command = [*([f"experiment={part.name}"] if part.is_named else []), *overrides]
     content = {
@@ -171,7 +171,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
 
 
 def entry_of(cell: Cell) -> dict[str, Any]:
-    """A plan's entry of a cell; task, num_prompts and is_timed are for estimates of how long it takes."""
+    """A cell's entry in a plan; task, num_prompts and is_timed serve to estimate how long the cell takes."""
     entry = {
         "cell_id": cell.cell_id if cell.has_tree else NO_TREE,
         "labels": {

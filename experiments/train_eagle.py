@@ -1,9 +1,9 @@
 """Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle output=FOLDER`; see `--help`.
 
-recipe=eagle3 trains one of EAGLE-3. Of the pair only the target is used. Documents, from `first_prompt` on,
+recipe=eagle3 trains EAGLE-3 drafters. Of the pair only the target is used. Documents, from `first_prompt` on,
 are encoded as prompts are, template included, and cut to `document_tokens` tokens. The drafter is saved in
 the published layout: give the folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes
-on from its last checkpoint with the same command; with another recipe, target or text it is refused.
+on from its last checkpoint with the same command; another recipe, target or text is refused.
 """
 
 import sys
@@ -76,7 +76,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
-    # Without its draft it is another pair than its fingerprint says.
+    # Without its draft it is no longer the pair that its fingerprint names.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
     values = dict(config["recipe"] or {})
@@ -87,7 +87,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
         return TypeAdapter(RECIPES[name]).validate_python(values)
     except ValidationError as error:
         [first, *_] = error.errors()
-        if cause := first.get("ctx", {}).get("error"):  # the recipe's own
+        if cause := first.get("ctx", {}).get("error"):  # an error of the recipe itself
             raise InvalidInput(f"recipe: {cause}") from error
         key = ".".join(["recipe", *map(str, first["loc"])])
         raise InvalidInput(f"{key}: {first['msg']}; found {first['input']!r}") from error

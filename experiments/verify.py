@@ -1,9 +1,9 @@
-"""Is everything that runs left behind as it was written? `make verify`; nothing is measured or changed.
+"""Check that all files of runs are still as they were written: `make verify`; nothing is measured or changed.
 
 Cells, plans, searched trees and times of steps in the results folder, and the models that were trained here,
-are compared with their checksums. Each one that is damaged is a line, with what to do; the exit code is 0
-only when there is none. Of a file without a checksum, made by hand or by an earlier version, the format is
-checked alone.
+are compared with their checksums. Each damaged one gets a line that says what to do; the exit code is 0 only
+when there is none. If a file has no checksum, as those made by hand or by an earlier version, only its format
+is checked.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from resispec.trees import grow_map
 class Kind(NamedTuple):
     """Paths that are checked in one way.
 
-    check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, where that
-    does not say so.
+    check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, if the
+    error does not say so.
     """
 
     name: str
@@ -53,7 +53,7 @@ def kinds(results: Path) -> list[Kind]:
 
 
 def check_cell(folder: Path) -> None:
-    """Raise InvalidInput for a cell whose files are not what was written, with the command that mends it."""
+    """Raise InvalidInput for a cell whose files have changed, with the command that measures it again."""
     status = CellStore(folder).status()
     if status.state == "damaged":
         raise InvalidInput(f"{folder}: {status.reason}; {_again(folder)} measures it anew")
@@ -69,7 +69,7 @@ def _again(folder: Path) -> str:
 
 
 def check_plan(path: Path) -> None:
-    """Raise InvalidInput for a plan that is not what was written, or is none."""
+    """Raise InvalidInput for a plan that has changed since it was written, or a file that is no plan."""
     content = read_sealed(path)
     try:
         for entry in content["cells"]:
@@ -79,13 +79,13 @@ def check_plan(path: Path) -> None:
 
 
 def check_tree(path: Path) -> None:
-    """Raise InvalidInput for a tree file that is not what was written, or holds no tree."""
+    """Raise InvalidInput for a tree file that has changed since it was written, or that holds no tree."""
     is_fastest = read_json(path).get("format") == configurations.FORMAT
     (configurations if is_fastest else grow_map).load(path)
 
 
 def verify(results: Path) -> int:
-    """Print damaged files and how many were checked; the exit code. Raises InvalidInput without a folder."""
+    """Print damaged files and counts of files; return the exit code. Raises InvalidInput without a folder."""
     if not results.is_dir():
         raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
     groups, num_damaged = kinds(results), 0

@@ -2,7 +2,7 @@
 
 Runs are derived from plans and cells' folders with the definitions of analysis, so that they can be made
 again at any time. This is the only module that imports wandb. `experiments.publish` is its command, which a
-sweep runs beside itself: nothing here is in the process that measures or waits for it.
+sweep runs beside itself: the processes that measure neither run this code nor wait for it.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ STEP = "prompt_index"
 ANSWER_S, FINISH_S = 30.0, 60.0
 """Seconds that W&B may take to answer (WANDB_INIT_TIMEOUT changes them), and to take in a run."""
 LONG_S = 60.0
-"""Seconds from which on a run has W&B's system metrics."""
+"""A run that takes more than these seconds has W&B's system metrics."""
 OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
 """WANDB_... variables about a single run, which belong to the process that started this one."""
 
@@ -46,10 +46,10 @@ OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SW
 class Run:
     """Contents of one run on W&B.
 
-    about: its id and what `wandb.init` is told of it. The same measurement has the same id, so that sent
-    twice it is one run. points: one a prompt, in order, each with STEP. counts: histograms of whole numbers,
-    how often 1, 2, 3, ... occurred. images, files: by path. artifact: name of the artifact that holds
-    `files`; its type is the name's first word. facts: about the artifact.
+    about: its id and the other arguments of `wandb.init` about it. A measurement always has the same id, so
+    that sent twice it is one run. points: one for each prompt, in order, each with STEP. counts: histograms,
+    the numbers of times that 1, 2, 3, ... occurred. images, files: their paths. artifact: name of the
+    artifact that holds `files`; its type is the name's first word. facts: the artifact's metadata.
     """
 
     about: Mapping[str, Any]
@@ -71,8 +71,8 @@ class Run:
 class Record:
     """Plans and cells of a profile in a results folder.
 
-    artefacts: those with a plan that were asked for, all by default. A cell that several ask for is grouped
-    under the first of them. cells: their ids. Raises InvalidInput without a readable plan.
+    artefacts: names of the chosen ones, by default of all that have a plan. A cell that several ask for is
+    grouped under the first of them. cells: their ids. Raises InvalidInput without a readable plan.
     """
 
     def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
@@ -104,16 +104,16 @@ class Record:
         return list(chain.from_iterable(settings))
 
     def settings(self, cell_ids: Collection[str]) -> list[list[str]]:
-        """Cell ids, grouped by what must be the same for their numbers to be compared."""
+        """Cell ids, grouped by the facts that must be equal for their numbers to be compared."""
         groups: dict[str, list[str]] = {}
         for cell_id in cell_ids:
             groups.setdefault(_setting(*self._askers[cell_id][0]), []).append(cell_id)
         return list(groups.values())
 
     def runs(self, cell_ids: Sequence[str]) -> Iterator[Run | InvalidInput]:
-        """Runs of the cells that are done; an error for one that cannot be read.
+        """Runs of the cells that are done; an error for a cell that cannot be read.
 
-        cell_ids: one of `settings`; their baselines and audits are read with them.
+        cell_ids: one group of `settings`; their baselines and audits are read with them.
         """
         plan, first = self._askers[cell_ids[0]][0]
         requests = []
@@ -135,7 +135,7 @@ class Record:
                 yield self._complete(cell_id, results.rows[cell_id], numbers.get(cell_id, {}))
 
     def status(self, cell_id: str) -> Status:
-        """The status of a cell now; it is "done" only if sound."""
+        """The status of a cell now; it is "done" only if the files are sound."""
         return CellStore(self._raw / cell_id).status()
 
     def is_long(self, cell_id: str, num_done: int) -> bool:
@@ -149,7 +149,7 @@ class Record:
     def begun(self, cell_id: str) -> Run | None:
         """The run of a cell with the points so far; None before its first prompt.
 
-        The first row is part of its id, and has times: what is measured anew is another run.
+        The id depends on the first row, which has times, so that a new measurement is another run.
         """
         rows = CellStore(self._raw / cell_id).rows_so_far()
         if not rows:
@@ -194,9 +194,9 @@ class Record:
         )
 
     def report(self, artefact: str) -> Iterator[Run]:
-        """The report of an artefact or a slice: tables, figures, verdicts and notes, where they are written.
+        """The report of an artefact or a slice: tables, figures, verdicts and notes, if they are written.
 
-        It has one id for all times: a later report takes its place.
+        Its id never changes, so that a later report takes its place.
         """
         stem, _, digest = artefact.partition(SLICE)
         folder = self._tables / (artefact if digest else "")
@@ -229,14 +229,14 @@ class Record:
 
 
 def _setting(plan: Plan, request: Request) -> str:
-    """Facts that cells share that are compared: artefact, task, prompts, and labels but for the method."""
+    """Facts that compared cells share, as text: artefact, task, prompts, and all labels but the method's."""
     method = ("decoder", "tree", "verifier")
     alike = [(key, str(value)) for key, value in request.labels.items() if key not in method]
     return repr((plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike)))
 
 
 def _numbers(results: Results) -> dict[str, dict[str, Any]]:
-    """Numbers of the tables by cell: metrics with their bounds, audits' verdicts; of other tasks none."""
+    """A cell's numbers in the tables: metrics with bounds, or an audit's verdict; none for other tasks."""
     first = next(iter(results.rows.values()), pd.DataFrame())
     if not set(metrics.fields()) <= set(first.columns):
         return {}
@@ -254,7 +254,7 @@ def _numbers(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
-    """Numbers of every prompt, and metrics of it alone and of all so far. has_times: its times count."""
+    """Every prompt's numbers, and metrics of it alone and of all so far. has_times: whether times count."""
     values: dict[str, Any] = {}
     rows = rows if has_times else rows.filter(regex="(?<!_s)$")
     for metric in metrics.METRICS:
@@ -270,17 +270,17 @@ def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
 
 
 def _wandb() -> Any:
-    """The package, silent, and without what the environment says of another run."""
+    """The package wandb, silent, without the variables of the environment about another run."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(f"WANDB_{name}", None)
-    os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}  # before its first line
+    os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}  # before it prints a line
     import wandb
 
     return wandb
 
 
 def chosen_mode(mode: str) -> tuple[str, str]:
-    """ "online", "offline" or "disabled", and a line for people where W&B would be asked and has no key.
+    """ "online", "offline" or "disabled", and a line for people if W&B would be used but has no key.
 
     mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files.
     """
@@ -300,12 +300,12 @@ def _has_key() -> bool:
 
 
 class Live:
-    """A run that is open on W&B. Every method raises whatever W&B or the network does.
+    """A run that is open on W&B. Every method raises whatever W&B or the network raises.
 
     A run that was sent before is resumed: W&B leaves out the steps that it has.
 
-    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: with system metrics of this
-    machine, and of the process that started this one with all that it started.
+    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: record system metrics of
+    this machine, and of the parent process with all its children.
     """
 
     def __init__(self, run: Run, to: Mapping[str, Any], has_stats: bool = False) -> None:
@@ -327,7 +327,7 @@ class Live:
             self._run.define_metric(metric.name, step_metric=STEP)
 
     def draw(self, points: Sequence[Mapping[str, float]]) -> None:
-        """Add the points that it does not have; `points` are all."""
+        """Add the points that the run lacks. points: all points so far."""
         for point in points[self._num_drawn :]:
             self._run.log(dict(point), step=int(point[STEP]))
         self._num_drawn = max(self._num_drawn, len(points))
@@ -347,7 +347,7 @@ class Live:
             run.artifact, type=run.artifact.partition("-")[0], metadata=dict(run.facts)
         )
         for path in run.files:
-            artifact.add_file(str(path), policy="immutable", skip_cache=True)  # from where it is
+            artifact.add_file(str(path), policy="immutable", skip_cache=True)  # read in place, without a copy
         self._run.log_artifact(artifact)
         self._run.summary.update(dict(run.summary))
         self._close()
@@ -358,7 +358,7 @@ class Live:
         self._close(exit_code=1)
 
     def _close(self, exit_code: int = 0) -> None:
-        """Close the run. Offline the earlier folders of it are removed: this one holds all of them."""
+        """Close the run. Offline, its earlier folders are removed, since the last one holds everything."""
         folder = Path(self._run.settings.sync_dir)
         self._run.finish(exit_code=exit_code)
         for earlier in folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
@@ -369,10 +369,11 @@ class Live:
 def follow(
     record: Record, cell_ids: Collection[str], to: Mapping[str, Any], is_over: Callable[[], bool]
 ) -> tuple[int, list[InvalidInput]]:
-    """Show cells while they are measured; returns how many are complete, and what is wrong with others.
+    """Show cells while they are measured; return the number of completed runs and errors of cells.
 
-    A run is complete once all cells of its setting are done, so that a gain has its baseline and a row its
-    audit; or once it is over, and then those of other cells fail. Raises whatever W&B or the network does.
+    Runs are completed once all cells of their setting are done, so that a gain has its baseline and a row its
+    audit, or once nothing more is measured; runs of cells that are not done then fail. Raises whatever W&B or
+    the network raises.
 
     to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
     """

@@ -1,9 +1,9 @@
-"""Measure cells: prompt by prompt, each row written as it is known.
+"""Measure cells prompt by prompt; each row is written as soon as it is known.
 
-Cells whose times are compared are measured by one process in turns, so that whatever else the machine does
-falls on all of them alike. Whoever measures holds the locks of the cells' folders, so that two runs never
-write to one cell. A cell that was stopped goes on after the prompts that it has; a complete one whose files
-are damaged is measured again.
+One process measures cells whose times are compared, in turns, so that other work of the machine falls on all
+of them alike. It holds the locks of the cells' folders while it measures, so that two runs never write to one
+cell. A cell that was stopped goes on after the prompts that it has; a complete cell whose files are damaged
+is measured again.
 """
 
 import os
@@ -32,7 +32,7 @@ from resispec.models.causal import compiled_pair
 
 
 class _Measurement:
-    """A cell as this process measures it: why it failed, if it did, and the seconds that it has taken."""
+    """A cell that this process measures, with the reason if it failed, and the seconds that it has taken."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.store = cell, CellStore(cell.folder)
@@ -41,7 +41,7 @@ class _Measurement:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Work for this cell: its seconds are the cell's, and what fails fails the cell and no other."""
+        """Run a block for this cell: its seconds count for the cell, and an error fails this cell alone."""
         started, limit = time.perf_counter(), self.cell.config["cell_timeout_s"]
         try:
             with _limited(None if limit is None else limit - self.seconds, f"cell_timeout_s={limit}"):
@@ -49,7 +49,7 @@ class _Measurement:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a rule of the user's may raise or exit
             self.reason = _reason(error, self.cell.config)
             self.seconds += time.perf_counter() - started
-            with suppress(OSError):  # a full disk must not hide it
+            with suppress(OSError):  # a full disk must not hide the error
                 log = self.store.folder / "log.txt"
                 log.write_text(traceback.format_exc(), encoding="utf-8")
                 self.store.write_status(Status("failed", self.reason, self.seconds))
@@ -57,7 +57,7 @@ class _Measurement:
             self.seconds += time.perf_counter() - started
 
     def open(self, beside: Workload | None) -> None:
-        """Begin, with the material of another cell beside it where there is one."""
+        """Begin the cell. beside: the material of another cell to share; None if there is none."""
         self.store.begin(self.cell)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
@@ -78,10 +78,9 @@ class _Measurement:
 def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
     """Measure the cells that are not complete, in this process, in turns prompt by prompt.
 
-    cells: alike but for their decoders, see `Cell.setting`. wait: wait for another run that is measuring
-    one; otherwise raise CellBusy.
-    Raises CellFailed for those that fail, whose reasons are also recorded as their statuses, once the others
-    are done.
+    cells: equal except for their decoders, see `Cell.setting`. wait: wait for another run that is measuring
+    one of them, instead of raising CellBusy.
+    Raises CellFailed for cells that fail, once the others are done; their statuses also hold the reasons.
     """
     with ExitStack() as locks:
         for cell in cells:
@@ -105,7 +104,7 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
 
 
 def measured(cell: Cell, report: Report) -> list[Row]:
-    """The rows of a cell, measured here first unless it is complete. Raises CellFailed with the reason."""
+    """The rows of a cell, measured here first if it is not complete. Raises CellFailed with the reason."""
     measure([cell], report, wait=True)
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
@@ -115,7 +114,7 @@ def _num_prompts(cells: Iterable[Cell]) -> int:
 
 
 def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
-    """Measure every prompt by all cells that lack it, in an order that is drawn anew for each prompt."""
+    """Measure every prompt in all cells that lack it; the order of cells is drawn anew for each prompt."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workload, timed_by = None, uuid.uuid4().hex[:8]
     total = _num_prompts(measurement.cell for measurement in measurements)
@@ -153,7 +152,7 @@ def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
 
 @contextmanager
 def _limited(seconds: float | None, name: str) -> Iterator[None]:
-    """Raise InvalidInput within what took so long; None for no limit. name: of the limit."""
+    """Raise InvalidInput within the block after so many seconds; None for no limit. name: of the limit."""
     if seconds is None:
         yield
         return
@@ -162,7 +161,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
         raise InvalidInput(f"took longer than {name}")
 
     handler = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)  # again, where somebody caught it
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)  # again, if the block caught the error
     try:
         yield
     finally:
@@ -171,7 +170,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
-    """Why a cell failed, in one line; what a rule did wrong comes with the verifier's name."""
+    """The reason why a cell failed, in one line; errors of a rule in a file come with the verifier's name."""
     if isinstance(error, InvalidInput):
         return first_line(error)
     if isinstance(error, SystemExit):
@@ -185,7 +184,7 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
 def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     """The prompts that are decoded first and not recorded.
 
-    Where forwards are compiled, which takes seconds for caches of every length, there is one of each.
+    If forwards are compiled, which takes seconds for every length of caches, there is one prompt a length.
     """
     prompts = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
     by_capacity: dict[int, int] = {}
@@ -197,8 +196,8 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
 def load_workload(config: Mapping[str, Any], beside: Workload | None = None) -> Workload:
     """A cell's material: models, decoder and encoded prompts, checked to fit each other.
 
-    config: a cell's. beside: of another cell that differs in its decoder alone, whose models and prompts are
-    shared. Raises InvalidInput for what the user can mend.
+    config: a cell's configuration. beside: the material of another cell that differs only in its decoder; its
+    models and prompts are shared. Raises InvalidInput for errors that the user can mend.
     """
     decoder: Decoder = build(config["decoder"])
     workload = replace(beside, decoder=decoder) if beside else _material(config, decoder)
@@ -219,7 +218,7 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
 
 
 def build_pair(config: Mapping[str, Any]) -> Pair:
-    """A cell's pair, compiled where it asks for it, on its threads. Raises InvalidInput as `build`."""
+    """A cell's pair, compiled if `compiled` is set; sets torch's threads. Raises InvalidInput as `build`."""
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     pair: Pair = build(config["pair"])

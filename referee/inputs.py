@@ -1,4 +1,4 @@
-"""Names of a command line, and their meaning: models, prompts, numbers."""
+"""Values of a command line, and the models, prompts and numbers that they name."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from referee.transcripts import Transcript
 from resispec.data import CHAT, JsonlDataset, Prompt, json_lines
 from resispec.errors import InvalidInput
 
-if TYPE_CHECKING:  # they take torch
+if TYPE_CHECKING:  # these import torch
     from referee.rescoring import Scorer
     from resispec.models import Pair
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EMBEDDED = "embedded"
-"""The pair of conf/pair that serves where no target is named."""
+"""The pair of conf/pair that is used if no target is named."""
 IDS = "prompt_token_ids"
 
 
 def count(text: str, least: int = 1) -> int:
-    """A number from `least` that has 18 digits at most. Raises argparse.ArgumentTypeError for another."""
+    """A number from `least`, of 18 digits at most. Raises argparse.ArgumentTypeError for any other text."""
     if not text.isdecimal() or len(text) > 18 or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from {least}, of 18 digits at most")
     return int(text)
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Different numbers from 1, with commas between them. Raises as `count`."""
+    """Numbers from 1, separated by commas; repeated ones count once. Raises like `count`."""
     return tuple(dict.fromkeys(count(part) for part in text.split(",")))
 
 
@@ -42,7 +42,7 @@ def add_model_options(group: Any) -> None:
 
 
 def is_pair(name: str) -> bool:
-    """Whether a name is that of a pair of conf/pair."""
+    """Whether this is the name of a pair of conf/pair."""
     return (CONF / "pair" / f"{name}.yaml").is_file()
 
 
@@ -50,7 +50,7 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     """A target with a draft, or without one if none is named.
 
     target: a hub name, a folder, or a pair of conf/pair, which brings its own draft. device: a torch device
-    or "auto". Raises InvalidInput when a model cannot be loaded, and when a pair is to have another draft.
+    or "auto". Raises InvalidInput if a model cannot be loaded, or if a pair is given another draft.
     """
     from resispec.models import load_pair
     from resispec.models.checkpoint import found_device
@@ -64,7 +64,7 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
-    """The target and the draft, where there is one, for rescoring; names and errors: as `pair_of`."""
+    """Scorers of the target and, if there is one, of the draft; names and errors are those of `pair_of`."""
     from referee.rescoring import load_scorers, pair_scorers
 
     if is_pair(target):
@@ -74,9 +74,9 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 @cache
 def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prompt], list[int]]:
-    """From a prompt to the ids of its first tokens, `length` of them, in a chat for a pair of chat models.
+    """A function from a prompt to the ids of its first `length` tokens, in a chat for a pair of chat models.
 
-    target, device, dtype: see `pair_of`. The weights of a target that is no pair are not read.
+    target, device, dtype: see `pair_of`. Of a target that is no pair only the tokenizer is read.
     """
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
@@ -98,13 +98,13 @@ def _read(group: str, name: str) -> dict[str, Any]:
 
 @cache
 def _configured(group: str, name: str, device: str, dtype: str) -> Any:
-    """The object that a file of conf/pair or conf/dataset makes."""
+    """The object that a file of conf/pair or conf/dataset describes."""
     from hydra.utils import get_method
     from omegaconf import OmegaConf
 
     config = _read(group, name)
-    config = config.get(group, config)  # a file for the whole configuration has a key of its group's name
-    # Whichever this installation makes, and how tables print it, are left out.
+    config = config.get(group, config)  # a file for the whole configuration has its group as a key
+    # Left out: any pair that this installation makes will do (fingerprint), no table is printed (label).
     node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
     root: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
     values = OmegaConf.to_container(root, resolve=True)[group]
@@ -112,11 +112,11 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
 
 
 def token_prompts(source: str, number: int, encode: Callable[[Prompt], list[int]]) -> list[tuple[int, ...]]:
-    """The first prompts of a source, so many.
+    """The token ids of the first `number` prompts of a source.
 
     source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a
-    file of transcripts gives its prompts to another engine. encode: a prompt's ids, for sources with texts.
-    Raises InvalidInput, naming the file and the line, for what is none of these.
+    file of transcripts gives its prompts to another engine. encode: gives the ids of a prompt with a text.
+    Raises InvalidInput for another source, another row (naming file and line), or too few prompts.
     """
     path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
     is_file = not is_named and path.is_file()

@@ -1,8 +1,8 @@
 """Rescoring: the logits that a model has for tokens which somebody else emitted.
 
-Sequences of like length are forwarded together, padded on the right, where a causal model does not look. The
-columns of a batch are forwarded in pieces, with the model's own cache and its own head, so that a large
-vocabulary and a long output fit. Any causal language model of transformers will do, sliding windows included.
+Sequences of similar length are forwarded together, padded on the right, where a causal model does not look. A
+batch is forwarded in pieces of its columns, with the model's own cache and head, so that a large vocabulary
+and a long output fit into memory. Any causal language model of transformers works, sliding windows included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ from resispec.models.pair import Pair
 from resispec.sampling import Warp
 
 MAX_LOGITS = 2**24
-"""Logits that are held at a time, 64 MiB of them in float32."""
+"""The most logits that are held at a time, 64 MiB in float32."""
 MAX_POSITIONS = 8192
-"""Tokens of a batch, padding included."""
+"""The most tokens of a batch, padding included."""
 SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""The settings of sampling that a model's generation_config.json may give."""
+"""The sampling settings that a model's generation_config.json may give."""
 ROLES = ("target", "draft")
 """Roles of rescoring models, in the order in which they are given."""
 
@@ -37,8 +37,8 @@ ROLES = ("target", "draft")
 class Stretch:
     """K consecutive emitted tokens of one sequence, with the logits that a model has for each.
 
-    row: which sequence. prompt: (P,) int64. outputs: (T,) int64, all of the sequence's. first: the index in
-    `outputs` of the first of the K. logits: (K, V) float32.
+    row: the sequence's number. prompt: (P,) int64. outputs: (T,) int64, all emitted tokens of the sequence.
+    first: the index in `outputs` of the first of the K tokens. logits: (K, V) float32.
     """
 
     row: int
@@ -62,10 +62,10 @@ class Stretch:
 class Scorer:
     """A causal language model of transformers that rescores.
 
-    eos_token_ids: the tokens at which engines stop: those that the model's files name, and the caller's,
-    since many stop at the tokenizer's as well.
-    defaults: the settings of sampling in its generation_config.json, which some engines apply unasked.
-    precision: in words, such as "float16".
+    eos_token_ids: the tokens at which engines stop: those that the model's files name, and `eos_token_id`,
+    usually the tokenizer's, at which many engines stop as well.
+    defaults: the sampling settings of the model's generation_config.json, which some engines apply unasked.
+    precision: the model's dtype in words, such as "float16".
     """
 
     def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
@@ -83,16 +83,16 @@ class Scorer:
 
     @torch.inference_mode()
     def after(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Logits (B, V) float32 behind the last of tokens (B, C), and the module's cache with the tokens.
+        """Logits (B, V) float32 after the last of the tokens (B, C), and the module's cache with the tokens.
 
-        cache: of the tokens before, None where there are none.
+        cache: that of the tokens before, None if there are none.
         """
         output = self.module(input_ids=tokens, past_key_values=cache, use_cache=True, **self._last_only)
         return output.logits[:, -1].float(), output.past_key_values
 
     @torch.inference_mode()
     def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """Logits behind tokens (B, W) between the columns `edges`, as (column, (B, C, V) float32)."""
+        """First column, and logits (B, C, V) float32 after tokens (B, W), for each piece between `edges`."""
         tokens, cache = tokens.to(self.device), None
         if edges[0] > 0:
             _, cache = self.after(tokens[:, : edges[0]], None)
@@ -103,11 +103,11 @@ class Scorer:
 
 
 def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Iterator[tuple[Stretch, ...]]:
-    """Every emitted token once, in stretches, in no particular order of rows; one `Stretch` for each scorer.
+    """Every emitted token once, in stretches, with rows in no particular order; a `Stretch` for each scorer.
 
-    scorers: the target's, and the draft's where there is one, on one device. transcripts: as `check_fit`
-    allows them.
-    Raises NoVerdict for the first stretch whose logits are no numbers, see `check_numbers`.
+    scorers: the target's, then the draft's if there is one, on one device. transcripts: rows that `check_fit`
+    allows.
+    Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts]):
@@ -130,7 +130,7 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
 
 
 def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of like width together, as many as MAX_POSITIONS allows with padding, at least one."""
+    """Batches of rows of similar width, as many as MAX_POSITIONS allows with padding, at least one."""
     rows: list[int] = []
     for row in sorted(range(len(widths)), key=lambda row: [widths[row], row]):
         if rows and (len(rows) + 1) * widths[row] > MAX_POSITIONS:
@@ -141,11 +141,11 @@ def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: str) -> None:
-    """Raise NoVerdict, a line that begins with `place`, unless every law is one of numbers.
+    """Raise NoVerdict, a line that begins with `place`, unless the logits of every token make a law.
 
-    logits: of every scorer, (K, V) for K tokens. -inf is the logit of a token that a model rules out, such as
-    a row that pads its vocabulary, as long as another one is left: the largest logit must be finite, which it
-    is not where one is NaN or +inf, or all are -inf.
+    logits: of each scorer, (K, V) for K tokens. The largest logit of every token must be finite, which it is
+    not if one is NaN or +inf, or if all are -inf. Single logits of -inf are allowed: a model rules such
+    tokens out, for instance those that pad its vocabulary.
     """
     for role, scorer, scores in zip(ROLES, scorers, logits, strict=False):
         is_number = scores.amax(-1).isfinite()
@@ -158,9 +158,9 @@ def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: st
 
 
 def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> None:
-    """Raise InvalidInput when there are no rows, and for one that a model cannot have read or written.
+    """Raise InvalidInput if there are no rows, or for a row that a model cannot have read or written.
 
-    That line begins with the row's place.
+    The line about a row begins with its place.
     """
     if not transcripts:
         raise InvalidInput("there are no transcripts; at least one row is needed")
@@ -181,9 +181,9 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
 
 
 def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float32") -> list[Scorer]:
-    """Models that share a tokenizer, from hub names or folders.
+    """Scorers of models that share a tokenizer, from hub names or folders.
 
-    device: a torch device, or auto: CUDA where there is a device. dtype: a key of `DTYPES`. Raises
+    device: a torch device, or auto: CUDA if there is a device. dtype: a key of `DTYPES`. Raises
     InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
     """
     device, torch_dtype = found_device(device), find_dtype(dtype)
@@ -196,7 +196,7 @@ def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float
 
 
 def pair_scorers(pair: Pair) -> list[Scorer]:
-    """The target of a pair, and its draft where that is a language model of its own."""
+    """Scorers of a pair's target, and of its draft if that is a language model of its own."""
     models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
     return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
 
@@ -204,13 +204,13 @@ def pair_scorers(pair: Pair) -> list[Scorer]:
 def penalised(stretch: Stretch, settings: Warp) -> Tensor:
     """The stretch's logits (K, V) after the penalties.
 
-    First the repetition penalty, as transformers has it; then OpenAI's, over emitted tokens alone, as vLLM
-    applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`).
+    The repetition penalty is first, as in transformers; then come OpenAI's penalties, over emitted tokens
+    alone, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`).
     """
     scores = stretch.logits
     if settings.repetition_penalty != 1:
         emitted, is_past = _emitted(stretch)
-        # The penalty counts a token once, so one of the prompt may stand again where a row is shorter.
+        # The penalty counts a token once, so a token of the prompt may fill the places that are not past.
         context = (stretch.prompt.expand(len(is_past), -1), torch.where(is_past, emitted, stretch.prompt[0]))
         penalty = RepetitionPenaltyLogitsProcessor(float(settings.repetition_penalty))
         scores = penalty(torch.cat(context, 1), scores)
@@ -221,14 +221,14 @@ def penalised(stretch: Stretch, settings: Warp) -> Tensor:
 
 
 def emitted_counts(stretch: Stretch, vocab_size: int) -> Tensor:
-    """How often (K, V) float32 every token was emitted before each of the K; the prompt does not count."""
+    """Counts (K, V) float32 of each token before each of the K emitted tokens, without the prompt."""
     emitted, is_past = _emitted(stretch)
     counts = torch.zeros(len(is_past), vocab_size, device=emitted.device)
     return counts.scatter_add_(1, emitted.expand(len(is_past), -1), is_past.float())
 
 
 def _emitted(stretch: Stretch) -> tuple[Tensor, Tensor]:
-    """The outputs up to the stretch's end (L,), and which of them are before each of its K tokens (K, L)."""
+    """The outputs up to the stretch's end (L,), and whether each is before each of the K tokens (K, L)."""
     emitted = stretch.outputs[: stretch.first + len(stretch.logits)]
     places = torch.arange(len(emitted), device=emitted.device)
     return emitted, places < places[stretch.first :, None]

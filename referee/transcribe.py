@@ -4,9 +4,9 @@
     python -m referee.transcribe --out b.jsonl --engine transformers --mode assisted
     python -m referee.transcribe --out c.jsonl --engine llama_cpp --target embedded
 
-A row is written as soon as it is there; whatever stops the command, the same one goes on after what is
-written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
-silence, and stands in every row. A server's key, where it wants one, is read from RESISPEC_SERVER_KEY.
+Each row is written as soon as it is there; if the command stops, the same command goes on after the rows that
+are written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
+silence, and is written to every row. The key of a server that wants one is read from RESISPEC_SERVER_KEY.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 KEY = "RESISPEC_SERVER_KEY"
 FORMAT = "server_format"
-"""Kind of plug-in."""
+"""The kind of plug-in that adds a server format."""
 
 
 def transcribe(options: argparse.Namespace) -> str:
     """Write the transcripts that a command line asks for; returns one line about them.
 
-    Raises InvalidInput, one line, for whatever keeps it from that.
+    Raises InvalidInput, one line, if that is not possible.
     """
     options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
@@ -79,7 +79,7 @@ def _server(options: argparse.Namespace) -> Engine:
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`. folder: for models in the engine's own format."""
+    """An engine of `ENGINES`. folder: a place for models in the engine's own format."""
     try:
         make = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
@@ -149,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 when every prompt has its transcript."""
+    """Run the command; returns 0 if every prompt has its transcript."""
 
     def work() -> int:
         sys.stdout.write(transcribe(parser().parse_args(arguments)) + "\n")

@@ -1,9 +1,9 @@
 """Transcripts: which tokens an engine was given, which it emitted, and under which settings.
 
-Engines are made to write them (`referee.engines`), and the audit judges them (`referee.audit`).
+`referee.engines` makes engines write transcripts, and `referee.audit` judges them.
 A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys. Only the two
 lists of token ids are required. Text is no substitute for ids: encoding a text again does not give the tokens
-that were emitted. Importing this module takes no torch.
+that were emitted. Importing this module does not import torch.
 """
 
 import json
@@ -17,7 +17,7 @@ from resispec.errors import InvalidInput, printable
 from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
-"""The fields that a row cannot do without."""
+"""The fields that every row must have."""
 _TYPES = {
     "seed": int,
     "sample": int,
@@ -33,12 +33,12 @@ _KEYS = (*TOKENS, *SETTINGS, *_TYPES)
 class Transcript(Warp):
     """One request to an engine, and every token that it emitted.
 
-    prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
-    emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
-    that applied. sample: number of an answer, from 0, to a request that asked for several: these share the
-    prompt and the seed, and not their draws. concurrency: requests that the engine was given at a time, where
-    it is known.
-    extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
+    prompt_token_ids: the tokens that the model read, special tokens included. output_token_ids: every emitted
+    token, in order, with the end-of-sequence token if there was one. The settings of the law are those that
+    really applied. sample: the number of this answer, from 0, if the request asked for several; the answers
+    share the prompt and the seed, but not their draws. concurrency: the number of requests that the engine
+    had at a time, if known.
+    extra: the other keys of the row, such as an engine's acceptance records; the audit does not read them.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
@@ -84,7 +84,7 @@ class Transcript(Warp):
 
     @property
     def setting(self) -> str:
-        """The temperature and whatever else is on, in words that are the same for the same settings."""
+        """The temperature and all other settings that are on, in words; equal settings have equal words."""
         items = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
         others = [f"{name}={float(value):g}" for name, value in [*items][1:] if value != getattr(Warp, name)]
         if not self.is_as_in(Warp.filter_order):
@@ -95,9 +95,9 @@ class Transcript(Warp):
 def read_transcripts(path: Path | str) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
-    A key that is null is absent; `top_k` of -1 is off, as some engines write it. Without a `filter_order` it
-    is that of the engine, by its name.
-    Raises InvalidInput, one line with the file and the line in it, when the file cannot be read or is empty,
+    A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A row
+    without `filter_order` gets that of its engine, by the engine's name.
+    Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is empty,
     or for the first row that is not a transcript.
     """
     if not Path(path).is_file():
@@ -126,7 +126,7 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
 
 
 def line_of(transcript: Transcript) -> str:
-    """The line of a transcript in a file, its end included: a JSON object without what is None."""
+    """The line of a transcript in a file, line break included: a JSON object without fields that are None."""
     values = {name: getattr(transcript, name) for name in _KEYS}
     row = {name: value for name, value in values.items() if value is not None}
     return json.dumps(row | dict(transcript.extra), separators=(",", ":")) + "\n"

@@ -1,7 +1,7 @@
 """resispec: the referee of multi-candidate speculative sampling.
 
-`generate` and `Speculator` continue a prompt, `transformers` holds what transformers' own `generate` takes.
-They are imported when they are asked for: naming a tree or a prompt takes no torch.
+`generate` and `Speculator` continue a prompt; `transformers` serves transformers' own `generate`. All of them
+are imported on first use, so that naming a tree or a prompt imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Names that the package offers at its top. Raises AttributeError for any other name."""
+    """Import a name of `__all__` on first use. Raises AttributeError for any other name."""
     if name not in __all__:
         raise AttributeError(f"module 'resispec' has no attribute {name!r}")
     if name == "transformers":

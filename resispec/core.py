@@ -1,7 +1,7 @@
 """The vocabulary that every part of resispec shares.
 
-Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent,
-V vocabulary, L committed length.
+Dimension letters mean the same everywhere: N nodes of a tree (the root counted), D levels, B siblings under
+one parent, V tokens of the vocabulary, L committed tokens.
 `target_probs` is always p and `draft_probs` always q.
 """
 
@@ -21,7 +21,7 @@ class Tree:
     """A topology whose nodes carry tokens.
 
     tokens: (N,) int64; node 0, the root, is the last committed token.
-    draws: how every node's children were chosen.
+    draws: the way in which every node's children were chosen.
     """
 
     topology: Topology
@@ -47,8 +47,8 @@ class Verdict:
     """The part of one tree that a verifier keeps.
 
     path: accepted node ids from the root's child downwards; empty when nothing was accepted.
-    tokens: the emitted tokens: those of `path`, then the final one, drawn from the residual or from the law
-    at a leaf.
+    tokens: the emitted tokens: the tokens of `path`, then the final token, drawn from the residual or, at a
+    leaf, from the target's law.
     """
 
     path: tuple[int, ...]
@@ -56,10 +56,10 @@ class Verdict:
 
     @property
     def num_accepted(self) -> int:
-        """Accepted drafted tokens, in [0, D - 1]."""
+        """The number of accepted drafted tokens, in [0, D - 1]."""
         return len(self.path)
 
     @property
     def num_emitted(self) -> int:
-        """Emitted tokens, `num_accepted + 1`."""
+        """The number of emitted tokens, `num_accepted + 1`."""
         return len(self.tokens)

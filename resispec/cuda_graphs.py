@@ -1,7 +1,7 @@
-"""CUDA graphs of the pieces of a step whose shapes never change: units, each captured once.
+"""Units: pieces of a decoding step whose shapes never change, each captured once as a CUDA graph.
 
-A unit is a function of a generator and tensors. It keeps its state, like a cache, in tensors that it changes
-in place, never in numbers of the host: where it is captured, Python runs it only once.
+A unit is a function of a generator and tensors. It keeps its state, such as a cache, in tensors that it
+changes in place, never in Python numbers, since the replay of a captured graph runs no Python.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from torch import Generator, Tensor
 
 Outputs = tuple[Tensor, ...]
 Unit = Callable[..., Outputs]
-"""Takes a generator, or None where nothing is drawn, then tensors; returns tensors."""
+"""A function that takes a generator, None if nothing is drawn, then tensors, and returns tensors."""
 
 
 def as_unit(function: Unit, device: torch.device) -> Unit:
-    """The function as a unit of a device, captured once for all calls where that saves time.
+    """Make a function a unit for a device: captured as CUDA graphs on a CUDA device, elsewhere as it is.
 
     A captured unit overwrites its result in its next call with inputs of the same shapes.
     """
@@ -30,17 +30,17 @@ def upload(numbers: Sequence[int], device: torch.device) -> Tensor:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """A processor's tensor on a device, without waiting for the device."""
+    """A CPU tensor on a device, without waiting for the device."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class CudaGraphs:
-    """A function as CUDA graphs, one for each combination of its inputs' shapes.
+    """A function captured as CUDA graphs, one for each combination of its inputs' shapes and dtypes.
 
-    The first call with new shapes runs the function as it is, which also prepares libraries and whatever the
-    function caches. The second one captures it. All calls get the same generator.
+    The first call with new shapes runs the function without capture, which also prepares libraries and the
+    function's own caches. The second call captures the function. All calls must pass the same generator.
     """
 
     def __init__(self, function: Unit) -> None:
@@ -49,7 +49,7 @@ class CudaGraphs:
         self._graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Outputs, Outputs]] = {}
 
     def __call__(self, generator: Generator | None, *inputs: Tensor) -> Outputs:
-        """Run it. Returned tensors hold until the next call with these shapes."""
+        """Run the function. The returned tensors are valid until the next call with the same shapes."""
         key = tuple((value.shape, value.dtype) for value in inputs)
         if key not in self._seen:
             self._seen.add(key)
@@ -66,7 +66,7 @@ class CudaGraphs:
     def _capture(
         self, generator: Generator | None, inputs: Outputs
     ) -> tuple[torch.cuda.CUDAGraph, Outputs, Outputs]:
-        """The graph, the tensors that it reads and those that it writes; nothing runs yet."""
+        """Capture a graph; returns it, the tensors it reads and the tensors it writes. Nothing runs yet."""
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
@@ -78,9 +78,9 @@ class CudaGraphs:
 
 @cache
 def _capturing_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures on a device, since libraries keep memory for every stream."""
+    """The one stream for all captures on a device, since libraries keep memory for every stream."""
     return torch.cuda.Stream(device)
 
 
 KINDS: dict[str, Callable[[Unit], Unit]] = {"cuda": CudaGraphs}
-"""Makers of units by the type of a device; elsewhere the function itself is one."""
+"""Makers of units by device type; on other devices a function is a unit as it is."""

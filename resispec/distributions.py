@@ -1,7 +1,7 @@
-"""Probability laws as tensors: sums of 1, draws from an explicit generator.
+"""Probability laws as tensors: rescaling them to sum to 1, and drawing from them with an explicit generator.
 
-Functions are batched over leading dimensions and pure, and never synchronise with the host, but for those
-that draw or choose a number.
+Functions are batched over leading dimensions and pure, except that draws advance the generator; only
+`draw_one` and `choose`, which return a number, synchronise with the host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,17 @@ from torch import Generator, Tensor
 ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal."""
 BELOW_ONE = 1 - 2**-52
-"""Factor of a sum before it meets a uniform number: the largest of these is 1 - 2^-53, and its product could
-round up to the sum, past the last token of positive weight."""
+"""Factor of a sum before the sum is multiplied by a uniform number: the largest uniform number is 1 - 2^-53,
+and its product could round up to the sum, past the last token of positive weight."""
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
 
 
 def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> Tensor:
-    """Divide by the sum over the last dimension; where the sum is zero, take `fallback`.
+    """Divide weights by their sum over the last dimension; where the sum is zero, take `fallback`.
 
-    weights: (..., V), not negative. fallback: (..., V), or what broadcasts to it.
-    null: (..., 1), mass of an outcome that is no token; it counts in the sum. NaN stays NaN.
+    weights: (..., V), not negative. fallback: (..., V), or a tensor that broadcasts to this shape.
+    null: (..., 1), mass of an outcome that is no token; the mass is part of the sum. NaN stays NaN.
     """
     total = weights.sum(-1, keepdim=True) + null
     tiny = torch.finfo(weights.dtype).tiny
@@ -30,17 +30,17 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
 
 
 def sum_tolerance(values: Tensor) -> float:
-    """Tolerance of a law's sum to 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
+    """Allowed distance of a law's sum from 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
     return 1e-9 if values.dtype == torch.float64 else 1e-4
 
 
 def sum_rounding(values: Tensor) -> float:
-    """Loss of a sum over a large vocabulary in this tensor's precision; smaller masses count as 0."""
+    """Rounding error of a sum over a large vocabulary in this tensor's precision; less mass counts as 0."""
     return ROUNDING_EPS * torch.finfo(values.dtype).eps
 
 
 def null_mass(probs: Tensor) -> Tensor:
-    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
+    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if only rounding."""
     remainder = 1 - probs.sum(-1, keepdim=True)
     return torch.threshold(remainder, sum_rounding(probs), 0.0)  # NaN stays NaN
 
@@ -48,15 +48,15 @@ def null_mass(probs: Tensor) -> Tensor:
 def counted(probs: Tensor) -> Tensor:
     """A law (..., V) whose masses up to NO_MASS are 0.
 
-    Draws that exclude tokens go on with what little mass is left, and uniformly once there is none. Drawing,
-    the siblings' laws and the ceiling must agree on which of the two it is, in whatever precision each works,
-    so all of them look at masses that went through here. A token decides it, not a sum, which may be rounded.
+    Draws that exclude tokens go on with whatever mass is left, and uniformly once none is left. Drawing, the
+    siblings' laws and the ceiling must agree on which case it is, each in its own precision, so all of them
+    use masses that went through here. Single masses decide, not a sum, which may be rounded.
     """
     return torch.threshold(probs, NO_MASS, 0.0)  # NaN stays NaN
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of a token when others are excluded: `probs`, as `counted`, or else uniform.
+    """The law (..., V) of a token when others are excluded: `counted` masses, or uniform if none is left.
 
     taken: (..., K) int64, the excluded tokens, all different.
     """
@@ -76,21 +76,21 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The indices that `draw` returns when these are its uniform numbers.
+    """The indices that `draw` returns for the given uniform numbers.
 
     weights: (..., V), as for `draw`. uniform: (..., K) float64 in [0, 1); of any shape for a single row (V,).
     Returns int64 of the shape of `uniform`.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     shares = uniform * (cumulative[..., -1:] * BELOW_ONE)
-    # A law that is NaN has no index; the last one keeps memory safe until whoever reads the law raises.
+    # A NaN law gives no valid index; the last index keeps memory safe until a reader of the law raises.
     return torch.searchsorted(cumulative, shares, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
 def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
-    """Draw one index from one law, and check the law on the way; it waits for the device.
+    """Draw one index from one law and check the law; waits for the device.
 
-    weights: (V,), of any positive sum, or of one that is within `tolerance` of 1 if that is given.
+    weights: (V,), of any positive sum, or, if `tolerance` is given, of a sum within `tolerance` of 1.
     Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are negative
     weights.
     """
@@ -107,12 +107,12 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
 
 
 def choose(chances: Iterable[Tensor], generator: Generator) -> int:
-    """Draw an index with these chances, or their number with what they leave of 1.
+    """Draw an index with these chances; the rest of 1 is the chance to return the number of chances.
 
-    chances: one value each, asked for in turn until the index is decided; a tensor (B,) is an iterable, too.
-    Each is waited for.
-    Raises FloatingPointError when one that was asked for is NaN or negative, or when their sum exceeds 1, see
-    `sum_tolerance`.
+    chances: tensors of one value each, or a tensor (B,). They are read in turn until the index is decided;
+    each reading waits for the device.
+    Raises FloatingPointError when a chance that was read is NaN or negative, or when the sum of those read
+    exceeds 1, see `sum_tolerance`.
     """
     uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
     share, total, masses = uniform.item(), 0.0, list[float]()

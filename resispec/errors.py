@@ -1,4 +1,4 @@
-"""Errors that the user can mend, and how a command ends with one: in one line."""
+"""Errors that the user can mend, and functions that end a command with such an error in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
-"""Ctrl-C's line of a command that writes file after file, and keeps those that are there."""
+"""The line after Ctrl-C for a command that writes file after file and keeps the files that exist."""
 
 
 class InvalidInput(ValueError):
@@ -14,22 +14,22 @@ class InvalidInput(ValueError):
 
 
 class NotDefined(InvalidInput):
-    """A verifier is not defined for these draws or this tree; one line as above."""
+    """A verifier is not defined for these draws or this tree; one line as in `InvalidInput`."""
 
 
 class NoVerdict(InvalidInput):
-    """A measurement cannot be trusted, so nothing is judged by it; one line as above."""
+    """A measurement cannot be trusted, so nothing is judged by it; one line as in `InvalidInput`."""
 
 
 def printable(text: str) -> str:
-    """A text of somebody else's without what a terminal would obey; a tab or a line's end is a blank."""
+    """A foreign text without characters that control a terminal; a tab or a line's end becomes a blank."""
     return "".join(mark if mark.isprintable() else " " * mark.isspace() for mark in text)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, `printable`; one that ends with a colon brings the next along.
+    """The first line of an error's message, `printable`; a line that ends with a colon is joined to the next.
 
-    The type's name stands for an empty message.
+    An empty message gives the name of the error's type.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     end = next((number for number, line in enumerate(lines, start=1) if not line.endswith(":")), len(lines))
@@ -43,9 +43,9 @@ def fail(message: str) -> int:
 
 
 def in_one_line(work: Callable[[], int], stopped: str) -> int:
-    """Do a command's work and return its exit code; what the user can mend is one line and exit code 1.
+    """Do a command's work and return its exit code; an error the user can mend gives one line and code 1.
 
-    stopped: what is said when Ctrl-C stops it, which is no error of the command's.
+    stopped: the message when Ctrl-C stops the work, which is no error of the command.
     """
     try:
         return work()

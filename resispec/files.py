@@ -21,9 +21,9 @@ def cache_root() -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` when the block ends well; make its folder.
+    """Yield a temporary file's path; the file replaces `path` when the block ends well. Makes the folder.
 
-    So a file's presence means that it is complete. When the block raises, what it wrote is removed.
+    So a file that is present is complete. When the block raises, the temporary file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -38,9 +38,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def in_cache(folder: Path) -> Iterator[None]:
-    """Make a folder of the cache for what is written inside.
+    """Make a folder of the cache for the files that the block writes.
 
-    Raises InvalidInput, which names the way out, when that cannot be written.
+    Raises InvalidInput, which names the way out, when the folder or a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,15 +76,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object of the content and, as `sha256`, its checksum, for `read_sealed`."""
+    """The content as a JSON object with its checksum under the key `sha256`, for `read_sealed`."""
     values = json.loads(json.dumps(content, default=str))
     return {**values, "sha256": _seal(values)}
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a JSON object whose content is as `sealed` saw it; one without a checksum is read as it is.
+    """Read a JSON object and compare it with its checksum from `sealed`; without one nothing is compared.
 
-    Raises InvalidInput as `read_json` does, and where the checksum is that of other content.
+    Raises InvalidInput as `read_json` does, and when the checksum does not match the content.
     """
     content = read_json(path)
     if "sha256" in content and content.pop("sha256") != _seal(content):
@@ -99,7 +99,7 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of files by their names, which are relative to the folder."""
+    """The SHA-256 of each file, by its name relative to the folder."""
     stats = {name: (folder / name).stat() for name in names}
     return {
         name: _sha256((folder / name).resolve(), stat.st_size, stat.st_mtime_ns)
@@ -109,15 +109,15 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _sha256(path: Path, _num_bytes: int, _changed: int) -> str:
-    """The SHA-256 of a file, which a command reads once unless it changes."""
+    """The SHA-256 of a file, which a command reads only once unless the file changes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:
-    """The first fault of files that `checksums` has seen, in words; None when all are as they were.
+    """The first change of files since `checksums` saw them, in words; None if there is none.
 
-    expected: a result of `checksums`. Anything that is no such mapping counts as damage, too. names: of the
-    files that it must list.
+    expected: a result of `checksums`. Anything else, or an empty mapping, counts as damage, too. names: the
+    names of files that `expected` must list.
     """
     if not isinstance(expected, dict) or not expected:
         return "its list of files is missing"
@@ -134,10 +134,10 @@ def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file that is made for it; it ends with the process, however that ends.
+    """Hold an exclusive lock on a file made for it; the lock ends with the process, however that ends.
 
-    on_wait: called once when another process holds the lock, before waiting for it; None means not to wait.
-    Raises TimeoutError when the lock is held and there is no `on_wait`.
+    on_wait: called once before waiting, if another process holds the lock; None means not to wait.
+    Raises TimeoutError when another process holds the lock and `on_wait` is None.
     """
     lock = FileLock(path)
     try:

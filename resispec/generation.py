@@ -1,7 +1,7 @@
-"""Speculative sampling in one call, for programs that are no benchmark: `resispec.generate`.
+"""Speculative sampling in one call, for programs other than benchmarks: `resispec.generate`.
 
-It is the loop of `resispec.decode` with what a program has at hand: modules in memory, a prompt, and settings
-of sampling. A `Speculator` keeps caches, and on a GPU captured graphs, from one prompt to the next.
+The call runs the loop of `resispec.decode` on the things that a program has at hand: modules in memory, a
+prompt and sampling settings. A `Speculator` keeps caches, and captured graphs on a GPU, between prompts.
 """
 
 import warnings
@@ -33,25 +33,24 @@ __all__ = ["Continuation", "Speculator", "generate"]
 
 @dataclass(frozen=True)
 class Continuation(Generation):
-    """A prompt's continuation, see `Generation`. text: None where there is no tokenizer."""
+    """A prompt's continuation, see `Generation`. text: the decoded tokens; None without a tokenizer."""
 
     text: str | None
 
     @property
     def accepted_length(self) -> float:
-        """Tokens emitted per forward of the target, in the mean over the steps."""
+        """The mean number of tokens emitted per step, which is one forward of the target."""
         return sum(self.num_emitted) / len(self.num_emitted)
 
 
 class Speculator:
-    """A pair with a way to speculate, for one prompt after another.
+    """A pair of models with a tree, a verifier and draws, for one prompt after another.
 
     target, draft, tokenizer: see `resispec.models.loading.as_pair`; the draft may be an `EagleModel`.
-    tree: a topology, or its name, see `resispec.trees.named.find`. verifier, draws: by name or as objects.
-    Left open they are what serves best: siblings drawn independently with `traversal_optimal`; where decoding
-    is greedy the draft's most probable tokens, where the draft is EAGLE's draws without replacement, both
-    with `traversal`.
-    Raises InvalidInput for what is unknown or does not fit together.
+    tree: a topology, or its name, see `resispec.trees.named.find`. verifier, draws: names or objects. If both
+    are None, the best choice is made: independent draws with `traversal_optimal`; but for greedy decoding the
+    draft's most probable tokens, and for an EAGLE draft draws without replacement, both with `traversal`.
+    Raises InvalidInput for unknown names and for parts that do not fit together.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class Speculator:
     ) -> Continuation:
         """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L).
 
-        seed: of this prompt's randomness; without one, torch's global generator is drawn from.
-        eos_token_ids: tokens that end the text, the last one included; without them, the pair's, see
+        seed: the seed of this prompt's randomness; None draws from torch's global generator. eos_token_ids:
+        tokens that end the text, where the ending token is returned, too; None takes the pair's, see
         `Pair.end_token_ids`. on_step: called with the tokens of every step as soon as they are known.
-        allow_biased: whether `warn_of_bias` is left out. settings: the fields of `Sampling`.
-        Raises InvalidInput for an unknown setting, more than one prompt, a prompt that does not fit, and ids
-        or a seed that are none.
+        allow_biased: whether `warn_of_bias` is skipped. settings: the fields of `Sampling`.
+        Raises InvalidInput for an unknown setting, more than one prompt, a prompt that does not fit, and
+        invalid ids or seeds.
         """
         sampling, ids = _sampling(settings), self._ids(prompt)
         if not allow_biased:
@@ -108,7 +107,7 @@ class Speculator:
         is_last: Callable[[int], bool],
         put: Callable[[tuple[int, ...]], Any] | None,
     ) -> Generation:
-        """Decode until a limit is reached or `is_last` of a token; `put` gets the tokens of every step."""
+        """Decode until a limit or a token for which `is_last` is True; `put` gets each step's tokens."""
         generator = _global_generator(self.pair.target.device)
         if seed is not None:
             generator = Generator(generator.device).manual_seed(seed)
@@ -127,13 +126,13 @@ class Speculator:
         return decoder.generate(self.pair, prompt, sampling, generator, on_step=hand_on, is_last=ends_with)
 
     def warn_of_bias(self, warp: Warp) -> None:
-        """Warn, once a process, when sampled tokens will not have the target's law, see `shown_bias`."""
+        """Warn, once per process, that sampled tokens will not have the target's law, see `shown_bias`."""
         if warp.temperature > 0 and self._bias is not None:
             warnings.warn(self._bias, stacklevel=1)  # always from this line: Python shows it once
 
     @cached_property
     def _bias(self) -> str | None:
-        with suppress(Exception):  # of a third party's code for three tokens; decoding says what is wrong
+        with suppress(Exception):  # third-party code may fail on three tokens; decoding shows the error
             return shown_bias(self._decoders[False].verifier, self._draws_of(False))
         return None
 
@@ -142,14 +141,14 @@ class Speculator:
         return Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else default))
 
     def _decoder(self, is_greedy: bool) -> Decoder:
-        """Raises InvalidInput for draws that the drafter does not have."""
+        """Make the greedy or the random decoder. Raises InvalidInput for draws that the drafter lacks."""
         draws = self._draws_of(is_greedy)
         verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
         drafter = OwnDraft(find(self._tree, draws), draws).drafter(self.pair)
         return Decoder(drafter, get_verifier(verifier) if isinstance(verifier, str) else verifier)
 
     def _ids(self, prompt: Any) -> list[int]:
-        """The token ids of one prompt. Raises InvalidInput for several prompts, and for what is no id."""
+        """The token ids of one prompt. Raises InvalidInput for several prompts and for invalid ids."""
         ids: Any = prompt
         if isinstance(prompt, str):
             if self.pair.tokenizer is None:
@@ -163,7 +162,7 @@ class Speculator:
         return self._checked("the prompt", ids)
 
     def _checked(self, place: str, ids: Any) -> list[int]:
-        """Token ids from a sequence, a set or a tensor. Raises InvalidInput for what else they are."""
+        """Token ids of a sequence, set or tensor. Raises InvalidInput for another type or an invalid id."""
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Sequence | Set):
             raise InvalidInput(f"{place} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
@@ -191,11 +190,11 @@ def generate(
     verifier: Any = None,
     **options: Any,
 ) -> Continuation:
-    """Continue a prompt, several tokens a forward of the target, with its law unless the verifier is biased.
+    """Continue a prompt with several tokens per target forward; exact unless the verifier is biased.
 
-    target, draft, tree, verifier, and among the options draws and tokenizer: see `Speculator`, which is what
-    to keep for many prompts, since this call prepares everything anew. options: see `Speculator.generate`.
-    Raises InvalidInput as they do.
+    target, draft, tree, verifier, and the options draws and tokenizer: see `Speculator`; use that class for
+    many prompts, since this call prepares everything anew. Other options: see `Speculator.generate`. Raises
+    InvalidInput as both do.
     """
     method = {name: options.pop(name) for name in ("draws", "tokenizer") if name in options}
     _sampling({name: value for name, value in options.items() if name not in _OPTIONS})  # before models load
@@ -203,11 +202,11 @@ def generate(
 
 
 _OPTIONS = ("seed", "eos_token_ids", "on_step", "allow_biased")
-"""The options of a call that are not settings of sampling."""
+"""The options of a call that are not sampling settings."""
 
 
 def _sampling(settings: dict[str, Any]) -> Sampling:
-    """The settings of a call. Raises InvalidInput for an unknown name, with the known ones."""
+    """The sampling settings of a call. Raises InvalidInput, listing the known names, for an unknown name."""
     names = [setting.name for setting in fields(Sampling)]
     for name in settings:
         if name not in names:

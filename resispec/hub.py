@@ -1,7 +1,7 @@
-"""Names on the Hugging Face hub: local copies of what they name, and what to do when there is none.
+"""Local copies of models and data sets of the Hugging Face hub, and clear errors when there is no copy.
 
-Libraries retry an unreachable hub for half a minute; a probe with a short time limit comes first, so that a
-missing network is one clear line within seconds. Nothing here takes torch.
+Libraries retry an unreachable hub for half a minute; here a probe with a short time limit comes first, so
+that a missing network gives one clear line within seconds. This module imports no torch.
 """
 
 import os
@@ -27,8 +27,8 @@ from resispec.errors import InvalidInput, first_line
 
 PROBE_SECONDS = 5.0
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
-# Beside weights: configurations, indices of shards, and tokenizers. Other folders and formats of a repository
-# (original/, consolidated.*, GGUF) hold the same weights again.
+# Files to load beside weights: configurations, indices of shards, and tokenizers. Other folders and formats
+# of a repository (original/, consolidated.*, GGUF) hold the same weights again.
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _FILES: dict[str, Any] = {"allow_patterns": [*_SMALL], "ignore_patterns": "*/*"}
 _WEIGHTS = (("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin"))
@@ -58,17 +58,17 @@ _ERRORS = {
 
 
 def access_of(error: Exception) -> Access:
-    """The access that an error tells of which was raised while the hub was asked."""
+    """The kind of access that is shown by an error raised while the hub was asked."""
     access = next(access for kind, access in _ERRORS.items() if isinstance(error, kind))
     status = getattr(getattr(error, "response", None), "status_code", None)
     return Access.TOKEN if access == Access.REFUSED and status == 401 else access
 
 
 def model_folder(name: str, revision: str | None) -> Path:
-    """The folder with a model's files; one on the hub is downloaded first, as far as it is not cached.
+    """The folder with a model's files; missing files of a model on the hub are downloaded first.
 
-    revision: a branch, tag or commit of a hub name; None for the newest. Raises InvalidInput when there is no
-    such folder, or when the hub does not give it.
+    revision: a branch, tag or commit of a hub name; None for the newest. Raises InvalidInput when the folder
+    does not exist, or when the hub does not give the model.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -85,7 +85,7 @@ def model_folder(name: str, revision: str | None) -> Path:
         except LocalEntryNotFoundError as error:
             raise _unavailable("model", name, revision, _NO_COPY.format(info)) from error
     if sys.stderr.isatty():
-        enable_progress_bars()  # transformers' are off, so that a run shows one bar; this may take hours
+        enable_progress_bars()  # otherwise off, so that a run shows one bar; a download may take hours
     patterns = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
     try:
         return Path(snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": patterns}))
@@ -99,14 +99,14 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 
 def weight_files(files: Iterable[str]) -> list[str]:
-    """The files of weights that are read of a repository's: pickles only where it has no others."""
+    """The weight files to read among a repository's files: pickles only if it has no other weights."""
     names = list(files)
     kinds = ([file for file in names if any(fnmatch(file, pattern) for pattern in kind)] for kind in _WEIGHTS)
     return next((kind for kind in kinds if kind), [])
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit of the hub that a folder is a copy of; None for a folder outside of the hub's cache."""
+    """The hub's commit that a folder is a copy of; None for a folder outside of the hub's cache."""
     is_copy = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
     return folder.name if is_copy else None
 
@@ -114,7 +114,7 @@ def commit_of(folder: Path) -> str | None:
 def must_use_copy(name: str, revision: str | None) -> bool:
     """Whether a data set must come from the local cache because the hub cannot be asked.
 
-    Raises InvalidInput, naming the ways out, when nothing is cached then, or when the hub refuses the name.
+    Raises InvalidInput, naming the ways out, when it must and nothing is cached, or the hub refuses the name.
     """
     cause = _probe("dataset", name, revision)
     if not isinstance(cause, str):

@@ -1,9 +1,9 @@
-"""The cache of what is made at first use: a folder under the cache root is complete or absent.
+"""The cache of folders that are made at first use; a folder under the cache root is complete or absent.
 
-A folder is built under a temporary name beside its final one and renamed when it is complete, so that killing
-the process at any moment leaves nothing that could be taken for a result: the next one goes on from the
-checkpoint there. A lock that dies with its process makes a second process wait for the first instead of
-training the same thing again.
+A folder is built under a temporary name beside its final one and renamed when it is complete. So killing the
+process at any moment leaves nothing that could be taken for a result, and the next process goes on from the
+checkpoint in the temporary folder. A lock that dies with its process makes a second process wait for the
+first instead of training the same thing again.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 def make_key(recipe: object, sources: Mapping[str, bytes]) -> str:
     """16 hexadecimal digits that change with the recipe, its version included, the sources and the libraries.
 
-    recipe: dataclasses, whose repr counts. sources: the content that the recipe is applied to, by name.
+    recipe: dataclasses, whose repr enters the key. sources: content that the recipe is applied to, by name.
     """
     digest = hashlib.sha256(json.dumps([repr(recipe), _versions()]).encode())
     for name, content in sorted(sources.items()):
@@ -48,16 +48,16 @@ def _versions() -> dict[str, str]:
 
 
 def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
-    """The entry of a name. Raises InvalidInput for an unknown one, with the known ones."""
+    """The known entry of a name. Raises InvalidInput, listing the known names, for an unknown name."""
     if name not in known:
         raise InvalidInput(f"unknown {kind} {name!r}; allowed: {', '.join(known)}")
     return known[name]
 
 
 def check_expected(kind: str, expected: str | None, made_here: str) -> None:
-    """Raise InvalidInput when this installation makes something else than is expected, if anything is.
+    """Raise InvalidInput when this installation makes something else than expected.
 
-    kind: of things, for the message. expected, made_here: their fingerprints.
+    kind: the kind of things, for the message. expected, made_here: fingerprints; expected None allows any.
     """
     if expected not in (None, made_here):
         raise InvalidInput(f"the {kind} {expected} were asked for; this installation makes {made_here}")
@@ -78,12 +78,12 @@ def check(folder: Path) -> None:
 
 
 def folders() -> list[Path]:
-    """The complete folders that the cache holds, by name."""
+    """The complete folders that the cache holds, sorted by name."""
     return sorted(path for path in files.cache_root().glob("[0-9a-f]" * 16) if path.is_dir())
 
 
 class Kept(ABC):
-    """A recipe whose result is kept in the cache, in a folder that its key names."""
+    """A recipe whose result is kept in the cache, in a folder named by the recipe's key."""
 
     @abstractmethod
     def key(self) -> str:
@@ -91,14 +91,14 @@ class Kept(ABC):
 
     @abstractmethod
     def make(self, folder: Path) -> dict[str, Any]:
-        """Fill a new folder; returns facts for its manifest, beside the seconds that it takes.
+        """Fill a new folder and return facts for its manifest; the caller adds the seconds it took.
 
-        folder: empty but for the `CHECKPOINT` of a training that was stopped. The recipes among the fields
-        have made theirs.
+        folder: empty except for the `CHECKPOINT` of a training that was stopped. The recipes among this
+        recipe's fields have already made their folders.
         """
 
     def folder(self) -> Path:
-        """The complete folder, made first where it is absent.
+        """The complete folder, made first if it is absent.
 
         Raises InvalidInput when the folder is damaged or the cache cannot be written.
         """
@@ -115,7 +115,7 @@ class Kept(ABC):
         return folder
 
     def _build(self, folder: Path) -> None:
-        """Fill a folder beside the final one; of a try that was stopped only the checkpoint is kept."""
+        """Fill a folder beside the final one and rename it; of a stopped try only the checkpoint is used."""
         import torch  # takes seconds, and naming a folder does not need it
 
         partial = folder.with_name(f".{folder.name}.partial")
@@ -127,7 +127,7 @@ class Kept(ABC):
             if isinstance(recipe, Kept):
                 recipe.folder()
         start = time.perf_counter()
-        with torch.inference_mode(False):  # an audit may be what first asks for a model
+        with torch.inference_mode(False):  # an audit may be the first to ask for a model
             facts = self.make(partial)
         facts["seconds"] = round(time.perf_counter() - start, 1)
         (partial / CHECKPOINT).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""This machine's processor, compiler, accelerator and checkout; importing this module takes no torch."""
+"""This machine's processor, compiler, accelerator and checkout; importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import torch
 
 CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
-"""Paths on which a measurement depends; tables, tests and documents may change beside it."""
+"""Paths on which a measurement depends; tables, tests and documents may change without affecting it."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
 LIMIT_S = 60.0
-"""Seconds that torch has to answer."""
+"""Most seconds that `has_cuda` waits for torch to answer."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 LARGEST_KEPT = 128 << 20, 32 << 20
-"""Bytes of the largest blocks whose memory is kept: what is wanted, and what older glibc allows at most."""
+"""Bytes of the largest blocks whose memory is kept: the wanted size, and the most that older glibc allows."""
 
 
 @cache
@@ -45,7 +45,7 @@ def device_name(device: torch.device) -> str:
 
 
 def checkout() -> dict[str, str | bool]:
-    """The commit of the code that runs, "" outside a checkout, and whether CODE differs from it."""
+    """The commit of the running code, "" outside a checkout, and whether CODE differs from the commit."""
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
     return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changes)}
 
@@ -60,7 +60,7 @@ def _git(*arguments: str) -> str:
 
 
 def memory_bytes() -> int:
-    """The machine's memory, whether it is free or not; 0 where the system does not say."""
+    """The bytes of the machine's memory, free or not; 0 if the system does not say."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
 
 
@@ -72,11 +72,11 @@ def cpp_compiler() -> str | None:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library, where it is glibc, keep the memory of freed blocks of up to LARGEST_KEPT.
+    """Let the C library, if it is glibc, keep the memory of freed blocks of up to LARGEST_KEPT.
 
-    Otherwise it gives the laws of a step back to the system, tens of MB with a vocabulary of 50,000 tokens,
-    and the next step waits until the system has cleared as many pages. Larger blocks go back as before. It
-    holds for the whole process.
+    Otherwise glibc returns the memory of a step's laws to the system, tens of MB with a vocabulary of 50,000
+    tokens, and the next step waits until the system has cleared as many pages. Larger blocks are returned as
+    before. The setting holds for the whole process.
     """
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL(None).mallopt
@@ -87,8 +87,8 @@ def keep_freed_memory() -> None:
 def has_cuda() -> bool:
     """Whether torch can use a CUDA device.
 
-    Torch takes seconds to import, and holds what it touches of a device: it is asked in a process of its own,
-    and only where there is a driver.
+    Torch takes seconds to import and keeps hold of a device that it has touched. So it is asked in a separate
+    process, and only if there is a driver.
     """
     if not (shutil.which("nvidia-smi") or any(Path(driver).exists() for driver in DRIVERS)):
         return False

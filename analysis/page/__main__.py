@@ -2,8 +2,8 @@
 
 Usage: python -m analysis.page [--profile NAME]
 
-Cells that are not measured are shown as missing; a folder without any plan shows what is published. Open the
-file in any browser; it needs nothing beside it. provenance.json beside it says where its numbers are from.
+Cells that are not measured are shown as missing; a folder without any plan shows the published cells. Open
+the file in any browser; it needs no other file. provenance.json beside it has the origin of its numbers.
 """
 
 import sys
@@ -20,10 +20,10 @@ from resispec.files import write_atomically, write_json
 
 
 def write(profile: str, results: Path) -> Path:
-    """Write the page of a profile, return its path; one that is there stays until the new one is complete.
+    """Write the page of a profile, return its path; an older page stays until the new one is complete.
 
-    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, for no folder and
-    where nothing was measured, OSError when the page cannot be written.
+    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, for a missing folder
+    and if nothing was measured, OSError when the page cannot be written.
     """
     check_profile(profile)
     if not results.is_dir():
@@ -48,7 +48,7 @@ def write(profile: str, results: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 with one line for invalid input or a page that cannot be written."""
+    """Run the command; return 1, after one line on stderr, for invalid input or a failed write, else 0."""
     options = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
     try:
         path = write(options.profile, options.results)

@@ -1,4 +1,4 @@
-"""Markdown of notes and of the artefacts' documentation, as HTML that needs nothing beside the page."""
+"""Markdown of notes and of the artefacts' documentation as HTML, which needs no files beside the page."""
 
 import posixpath
 import re
@@ -13,17 +13,17 @@ from markupsafe import Markup, escape
 from analysis.load import ROOT
 
 DOCS = ROOT / "docs" / "artefacts"
-"""A page an artefact: what the paper did, what we do, what differs, how to read it."""
+"""Folder with a page per artefact: what the paper did, what we do, what differs, how to read it."""
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
 QUOTE = re.compile(r"<!-- (\S+) -->.*?<!-- /\1 -->|<!--.*?-->", re.S)
-"""A block that quotes a table, which the page has itself, or another comment."""
+"""A block that quotes a table, which the page shows anyway, or another comment."""
 EMPTY = re.compile(r"^(##+) [^\n]*\s*(?=^\1 |\Z)", re.M)
-"""A heading below the title that nothing follows."""
+"""A heading below the title without a text."""
 
 
 @dataclass(frozen=True)
 class About:
-    """An artefact's documentation, as HTML. title: text. lead: its first paragraph. rest: what follows it."""
+    """An artefact's documentation as HTML. title: plain text. lead: its first paragraph. rest: the others."""
 
     title: str
     lead: Markup
@@ -31,20 +31,20 @@ class About:
 
 
 def inline(text: str) -> Markup:
-    """A line of Markdown."""
+    """A line of Markdown as HTML."""
     return _html(PARSER.parseInline(text))
 
 
 def glossary(path: Path = DOCS.parent / "glossary.md") -> dict[str, Markup]:
-    """The meanings of the glossary's words, as HTML; words that are explained together are one text."""
+    """The glossary: words -> their meaning as HTML; words that are explained together share one key."""
     rows = re.findall(r"^\| (?!word )([^|]+) \| (.+) \|$", path.read_text(encoding="utf-8"), re.M)
     return {words: inline(meaning) for words, meaning in rows}
 
 
 def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About | None:
-    """The documentation of an artefact, without its quotes of tables; None where there is none.
+    """The documentation of an artefact, without its quotes of tables; None if it has none.
 
-    artefacts: links to their pages lead to their sections.
+    artefacts: names of those whose links lead to their sections of the page.
     """
     path = folder / f"{name}.md"
     if not path.is_file():
@@ -60,7 +60,7 @@ def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About |
 
 
 def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
-    """Text whose links to artefacts lead to their sections; other files are named, pictures left out."""
+    """Tokens in which links to artefacts lead to their sections; other files are named, pictures left out."""
     tokens: list[Token] = []
     file = ""
     for child in children:
@@ -82,5 +82,5 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
 
 
 def _html(tokens: list[Token]) -> Markup:
-    """The parser escapes what is not Markdown, and has no HTML of its own."""
+    """Tokens as HTML; this is safe, since the parser escapes all text and passes no HTML through."""
     return Markup(PARSER.renderer.render(tokens, PARSER.options, {}))

@@ -19,12 +19,12 @@ from resispec.audit.verdict import Finding
 
 METHOD = ["decoder", "tree", "verifier"]
 ROUNDING = 1e-9
-"""Of a gain whose interval is the point 1: prompt by prompt it emits what the standard rule does."""
+"""Tolerance of a gain of 1 with the interval [1, 1]: each prompt emits what the standard rule does."""
 COLUMNS = ["artefact", "cell_id", *METHOD, "quantity", "value", "lower", "upper", "verdict"]
 
 
 def values(sections: Sequence[Section]) -> dict[str, Any]:
-    """Values of the template: for each fact the rows of the artefacts' first tables that it rests on."""
+    """Values of the template: for each fact, the rows of the artefacts' first tables behind it."""
     frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
     parts = [frame.assign(artefact=name) for name, frame in frames.items()]
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
@@ -74,7 +74,7 @@ def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
 
 
 def _resispec(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose verifier is ResiSpec, with whatever options."""
+    """The rows whose verifier is ResiSpec, with any parameters."""
     options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)
     return rows[options == "resispec"]
 
@@ -86,7 +86,7 @@ def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
-    """The highest gain of an exact verifier without a bias seen, and the gains of its method elsewhere."""
+    """The highest gain without a bias seen, and all gains and speedups of the same method."""
     gains = _of(rows, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
     if gains.empty:
@@ -106,9 +106,9 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """The accepted lengths of the first setting in which ResiSpec was measured, the hottest first.
+    """Bars of accepted lengths for the first setting in which ResiSpec was measured; hot settings come first.
 
-    A bar: its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are none.
+    A bar is its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are no bars.
     """
     for names in (("frontier", "levels"), ("table1",)):
         if not (parts := [frames[name] for name in names if name in frames]):
@@ -128,10 +128,10 @@ def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
 def _compared(
     resispec: pd.Series, rows: pd.DataFrame, ceilings: pd.DataFrame
 ) -> Iterator[tuple[str, Number, str]]:
-    """The standard rule and ResiSpec on one tree, the best others on it and on any, and the ceilings.
+    """Bars: standard rule and ResiSpec on one tree, the best others on this and on any tree, and ceilings.
 
-    The others are those in which no bias was seen. resispec: its row. rows: the lengths of its setting.
-    ceilings: of all settings.
+    The others are verifiers without a bias seen. resispec: the row of ResiSpec. rows: the lengths of its
+    setting. ceilings: the rows of ceilings in all settings.
     """
     on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
     standard = on_tree[on_tree.verifier == "standard"].head(1)

@@ -1,4 +1,4 @@
-"""Every class of number that the paper prints, beside what was measured here, in one table."""
+"""One table of each class of number that the paper prints, beside the numbers measured here."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, starmap
@@ -21,7 +21,7 @@ QUANTITIES = {metric.name: (metric.label, metric.spec, metric.paper_spec) for me
     "marginal_gain": ("Marginal gain", ".2f", ".2f"),
     "efficiency": ("Efficiency", ".3f", ".3f"),
 }
-"""quantity -> its name, and how our number and the paper's are printed; others are printed as they are."""
+"""quantity -> its name, and the formats of our number and the paper's; others have their own name and .3g."""
 COLUMNS = (
     *(Column(name.lower(), name, "key") for name in ("Artefact", "Method", "Quantity")),
     Column("audit", "Audit", "audit"),
@@ -31,13 +31,13 @@ COLUMNS = (
 
 
 def table(sections: Sequence[Section]) -> Table:
-    """A line for every artefact, method and quantity for which the paper has figures."""
+    """The table, with a line for each artefact, method and quantity for which the paper has figures."""
     frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
     return Table("overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION)
 
 
 def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
-    """The lines of an artefact. frame: of its first table, which may have none of the paper's figures."""
+    """The lines of an artefact. frame: that of its first table; without figures of the paper, no lines."""
     if "paper" in frame:
         frame = frame.assign(paper_low=frame.paper, paper_high=frame.paper)
     if not {"paper_low", "quantity", "verifier"} <= set(frame):
@@ -49,7 +49,7 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
         fallback = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
         name, spec, paper_spec = QUANTITIES.get(quantity, fallback)
         audit: Cell = labels.ABSENT
-        for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one is shown
+        for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last found is shown
             if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
                 audit = Audit(finding, rows=f"{count} of {len(rows)} rows")
         values = rows.value.dropna()

@@ -1,4 +1,4 @@
-"""Where the page's numbers come from: commits, devices, versions and times of all finished cells."""
+"""The origin of the page's numbers: commits, devices, versions and times of all finished cells."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,16 +9,16 @@ from analysis.load import Plan
 from resispec.errors import InvalidInput
 
 FILE = "provenance.json"
-"""Name of a cell's file, of the page's, and of that of the published cells beside their tables."""
+"""Name of the file about the origin: in a cell's folder, beside the page, and beside published tables."""
 NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "python": "Python"}
 
 
 def facts(plans: Sequence[Plan]) -> dict[str, str]:
-    """Distinct values of what is known of the plans' cells, by their printed names."""
+    """The known facts about the plans' cells: printed name -> distinct values in one text."""
     askers = {request.cell_id: plan for plan in plans for request in plan.requests}
     cells: list[dict[str, Any]] = []
     for cell_id in sorted(askers):
-        with suppress(InvalidInput):  # its own section says that a cell is damaged
+        with suppress(InvalidInput):  # the artefact's section reports a damaged cell
             cells.append(askers[cell_id].provenance(cell_id))
     cells = [cell for cell in cells if cell]
     starts = sorted(str(cell["started"]) for cell in cells if cell.get("started"))

@@ -1,4 +1,4 @@
-"""From sections to the text of the page: one HTML file with its styles, script and figures inside."""
+"""The text of the page from its sections: one HTML file with its styles, script and figures inside."""
 
 import base64
 import io
@@ -23,17 +23,17 @@ from resispec.audit.verdict import LIMIT, Finding
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
-"""Longer tables of steps are folded."""
+"""Tables of steps with more rows are folded."""
 MAX_COLUMNS = 13
-"""Columns beside the paper's that fit on a screen of 1400 pixels."""
+"""The number of columns, without the paper's, that fit on a screen of 1400 pixels."""
 FIRST = tuple(metric.name for metric in (ACCEPTED_LENGTH, GAIN, SPEEDUP))
 """Quantities that are shown before others."""
 VARIATION = ("total_variation", "total_variation_z")
-"""Columns of the deviation of one node's law, and of its standard errors."""
+"""Columns of the deviation of one node's law, and of this deviation in standard errors."""
 
 
 def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path) -> str:
-    """The page. provenance: facts by their names. folder: of the page, where its CSV files are beside it."""
+    """The page as HTML. provenance: name -> fact. folder: that of the page and of the CSV files beside it."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -84,10 +84,10 @@ def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, An
 
 
 def audits(table: Table) -> Iterator[dict[str, Any]]:
-    """Verdicts on a table's rows, in their order; it may have none.
+    """Verdicts on a table's rows, in their order; a table may have none.
 
-    row: its name. verdict: a `Finding`, or the audit's state. audit: the cell. Or variation and z: how far
-    one node's law is from the target's, and in how many standard errors.
+    row: the row's name. verdict: a `Finding`, or the audit's state. audit: the table's cell. In its place,
+    variation and z: the distance of one node's law from the target's, and the same in standard errors.
     """
     for row in table.rows:
         keys = [cell for cell in row if isinstance(cell, Key) and str(cell) != labels.ABSENT]
@@ -113,9 +113,9 @@ def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell as the page has it. beside: an interval, or the numbers behind a verdict.
+    """A cell as the page shows it. beside: an interval, or the numbers behind a verdict.
 
-    kind: a `Finding`, "gap" for what is not measured, "absent" for nothing, or "". value: to sort by.
+    kind: a `Finding`, "gap" for a cell not measured, "absent" for no value, or "". value: text to sort by.
     """
 
     text: str
@@ -125,7 +125,7 @@ class Entry:
 
 
 def arranged(table: Table) -> Table:
-    """A table as it is shown: what names a row, what audits say, and FIRST before all other columns."""
+    """A table as it is shown: columns that name a row, audits and FIRST come before all other columns."""
 
     def place(column: Column) -> int:
         ranks = {"key": -2, "audit": -1}
@@ -139,7 +139,7 @@ def arranged(table: Table) -> Table:
 def folded(table: Table) -> tuple[str, set[int]]:
     """Parts of a table that fold out: in words, "" for none; and the places of the columns among them.
 
-    These are the paper's figures, and of more than MAX_COLUMNS others the last quantities.
+    Such columns are the paper's figures, and the last quantities if there are more than MAX_COLUMNS others.
     """
     places = [place for place, column in enumerate(table.columns) if column.kind != "paper"]
     if len(places) > MAX_COLUMNS:
@@ -158,7 +158,7 @@ def folded(table: Table) -> tuple[str, set[int]]:
 
 
 def heights(table: Table) -> list[list[float]]:
-    """The numbers of each row over the largest one of all rows, as heights of bars."""
+    """Heights of bars: the numbers of each row divided by the largest number of all rows."""
     numbers = [[cell.value for cell in row if isinstance(cell, Number)] for row in table.rows]
     measured = [[value for value in row if not math.isnan(value)] for row in numbers]
     largest = max(itertools.chain(*measured), default=1.0) or 1.0
@@ -166,7 +166,7 @@ def heights(table: Table) -> list[list[float]]:
 
 
 def entry(cell: Cell) -> Entry:
-    """A typed cell as the page has it."""
+    """A typed cell as the page shows it."""
     if isinstance(cell, Gap):
         return Entry(str(cell), kind="gap")
     if str(cell) == labels.ABSENT:
@@ -185,7 +185,7 @@ def entry(cell: Cell) -> Entry:
 
 
 def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
-    """Attributes of a figure's image. alt: its content; its titles, panels, axes and lines are added."""
+    """Attributes of a figure's image. alt: its content in words; titles, panels, axes and lines are added."""
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

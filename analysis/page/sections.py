@@ -1,4 +1,4 @@
-"""Sections of the page: the tables and figures of each artefact's script, or one line that says why not."""
+"""Sections of the page: the tables and figures of each artefact's script, or a line on why there are none."""
 
 import importlib
 from collections import Counter
@@ -13,16 +13,16 @@ from analysis.table import Table
 from resispec.errors import InvalidInput, first_line
 
 KINDS = ("table", "figure", "frontier")
-"""The order of the artefacts: the paper's, by number within a kind, then those beyond it."""
+"""Kinds of artefacts in the order of the page, by number within a kind; other kinds come last."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One artefact.
+    """The section of one artefact.
 
-    plan, made: None where there is none; then `problem` says why, unless it was never measured. states:
-    how many of the plan's cells are "done", "failed", "interrupted" and "missing". steps: tables of its cells
-    that decode. agreement: with the published numbers.
+    plan, made: None if there is none; then `problem` says why, unless the artefact was never measured.
+    states: counts of the plan's cells that are "done", "failed", "interrupted" and "missing". steps: tables
+    of its cells that decode. agreement: a line on the agreement with the published numbers, or "".
     """
 
     name: str
@@ -64,7 +64,7 @@ def artefacts(folder: Path = EXPERIMENTS) -> list[str]:
 
 
 def read(name: str, profile: str, results: Path) -> Section:
-    """The section of an artefact; a placeholder where it was not measured.
+    """The section of an artefact; a placeholder if the artefact was not measured.
 
     results: the folder of raw/ and PROFILE/.
     """

@@ -12,7 +12,7 @@ from analysis.stats import ABSENT, Interval, ratio
 from analysis.table import Table
 
 FIELD = "histogram"
-"""Field of the rows of a cell that decodes: [k] is how many steps emitted k + 1 tokens."""
+"""Field of the rows of a cell that decodes: [k] is the number of steps that emitted k + 1 tokens."""
 SHARE, POSITION = "step_share", "position_acceptance"
 CAPTIONS = {
     SHARE: "Histogram of the accepted length: the share of the steps that emitted 1, 2, 3, … tokens, the "
@@ -23,10 +23,10 @@ CAPTIONS = {
 
 
 def of(plan: Plan) -> tuple[Table, ...]:
-    """Both tables, with a line for every timed cell that drafts; none where no finished cell decodes.
+    """Both tables, with a line for each timed cell that drafts; empty if no finished cell decodes.
 
-    A cell that is not done has a line that says so, where its part decodes. Shares of steps add up to 1 and
-    are printed without their intervals.
+    A cell that is not done has a line that says so, if its part decodes. Shares of steps add up to 1 and are
+    printed without intervals.
     """
     plans = [
         part.only(lambda cell: cell.labels["tree"] and not cell.is_audit) for part in plan.by_part().values()
@@ -44,16 +44,16 @@ def of(plan: Plan) -> tuple[Table, ...]:
 
 
 def _measure(prompts: pd.DataFrame, quantity: str) -> list[Interval]:
-    """A quantity of one cell; the first entry is that of one token, or of the first position."""
+    """The values of a quantity in one cell; the first value is for one token, or for the first position."""
     counts = pd.DataFrame(prompts[FIELD].tolist()).fillna(0).to_numpy(np.float64)
-    reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # steps that emitted so many tokens or more
+    reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # [:, k]: steps with at least k + 1 tokens
     if quantity == SHARE:
         return [Interval(ratio(count, reached[:, 0]).value) for count in counts.T]
     return [ratio(further, so_far) for so_far, further in pairwise(reached.T)]
 
 
 def _table(stem: str, quantity: str, results: Results) -> Table:
-    """A line for every cell, a column for every number of tokens or position."""
+    """The table of a quantity: a line per cell, a column per number of tokens or position."""
     header, spec = ("Emitted", ".1%") if quantity == SHARE else ("Position", ".2f")
     rows, width = [], 0
     for about, prompts in results.each():

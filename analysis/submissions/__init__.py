@@ -1,1 +1,1 @@
-"""Results that people send, a checked JSON file each, and a page that compares them: docs/submissions.md."""
+"""Results that people send, one checked JSON file each, and a comparison with ours: docs/submissions.md."""

@@ -1,10 +1,10 @@
 """Write what was measured as a submission: `make submission`.
 
     python -m analysis.submissions --profile paper --name "RTX 4090, my group"
-    python -m analysis.submissions --compare [--fetch]  # check those of the repository, and behind pointers
+    python -m analysis.submissions --compare [--fetch]  # check the repository's, with --fetch also pointers'
 
 It writes results/PROFILE/submission.json and says how its accepted lengths agree with ours. Nothing is
-measured. What is not complete is refused in one line. See docs/submissions.md.
+measured. Incomplete results are refused in one line. See docs/submissions.md.
 """
 
 import sys
@@ -23,9 +23,9 @@ SCHEMA, OURS, FILE = "schema.json", "resispec.json", "submission.json"
 
 
 def submitted(is_fetching: bool = False) -> tuple[Submission, list[Submission | Pointer]]:
-    """Our submission and the others of the repository. is_fetching: with those that pointers name.
+    """Our submission and the others of the repository. is_fetching: whether to fetch those behind pointers.
 
-    Raises InvalidInput for the first that is none.
+    Raises InvalidInput for the first file that is not a valid submission.
     """
     files = sorted(path for path in SUBMITTED.glob("*.json") if path.name not in (SCHEMA, OURS))
     ours, others = checked(read_json(SUBMITTED / OURS), OURS), [read(path) for path in files]
@@ -42,7 +42,7 @@ def _agreement(other: Submission | Pointer, ours: Submission) -> str:
 
 
 def _lines(options: Namespace) -> list[str]:
-    """Lines about what was done. options: arguments of the command."""
+    """Do the work of the command; return the lines to print. options: arguments of the command."""
     profile, results, lines = options.profile, options.results, []
     if options.published:
         submission = gather(profile, results, options.name or "resispec", published=True)
@@ -59,7 +59,7 @@ def _lines(options: Namespace) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 with one line for what cannot be submitted."""
+    """Run the command; return 1, after one line on stderr, if something cannot be submitted, else 0."""
     parser = profile_parser("analysis.submissions", __doc__.splitlines()[0])
     parser.add_argument("--name", default="", help="of the submission; by default the device's")
     mode = parser.add_mutually_exclusive_group()

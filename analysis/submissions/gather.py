@@ -1,4 +1,4 @@
-"""From an artefact's plan and numbers to a submission: of what was measured here, or of what is published."""
+"""The step from an artefact's plan and numbers, measured here or published, to a submission."""
 
 import re
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ from resispec.errors import InvalidInput
 from resispec.files import read_json
 
 LEFT_OUT = {REQUIRED: (), "frontier": ("bound", "long", "temperature")}
-"""Artefacts of a submission -> their parts that are none of it: ceilings, and what is not audited."""
+"""Artefact of a submission -> the parts that it leaves out: ceilings, and cells that are not audited."""
 
 
 def gather(profile: str, results: Path, name: str, published: bool = False) -> Submission:
-    """Submission of what results/PROFILE and results/raw hold.
+    """The submission of the content of results/PROFILE and results/raw.
 
-    name: by default the device's. published: of our published numbers instead, with their plans or those
-    that `results` has.
-    Raises InvalidInput, one line, for what is not complete, for a plan older than its configuration, and
-    where these plans do not ask for the cells that were published.
+    name: its name, by default the device's. published: whether it has our published numbers instead, with
+    the plans of `results` if there are any, else the published plans.
+    Raises InvalidInput, one line, for incomplete results, for a plan older than its configuration, and if
+    the plans do not ask for the cells that were published.
     """
     folders = {stem: source(stem, profile, results) if published else results for stem in LEFT_OUT}
     names = [stem for stem, path in folders.items() if stem == REQUIRED or plan_files(stem, profile, path)]
@@ -55,10 +55,10 @@ def gather(profile: str, results: Path, name: str, published: bool = False) -> S
 
 
 def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
-    """An artefact's part of a submission. frame: of its first table, a row for every cell and quantity.
+    """An artefact's part of a submission. frame: that of its first table, a row per cell and quantity.
 
-    Raises InvalidInput for cells that are not done and audits that are not there. Cells without rows show in
-    the hash.
+    Raises InvalidInput for cells that are not done and for missing audits. Cells without rows in the frame
+    make the plan's hash fail.
     """
     audit_ids = {named(cell.texts): cell.cell_id for cell in plan.requests if cell.is_audit}
     timed = {(cell.cell_id, named(cell.texts)): cell.texts for cell in plan.requests if not cell.is_audit}
@@ -74,7 +74,7 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: str | None) -> dict[str, Any]:
-    """One cell. rows: its quantities. audit_id: the cell that audits it, None without one."""
+    """The row of one cell. rows: its quantities. audit_id: the id of the cell that audits it, or None."""
     first, problem = rows.iloc[0], ""
     if first.status != "done":
         problem = f"this cell is {first.status}{f' ({first.reason})' if first.reason else ''}"

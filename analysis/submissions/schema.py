@@ -2,8 +2,8 @@
 
     python -m analysis.submissions.schema > results/submissions/schema.json
 
-Beyond types they check what a submission claims: Table 1 is there, every cell is done and has its numbers
-within their bounds, whatever a verifier decided is audited, and rows are the whole grid that was planned.
+Beyond types, the models check the claims of a submission: Table 1 is there, each cell is done and has its
+numbers within their bounds, each cell with a verifier is audited, and the rows are the whole planned grid.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[\w .,()+@-]{1,80}$")]
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0)]
 MOST_BYTES = 10_000_000
-"""Limit of a file that is fetched."""
+"""The largest size of a file that is fetched."""
 ROUNDING = 1e-9
-"""Relative error by which a value may lie outside of the interval of resamples that all equal it."""
+"""Relative error by which a value may lie outside its interval, for the case that all resamples equal it."""
 
 
 class _Strict(BaseModel):
@@ -195,9 +195,9 @@ class Pointer(_Strict):
 
 
 def _most_accepted(tree: str) -> float:
-    """Most tokens that a step can emit: the tree's levels, of a searched tree at most its positions.
+    """The most tokens that a step can emit: the levels of a tree, or the positions of a searched tree.
 
-    tree: the label; "" without one, where a step emits one token. Infinity where the label says neither.
+    tree: the label; "" without a tree, where a step emits one token. Infinity if the label says neither.
     """
     if not tree:
         return 1
@@ -206,10 +206,10 @@ def _most_accepted(tree: str) -> float:
 
 
 def check_grid(submission: Submission, ours: Submission) -> None:
-    """Raise InvalidInput, in one line, where a submission lacks something of the grid that ours has.
+    """Raise InvalidInput, in one line, if a submission lacks something of the grid that ours has.
 
-    Methods and temperatures are an artefact's own; pairs, data sets and prompts are a profile's, and compared
-    where that is the same.
+    Methods and temperatures belong to an artefact. Pairs, data sets and the number of prompts belong to a
+    profile and are compared only if the profile is the same.
     """
     is_same = submission.profile == ours.profile
     left_out = () if is_same else ("pair", "dataset")
@@ -226,7 +226,7 @@ def check_grid(submission: Submission, ours: Submission) -> None:
 
 
 def agreement(submission: Submission, ours: Submission) -> str:
-    """Count of the rows of ours whose accepted length agrees: the intervals have a point in common."""
+    """The count, in words, of our rows whose accepted length agrees: the intervals have a point in common."""
     theirs = _rows(submission)
     pairs = [
         (row.numbers["accepted_length"], theirs[name].numbers["accepted_length"])
@@ -238,7 +238,7 @@ def agreement(submission: Submission, ours: Submission) -> str:
 
 
 def _rows(submission: Submission, left_out: Collection[str] = ()) -> dict[tuple[str, str], SubmittedRow]:
-    """The rows by their artefact and labels. left_out: labels that do not tell them apart."""
+    """The rows of a submission by artefact and labels. left_out: labels that do not tell rows apart."""
     return {
         (entry.artefact, named({key: row.labels[key] for key in row.labels if key not in left_out})): row
         for entry in submission.artefacts
@@ -258,12 +258,12 @@ def plan_hash(cells: Iterable[tuple[str, Mapping[str, Any], bool]]) -> str:
 
 
 def named(labels: Mapping[str, Any]) -> str:
-    """Labels for a line, without the empty ones."""
+    """The values of labels in one line, without the empty ones."""
     return " ".join(str(value) for value in labels.values() if value != "")
 
 
 def checked(content: Mapping[str, Any], source: str, kind: type[Entry] = Submission) -> Entry:
-    """Content of a file, a submission by default. Raises InvalidInput, one line with what is wrong first."""
+    """The checked content of a file, by default a submission. Raises InvalidInput with the first problem."""
     try:
         return kind.model_validate_json(json.dumps(content, allow_nan=True))
     except ValidationError as error:
@@ -274,7 +274,7 @@ def checked(content: Mapping[str, Any], source: str, kind: type[Entry] = Submiss
 
 
 def read(path: Path) -> Submission | Pointer:
-    """Read a submission, or a pointer to one. Raises InvalidInput as `checked`, and for what is no JSON."""
+    """Read a submission, or a pointer to one. Raises InvalidInput like `checked`, and if it is not JSON."""
     content = read_json(path)
     kind = Pointer if str(content.get("format")).startswith("resispec pointer") else Submission
     return checked(content, str(path), kind)
@@ -283,7 +283,7 @@ def read(path: Path) -> Submission | Pointer:
 def fetched(pointer: Pointer) -> Submission:
     """The submission that a pointer names.
 
-    Raises InvalidInput as `checked`, and when the file cannot be had or is another one.
+    Raises InvalidInput like `checked`, and when the file cannot be fetched or its checksum is another one.
     """
     content = downloaded(pointer.url, pointer.sha256, f"{pointer.name}: {pointer.url}", MOST_BYTES)
     try:

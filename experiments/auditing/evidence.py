@@ -1,4 +1,4 @@
-"""The evidence of an audit: what a verifier does on the material."""
+"""The evidence of an audit: measurements of a verifier on the material."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,20 +25,20 @@ from resispec.trees import complete, parallel_chains
 from resispec.verifiers import Draws, Verifier, as_verifier, available
 from resispec.verifiers.rehearsal import is_defined_on
 
-DECODED_SIBLINGS = 3  # of the root of the trees that are decoded with
-NUM_TURNS = 500  # of the scenes that are simulated
-STREAMS = 8  # of random numbers an audit has, at most
+DECODED_SIBLINGS = 3  # the most children of the root in the trees of decoding
+NUM_TURNS = 500  # turns through the simulated scenes
+STREAMS = 8  # the most streams of random numbers of an audit
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A verifier to audit: how it is called, and its node of the configuration."""
+    """A verifier to audit: its name, and its node of the configuration."""
 
     name: str
     node: Mapping[str, Any]
 
     def build(self) -> Verifier:
-        """Make it. Raises InvalidInput, naming it, whatever its code raises."""
+        """Build the verifier. Raises InvalidInput, naming it, for whatever its code raises."""
         with blamed(self.name):
             return as_verifier(build(self.node))
 
@@ -92,7 +92,7 @@ def blamed(name: str) -> Iterator[None]:
 def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerifier:
     """Collect the evidence about one verifier with one kind of draws, and judge it.
 
-    Raises InvalidInput, naming the verifier, for a law that is none, and for whatever else its code raises.
+    Raises InvalidInput, naming the verifier, for an invalid law, and for whatever else its code raises.
     """
     with blamed(candidate.name):
         verifier = candidate.build()
@@ -131,9 +131,9 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
 
 
 def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list[int]) -> Terms:
-    """The z-scores' terms of every returned token of every prompt, each decoded so many times.
+    """The z-scores' terms of every returned token of every prompt, each decoded `times` times.
 
-    Random numbers are fresh for every number of times. lengths: gets the number of tokens of every step.
+    Each value of `times` has random numbers of its own. lengths: the tokens of every step are appended to it.
     """
     terms = list[Terms]()
     first = STREAMS * material.seed + times - 1  # seeds of rounds: 0 for one time, 3 to 6 for four

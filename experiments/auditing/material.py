@@ -19,12 +19,12 @@ from resispec.decode import Sampling
 from resispec.models import Pair, features_of
 from resispec.verifiers import Draws, SiblingRule
 
-POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
+POSITION = 40  # in a prompt, after which laws are recorded; the last one of a shorter prompt
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU, and how many siblings.
+    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU, and numbers of siblings.
 
     num_tuples: tuples of siblings that are drawn at every node.
     """
@@ -36,7 +36,7 @@ class Nodes:
     def estimates(
         self, rule: SiblingRule, draws: Draws, max_siblings: int, generator: Generator
     ) -> tuple[Statistics, float]:
-        """Means over nodes: total variation, acceptance above its ceiling ("excess"); and the ceiling's."""
+        """Means over nodes: total variation, acceptance above its ceiling ("excess"), and the ceiling."""
         widths = [min(width, max_siblings) for width in self.siblings]
         nodes = [(p, q, width) for (p, q), width in zip(self.laws, widths, strict=True)]
         bounds = [float(ceiling(*node, draws)) for node in nodes]
@@ -52,9 +52,9 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """The ground of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
+    """The material of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
 
-    seed: of all random numbers.
+    seed: the seed of all random numbers.
     """
 
     pair: Pair

@@ -20,7 +20,7 @@ from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 
 _SETTING: list[Any] = []
-"""A process's arguments of `gather`."""
+"""The arguments with which a process calls `gather`."""
 
 
 def audit_all(
@@ -52,7 +52,7 @@ def audit_all(
 def _each(
     pool: ProcessPoolExecutor, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
 ) -> Iterator[Any]:
-    """The function's results in the pool's processes. work: its arguments, a candidate first."""
+    """Results of a function in the pool's processes. work: the arguments of each call, a candidate first."""
     for (candidate, *_), future in [(item, pool.submit(function, *item)) for item in work]:
         try:
             yield future.result()

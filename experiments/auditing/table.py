@@ -28,9 +28,9 @@ COLUMNS = {
     "ceiling": "{ceiling:.3f}",
     "verdict": "**{verdict}**",
 }
-"""Headers, and how a row is printed below each."""
+"""Header -> format of a row's text below it."""
 NODES = {"V = 32,000": "wide", "8 siblings": "siblings", "recorded": "recorded"}
-"""Names of the nodes of `Material` in columns."""
+"""Names of the nodes of `Material` -> their names in columns."""
 
 
 def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: str) -> Table:
@@ -62,7 +62,7 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
 
 
 def _row(audit: JudgedVerifier) -> dict[str, Any]:
-    """The tidy row of one verifier with one kind of draws; of z-scores the furthest of the decoded trees."""
+    """The tidy row of one verifier with one kind of draws; a z-score is the furthest of the decoded trees."""
     evidence = audit.evidence
     scores = {
         name: [scores[name].z for scores in evidence.z_scores.values() if name in scores]

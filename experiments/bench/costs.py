@@ -1,9 +1,9 @@
 """Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
 
-Steps of some 90 configurations are timed in turn, round after round, and their medians go to
-results/timing/DEVICE.json, where every pair has an entry; one that is there is measured again. Searches for
-trees and `tree=fastest` read it, and measure for themselves only where it lacks the pair. The machine should
-do nothing else meanwhile.
+Steps of some 90 configurations are timed, on a CPU in turns, round after round, and their medians go to
+results/timing/DEVICE.json, where every pair has an entry; an existing entry is measured again. Searches for
+trees and `tree=fastest` read the file, and measure for themselves only if it lacks the pair. The machine
+should do nothing else meanwhile.
 """
 
 import sys
@@ -19,7 +19,7 @@ from experiments.schema import check_values
 
 
 def run_costs(config: dict[str, Any]) -> None:
-    """Measure, and print where the costs are and what a step of a few sizes takes."""
+    """Measure costs, and print their file and the times of forwards of a few sizes."""
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
     with tqdm(desc="costs", unit="call") as bar:

@@ -1,8 +1,8 @@
 """Waits, units and operations of a step, counted without a GPU: `python -m experiments.bench.counts`.
 
 On an accelerator a step that waits, or that starts many small operations, is slow whatever the operations do.
-A step is decoded here as it is there: the verdict is drawn from the whole law, and units stand for one
-operation each.
+Here a step is decoded as on an accelerator: the verdict is drawn from the whole law, and a unit stands for
+one operation.
 """
 
 from argparse import Namespace
@@ -35,7 +35,7 @@ from resispec.verifiers import available, get_verifier
 from resispec.verifiers.rehearsal import is_defined_on
 
 WAITING_CALLS = {"tolist", "numpy", "__array__", "cpu"}
-"""Methods of a tensor that read it without being seen as an operation."""
+"""Methods of a tensor that read its values and are not seen as operations."""
 WAITING_OPERATIONS = {
     *("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "_unique2", "equal")
 }
@@ -43,15 +43,15 @@ WAITING_OPERATIONS = {
 
 
 WAITS, UNITS, OUTSIDE, INSIDE = "waits", "units", "operations outside", "operations inside"
-"""Names of counts: waits for the device, calls of captured units, operations outside of them and in them.
+"""Names of counts: waits for the device, calls of captured units, operations outside of units and inside.
 
-Those in a unit are started together, by a graph.
+Operations inside a unit are started together, by a graph.
 """
 
 
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Count what is decoded inside by decoders that have not decoded before, as if on an accelerator."""
+    """Count the work of decoding in the block, as if on an accelerator. Its decoders must be new."""
     counts = Counter[str]()
 
     class Calls(TorchFunctionMode):
@@ -112,7 +112,7 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
 
 
 def measure(_: Namespace) -> Measured:
-    """The most of every case's steps."""
+    """The highest counts of any step, for every case."""
     pairs = {"embedded": load_pair(), "eagle": load_eagle_pair()}
     [prompt] = embedded_prompts(pairs["embedded"], 1)
     sampling = Sampling(temperature=1.0, max_new_tokens=32, max_length=128, ignore_eos=True)

@@ -2,9 +2,9 @@
 
 Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
 transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
-them in turn. Then, on a processor, the split of a d5b3 step with a clock around every part: what is not a
-forward of one of the two models is our own cost. On a GPU forwards are parts of captured units, where no
-clock can be; the split of a step there is that of `step_time`.
+them in turn. Then, on a processor, the split of a d5b3 step with a clock around every part: all time outside
+the forwards of the two models is our own cost. On a GPU forwards are parts of captured units, where no clock
+can be; there `step_time` gives the split of a step.
 """
 
 from argparse import Namespace
@@ -38,11 +38,11 @@ NUM_CLOCKS = 10_000
 """Empty parts that are timed to learn the time of a clock."""
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
 Decode = Callable[[list[int], int], object]
-"""Decodes a prompt, with a seed."""
+"""A function that decodes a prompt with a seed."""
 
 
 def ours(pair: Pair, decoder: Decoder) -> Decode:
-    """Our loop."""
+    """Decoding by our loop."""
     device = pair.target.device
     return lambda prompt, seed: decoder.generate(
         pair, prompt, SAMPLING, torch.Generator(device).manual_seed(seed)
@@ -72,14 +72,14 @@ def tokens_per_s(ways: Mapping[Name, Decode], prompts: Sequence[list[int]], pair
 
 
 def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
-    """The first tokens of so many embedded documents."""
+    """The first PROMPT_TOKENS tokens of each of so many embedded documents."""
     texts = EmbeddedDataset("embedded_reference").prompts(count)
     return [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
 
 
 @contextmanager
 def clocked(model: Model, watch: Stopwatch) -> Iterator[None]:
-    """Time what the forwards of a model and its head take inside, as "forward"."""
+    """Time the forwards of a model and of its head within the block, as the part "forward"."""
     begin = model.session
 
     def timed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -99,9 +99,9 @@ def clocked(model: Model, watch: Stopwatch) -> Iterator[None]:
 
 
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
-    """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take.
+    """Milliseconds of a d5b3 step, of its parts, and of the two models' forwards within these.
 
-    What the clocks themselves take is not in them.
+    The time of the clocks themselves is subtracted.
     """
     decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
     device, totals, first = pair.target.device, Counter[str](), list[Counter[str]]()
@@ -135,7 +135,7 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
 
 
 def speeds(rates: Mapping[str, float]) -> Table:
-    """Tokens a second of each decoder, and the ratio to that of transformers: pairs of ours and theirs."""
+    """Tokens a second of each decoder, and the ratio to transformers. rates: ours and theirs by turns."""
     values = list(rates.values())
     ratios = [rate / values[place - place % 2 + 1] for place, rate in enumerate(values)]
     frame = pd.DataFrame({"decoder": list(rates), "tokens/s": values, "ratio": ratios})
@@ -143,7 +143,7 @@ def speeds(rates: Mapping[str, float]) -> Table:
 
 
 def parts(split: Mapping[str, float]) -> Table:
-    """Where the time of a d5b3 step goes; see `step_split`."""
+    """The times of the parts of a d5b3 step; see `step_split`."""
     parts_ms = sum(split[name] for name in ("draft", "target", "verify", "commit"))
     values = {
         "forward of the target": split["target forward"],

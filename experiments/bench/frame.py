@@ -1,4 +1,4 @@
-"""The frame of every bench: command line, calls that take turns, memory that a call takes, and page."""
+"""The frame of every bench: the command line, calls that take turns, the memory of a call, and the page."""
 
 import argparse
 import json
@@ -47,8 +47,8 @@ def run_bench(
     A wrong command line ends the process with one line.
 
     measure: gets the options, with `device`. device: the default of --device; None for a bench without it.
-    folder: of RESULTS, for the files on a CPU; on other devices it is timing, where names end with the
-    device's. counts: name -> default and help of an option that is a number from 1.
+    folder: folder in RESULTS for the files of a CPU; those of other devices go to timing, and their names end
+    with the device's. counts: name -> default and help of an option that is a number from 1.
     """
     layout = argparse.RawDescriptionHelpFormatter
     parser = _BenchParser(description=description, formatter_class=layout, epilog=DIALECTS)
@@ -68,7 +68,7 @@ def run_bench(
         file = name if place == "embedded" else f"{name}_{device_stem(options.device)}"
         stem = options.results / place / file
         stem.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=stem.parent).close()  # what cannot be written to is refused first
+        tempfile.TemporaryFile(dir=stem.parent).close()  # a folder that cannot be written to is refused first
         tables, notes, frame = measure(options)
         page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
         if frame is not None:
@@ -83,7 +83,7 @@ def run_bench(
 def take_turns(
     title: str, calls: Mapping[Name, Sequence[Callable[[int], object]]], rounds: int, device: torch.device
 ) -> dict[Name, float]:
-    """Milliseconds of calls by name: means over a name's calls of their medians over the rounds.
+    """Milliseconds by name: the mean over a name's calls of each call's median over the rounds.
 
     All take turns, round after round, so that a busy machine slows all alike. Calls get the number of the
     round; the first round is played once more beforehand, to warm up. The order is drawn anew for every

@@ -1,10 +1,10 @@
 """Everything that needs a CUDA device, one after another: `make gpu-check`.
 
-The tests that need a device, every bench, the cost model, and the artefact `speed` on few prompts with the
-pair that is inflated to the size of Llama-2-7B. Each is a process of its own with a limit of time, all limits
-together are 20 minutes, and a step that fails does not stop the next ones. What it lacks a package for is
-skipped. The exit code is 0 only when no step failed. Tables go to RESULTS/timing/ and RESULTS/inflated/, what
-every step printed to RESULTS/timing/gpu_check/.
+The steps are the tests that need a device, every bench, the cost model, and the artefact `speed` on few
+prompts with the pair that is inflated to the size of Llama-2-7B. Each is a process of its own with a time
+limit; all limits together are 20 minutes. A step that fails does not stop the next ones, and a step that
+lacks a package is skipped. The exit code is 0 only when no step failed. Tables go to RESULTS/timing/ and
+RESULTS/inflated/, the output of every step to RESULTS/timing/gpu_check/.
 """
 
 import argparse
@@ -27,13 +27,13 @@ from resispec.files import write_atomically
 ROOT = Path(__file__).parents[2]
 TABLES = ("pandas", "tabulate")
 HARNESS = ("hydra", "omegaconf", "pydantic", "datasets")
-"""Packages that the commands of `experiments` import that take KEY=VALUE."""
+"""Packages that are imported by the commands of `experiments` that take KEY=VALUE."""
 TESTS, SWEEPS = ("pytest", "scipy"), (*HARNESS, "scipy")
 MOST_SHOWN = 160
 
 
 class Command(NamedTuple):
-    """Seconds after which it is stopped, packages that it needs, and arguments of Python."""
+    """A step: seconds after which it is stopped, packages that it needs, and arguments of Python."""
 
     name: str
     limit_s: float
@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 
 def commands(results: Path) -> list[Command]:
-    """All of them, in their order; the limits add up to 20 minutes."""
+    """All steps in their order; the limits add up to 20 minutes."""
     # Only files that hold tests for a device are read, so that no other file's imports are needed.
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     paths = [path for path in files if "@pytest.mark.cuda\n" in path.read_text(encoding="utf-8")]
@@ -68,9 +68,9 @@ def commands(results: Path) -> list[Command]:
 
 
 def run_command(command: Command, logs: Path) -> tuple[str, float, str]:
-    """Run one with its output in `logs`; one that takes too long is stopped with what it started.
+    """Run a step with its output in `logs`; a step that takes too long is stopped with all its processes.
 
-    Returns "ok", "failed" or "skipped"; seconds; and why, or the last line that it printed.
+    Returns "ok", "failed" or "skipped"; seconds; and the reason, or the last line that it printed.
     """
     if missing := [package for package in command.needs if find_spec(package) is None]:
         return "skipped", 0.0, f"{', '.join(missing)} not installed"
@@ -94,14 +94,14 @@ def run_command(command: Command, logs: Path) -> tuple[str, float, str]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
                 process.wait()
-    # What a progress bar wrote over counts as lines before the last one.
+    # Overwritten states of a progress bar count as lines before the last one.
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     last = next(filter(None, reversed(lines)), "no output")[:MOST_SHOWN]
     return "failed" if why else "ok", time.monotonic() - started, f"{why}{last}"
 
 
 def check(results: Path) -> int:
-    """Run everything, each shown when it begins and when it ended, and write what passed; the exit code."""
+    """Run all steps, print when each begins and ends, and write their results; return the exit code."""
     import torch
 
     from experiments.provenance import device_name, device_stem

@@ -1,10 +1,10 @@
 """The most memory that decoding takes: `python -m experiments.bench.memory [--device cpu|cuda]`.
 
 Decoders and verifiers at several numbers of nodes N and vocabularies V, over one prompt and over many.
-The models have random weights and next to no body, so that what counts is what a step holds besides weights
-and cache: laws and what their verification works with, in proportion to N V. What torch's allocator gave
-out is counted, so the figures are the same on a busy machine. A processor also decodes as a GPU does, with
-verdicts that are drawn from the verifier's whole law.
+The models have random weights and next to no body, so that the figures show what a step holds besides
+weights and cache: laws and the working memory of their verification, in proportion to N V. The bytes that
+torch's allocator gives out are counted, so the figures are the same on a busy machine. A processor also
+decodes as a GPU does, with verdicts that are drawn from the verifier's whole law.
 """
 
 from argparse import Namespace
@@ -31,7 +31,7 @@ from resispec.verifiers import get_verifier
 
 VOCABULARIES = (2048, 32_000, 128_256)
 MAIN_VOCAB = 32_000
-"""Where the number of nodes varies."""
+"""The vocabulary at which the number of nodes varies."""
 MANY_PROMPTS = 12
 PROMPT_TOKENS = 8
 BODY = {
@@ -39,11 +39,11 @@ BODY = {
     **{"max_position_embeddings": 256, "eos_token_id": None},
 }
 LEVELS = {13: 3, 40: 4, 121: 5}
-"""Of complete trees with three children a node, by their number of nodes."""
+"""Number of nodes -> levels of the complete tree with three children a node."""
 ACCEPTANCE = (0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01)
 """Chance of the b-th child in draw order, for which Sequoia's tree is the best in ten levels."""
 TEMPERATURE = 0.6
-"""Scaled logits are one law more than at T = 1."""
+"""At this temperature a step also holds scaled logits, one law more than at T = 1."""
 ALLOWED_BYTES = 4 * 2**30
 MIB = 2**20
 
@@ -56,7 +56,7 @@ DRAFTERS: dict[str, Callable[[int], Drafter]] = {
         search(ACCEPTANCE, nodes, 10).topology(nodes, 10), Draws.WITHOUT_REPLACEMENT
     ),
 }
-"""By the number of nodes N."""
+"""Decoder -> the drafter for a number of nodes N."""
 METHODS = {
     ("autoregressive", "standard"): (1,),
     ("chain", "standard"): (5,),
@@ -66,7 +66,7 @@ METHODS = {
     },
     ("sequoia", "traversal"): tuple(LEVELS),
 }
-"""Decoders and verifiers that are measured -> all N."""
+"""Decoder and verifier that are measured -> all numbers of nodes N."""
 
 
 class Decoding(NamedTuple):
@@ -80,7 +80,7 @@ class Decoding(NamedTuple):
 
 
 def cases() -> list[Decoding]:
-    """Of each method all vocabularies at the most nodes, all numbers of nodes, and one with many prompts."""
+    """Every method with all vocabularies at its largest N, with its other N, and with many prompts."""
     decodings = []
     for method, (*few, most) in METHODS.items():
         decodings += [Decoding(*method, nodes, MAIN_VOCAB) for nodes in few]
@@ -90,7 +90,7 @@ def cases() -> list[Decoding]:
 
 
 def random_pair(vocab: int, device: torch.device) -> Pair:
-    """Two models of the same shape with other weights."""
+    """Two models of the same shape with different weights."""
     with torch.random.fork_rng(), device:
         torch.manual_seed(0)
         target, draft = (TransformersModel(build_llama(vocab_size=vocab, **BODY)) for _ in range(2))
@@ -101,7 +101,7 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
     """The most bytes that decoding the prompts holds at once, of which the cache is next to nothing.
 
     A prompt takes two steps or more, so that what a step leaves to the next one counts. walks: verify node by
-    node, in place of drawing from the whole law.
+    node, instead of drawing from the whole law.
     """
     pair, drafter = random_pair(case.vocab, device), DRAFTERS[case.decoder](case.num_nodes)
     decoder, limit = Decoder(drafter, get_verifier(case.verifier)), drafter.topology.num_levels + 1
@@ -130,7 +130,7 @@ def peaks(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
 
 
 def measure(options: Namespace) -> Measured:
-    """A line for every case, and the largest in words."""
+    """A line for every case, and a sentence about the largest."""
     device, frame = options.device, peaks(cases(), options.device)
     names = {"num_nodes": "N", "vocab": "V", "num_prompts": "prompts", "peak_bytes": "MiB"}
     names |= {"bytes_per_node_token": "bytes / (N V)", "whole_law_bytes": "whole law, MiB"}

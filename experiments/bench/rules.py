@@ -1,8 +1,9 @@
 """Costs of verification: `python -m experiments.bench.rules [--device cpu|cuda]`.
 
-Every rule's law at one node and at 40, every verifier on whole trees, as ratios to `standard` within one run,
-and the memory that a law takes. All take turns in rounds, and medians count. The laws are Zipf-like, the
-draft's being the target's with noise on the logits. On a CUDA device a law is also captured in a graph.
+The bench times every rule's law at one node and at 40, and every verifier on whole trees, as ratios to
+`standard` within one run, and measures the memory of a law. All take turns in rounds, and medians count.
+The laws are Zipf-like; the draft's law is the target's with noise on the logits. On a CUDA device a law is
+also captured in a graph.
 """
 
 import os
@@ -59,7 +60,7 @@ def rules() -> list[tuple[str, SiblingRule, Draws]]:
 
 
 def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device) -> Callable[[], object]:
-    """The law at N nodes; one node has no leading dimension, as in decoding."""
+    """A call that computes the law at N nodes; one node has no leading dimension, as in decoding."""
     generator = Generator().manual_seed(num_nodes)
     target, draft = synthetic_laws(num_nodes, generator)
     siblings = draws.draw(draft, NUM_SIBLINGS, generator)
@@ -68,7 +69,7 @@ def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.devi
 
 
 def captured(call: Callable[[], object]) -> Callable[[], None]:
-    """A call as a CUDA graph to replay; capturing asks for a first call on a stream of its own."""
+    """A call as a CUDA graph to replay; capturing needs a first call on a stream of its own."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -81,7 +82,7 @@ def captured(call: Callable[[], object]) -> Callable[[], None]:
 
 
 def time_laws(num_nodes: int, device: torch.device) -> Times:
-    """Every rule's law."""
+    """Times of every rule's law."""
     calls = {}
     for name, rule, draws in rules():
         calls[name, str(draws)] = call = law_call(rule, draws, num_nodes, device)
@@ -101,7 +102,7 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
 
 
 def time_walks(shape: str, device: torch.device) -> Times:
-    """Every verifier on trees of one shape with all its draws; a walk has the same seed in all rounds."""
+    """Times of verifiers on trees of one shape with all their draws; a walk has one seed in all rounds."""
     topology, calls = SHAPES[shape], {}
     cpu_laws = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
     laws = [(target.to(device), draft.to(device)) for target, draft in cpu_laws]

@@ -1,6 +1,6 @@
 """Time one step at real shapes with random weights: `python -m experiments.bench.step_time [--device cuda]`.
 
-Llama-2-7B and Llama-68M shapes in bfloat16, d5b3, batch size 1, against the time in which the device reads
+Shapes of Llama-2-7B and Llama-68M in bfloat16, d5b3, batch size 1, beside the time in which the device reads
 the target's weights once. Random weights give true timings and meaningless text: accepted lengths are not
 reported, only milliseconds, in results/timing/step_time_DEVICE.{json,md}.
 """
@@ -55,7 +55,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
-    """Median milliseconds of a step, and the split of another run that synchronises inside of steps."""
+    """Median milliseconds of a step, and of its parts in another run, which synchronises inside of steps."""
     device = pair.target.device
     decoder = Decoder(drafter, get_verifier(verifier))
     prompt = torch.randint(32000, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()

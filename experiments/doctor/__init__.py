@@ -1,1 +1,1 @@
-"""Can a profile run on this machine? Small checks, each of which gives lines; see `checks`."""
+"""The doctor: small checks of whether a profile can run on this machine, see `checks`."""

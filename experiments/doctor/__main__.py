@@ -1,7 +1,7 @@
-"""Can a profile run on this machine, and how long will it take? `make doctor`, in under 30 seconds.
+"""Check whether a profile can run on this machine, and how long it takes: `make doctor`, in under 30 seconds.
 
-One line for each thing that a run needs: is it well, and what to do where it is not. Nothing is downloaded
-but small descriptions. The exit code is 0 only when nothing keeps the profile from running.
+The command prints one line for each thing that a run needs: whether it is well, and if not, what to do. Only
+small descriptions are downloaded. The exit code is 0 only when nothing keeps the profile from running.
 """
 
 import json
@@ -16,10 +16,10 @@ from resispec.errors import fail, in_one_line
 
 
 def check(profile: str, results: Path) -> int:
-    """Print every check; returns the exit code. Raises InvalidInput for an unknown profile."""
+    """Print the lines of every check and return the exit code. Raises InvalidInput for an unknown profile."""
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
-    # Several artefacts may ask for one.
+    # Several artefacts may ask for one cell.
     cells = {json.dumps(cell.determining, sort_keys=True): cell for part in parts for cell in part.cells}
     patient = Patient(profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name))
     problems = list[str]()

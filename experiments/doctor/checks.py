@@ -1,6 +1,6 @@
-"""The doctor's checks: each looks at one thing that a profile needs, and gives a line for it, or several.
+"""The doctor's checks: each looks at one thing that a profile needs, and gives one or several lines.
 
-A sweep asks for some of them before its first cell, see `check_cells`.
+A sweep makes some of these checks before its first cell, see `check_cells`.
 """
 
 import platform
@@ -38,9 +38,9 @@ from resispec.machine import cpp_compiler
 
 GIB = 2**30
 LAW_BYTES = 16
-"""Bytes a verified position and token of the vocabulary that a step holds, see `experiments.bench.memory`."""
+"""Bytes of a step for each verified position and token of the vocabulary, see `experiments.bench.memory`."""
 RESERVED_BYTES = RESULTS_BYTES = GIB
-"""Bytes of an accelerator's context and libraries, and at most of the rows, trees and pages of a profile."""
+"""Bytes of an accelerator's context and libraries; the most bytes of a profile's rows, trees and pages."""
 INSTALL = "make install"
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 """A profile with a problem cannot run as it is; a note stops nothing."""
@@ -48,7 +48,7 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor. name: of the thing. found: its state. todo: what to do, where anything is."""
+    """A line of the doctor's report. name: what was checked. found: its state. todo: a remedy or ""."""
 
     state: str
     name: str
@@ -62,10 +62,11 @@ class Check:
 
 @dataclass
 class Patient:
-    """Cells, of every pair the one with the largest tree, the repositories that they read, and their device.
+    """Everything that the checks look at: cells, the repositories that they read, and their device.
 
-    parts: the sweeps of the profile, some of which may lack something of it. places: of every pair, the
-    positions that the caches of cells hold which one process measures in turns.
+    parts: the profile's sweeps, some of which may lack something in it. pairs: for each pair, the cell with
+    the largest tree. places: for each pair, the most cache positions that one process holds at a time, for
+    all the cells that it measures in turns.
     """
 
     profile: str
@@ -103,12 +104,12 @@ def gib(num_bytes: float) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names for a line, the first few of many."""
+    """Names for a line; of many names only the first six."""
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
-    """Packages against pyproject.toml, which says what can work, and constraints.txt, which was tested."""
+    """Whether packages have versions that pyproject.toml allows and that constraints.txt lists as tested."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = re.findall(r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M)
     tested = {canonicalize_name(name): pin for name, pin in pins}
@@ -137,7 +138,7 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
 
 
 def compiler(_: Patient) -> Iterator[Check]:
-    """A C++ compiler, which only compiled forwards on a processor need."""
+    """Whether there is a C++ compiler, which only compiled forwards on a processor need."""
     path, absent = cpp_compiler(), "none was found (CXX, g++, clang++); only compiled=true needs one"
     yield Check(OK, "compiler", path) if path else Check(NOTE, "compiler", absent)
 
@@ -164,7 +165,7 @@ def device(patient: Patient) -> Iterator[Check]:
 
 
 def hub(patient: Patient) -> Iterator[Check]:
-    """Whether the hub answers, where anything comes from one."""
+    """Whether the hub answers, if anything is read from it."""
     repos = [repo for repo in patient.repositories.values() if not repo.wanted.is_local]
     silent = [repo for repo in repos if repo.access in (Access.UNREACHABLE, Access.OFFLINE)]
     absent = [repo.wanted.name for repo in repos if repo.copy is None]
@@ -191,7 +192,7 @@ def model(repository: Repository) -> Check:
 
 
 def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback: str) -> Check:
-    """Where a repository is read from; or why it cannot be, and how it could be."""
+    """A line that says where a repository is read from, or why it cannot be read and what to do."""
     wanted, reason = repository.wanted, repository.reason
     if repository.is_open:
         return Check(OK, name, f"in {repository.copy}{size}" if repository.copy else on_hub)
@@ -245,9 +246,9 @@ def pair(cell: Cell, patient: Patient) -> Check:
 
 
 def needed_bytes(sizes: Sequence[Size], dtype: str, places: int, nodes: int, kind: str) -> tuple[int, str]:
-    """Bytes of a kind of device's memory that models of these sizes take, and a line with their shares.
+    """Bytes that models of these sizes take in a kind of device's memory, and a line with their shares.
 
-    places, nodes: positions that their caches hold, and those that a step verifies.
+    places: positions that the caches hold. nodes: positions that a step verifies.
     """
     item = ITEM_BYTES[dtype]
     weights = sum(size.parameters for size in sizes) * item
@@ -277,7 +278,7 @@ def data_set(cell: Cell, patient: Patient) -> Check:
 
 
 def disk(patient: Patient) -> Iterator[Check]:
-    """Whether downloads and results have their place on the disk."""
+    """Whether the disk has room for downloads and results."""
     cells = patient.data.values()
     streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
     repositories = patient.repositories.items()
@@ -295,7 +296,7 @@ def disk(patient: Patient) -> Iterator[Check]:
 
 
 def runs(patient: Patient) -> Iterator[Check]:
-    """How many cells the profile has, and what of them will not run."""
+    """The number of cells that the profile has, and the cells that will not run."""
     axes = {"pair": "pair", "dataset": "data set", "temperature": "temperature"}
     counts = {name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()}
     options = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
@@ -311,7 +312,7 @@ def runs(patient: Patient) -> Iterator[Check]:
 
 
 def hours(patient: Patient) -> Iterator[Check]:
-    """How long the rest of the profile takes, and what says so."""
+    """The time that the rest of the profile takes, and the source of this estimate."""
     profile = patient.profile
     seconds, source = seconds_left(patient.cells, profile, patient.results, patient.device.name)
     if source:
@@ -330,13 +331,13 @@ CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
     lambda patient: (data_set(cell, patient) for cell in patient.data.values()),
     *(disk, runs, hours),
 )
-"""In the order of print."""
+"""All checks, in the order in which their lines are printed."""
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Say in a line that cells can run, or in one each what keeps some of them from it, before a sweep.
+    """Print before a sweep that its cells can run, or one line for each problem that keeps some from running.
 
-    Cells on a CPU that read nothing of a hub need no check: nothing is said of them, and no time is spent.
+    Cells on a CPU that read nothing from a hub need no check: they get no line and cost no time.
     Raises InvalidInput when the device is not there, or when none of the cells can run.
     """
     concerned = [

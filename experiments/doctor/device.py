@@ -1,4 +1,4 @@
-"""The device of a profile, asked in a process of its own, since asking takes memory of an accelerator.
+"""The device of a profile, asked for in a process of its own, since asking takes memory of an accelerator.
 
 python -m experiments.doctor.device cuda      # prints the answer as JSON
 """
@@ -20,7 +20,7 @@ BFLOAT16_SINCE = (8, 0)
 class Device:
     """Torch's answer about a device.
 
-    name: of the hardware, "" when there is no such device; then `missing` says why. free, total: bytes of its
+    name: the hardware's name, "" without such a device; then `missing` says why. free, total: bytes of its
     memory. has_bfloat16: whether it computes in that precision itself.
     """
 
@@ -46,7 +46,7 @@ def ask(kind: str) -> Device:
 
 
 def free_memory() -> tuple[int, int]:
-    """Bytes of the machine's memory that are free for a new process, and all; zeros where unknown."""
+    """Bytes of the machine's memory that are free for a new process, and all bytes; zeros if unknown."""
     info = Path("/proc/meminfo")
     if not info.is_file():
         return 0, 0
@@ -56,7 +56,7 @@ def free_memory() -> tuple[int, int]:
 
 
 def ask_torch(kind: str) -> Device:
-    """Torch's answer, in this process."""
+    """Torch's answer about a device, asked in this process."""
     import torch
 
     from experiments.provenance import device_name

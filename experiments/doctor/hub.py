@@ -1,7 +1,7 @@
-"""Repositories on a hub: may we read them, is there a copy here, and how large are the models that they hold.
+"""Repositories on a hub: whether they can be read, whether a copy is here, and the sizes of their models.
 
-All are asked at once, each question with a short limit of time, so that a machine without a network is told
-so within seconds. Of a model only config.json is read.
+All questions are asked at once, each with a short time limit, so that a machine without a network gets its
+answer within seconds. Of a model only config.json is read.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ from resispec.files import read_json
 from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weight_files
 
 DEADLINE_S = 15.0
-"""For all answers together."""
+"""Time limit for all answers together."""
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
 _TINYLLAMA = Shape(2048, 5632, 22, 32, 4)
 KNOWN = {
@@ -41,14 +41,14 @@ KNOWN = {
     "TinyLlama/TinyLlama_v1.1": _TINYLLAMA,
     "Jiayi-Pan/Tiny-Vicuna-1B": _TINYLLAMA,
 }
-"""Shapes of the paper's models by their names on the hub, for where neither a hub nor a copy can say."""
+"""Shapes of the paper's models by their names on the hub, used if neither a hub nor a copy gives them."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers of a model. kv_width: keys of a cached position and layer; it has as many values.
+    """The size of a model. kv_width: numbers in the keys of a cached position and layer, and in the values.
 
-    source: where the size is from, for a line.
+    source: words for a line that say where the size comes from.
     """
 
     parameters: int
@@ -65,9 +65,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A repository, or a local place instead. kind: "model" or "dataset".
+    """A repository on a hub, or a local path in its place. kind: "model" or "dataset".
 
-    folder: of a data set, that of the files which are read; "" for all.
+    folder: the folder of the files of a data set that are read; "" for all files.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Wanted:
 
     @property
     def is_local(self) -> bool:
-        """Whether a file or a folder was named, and no repository of a hub."""
+        """Whether the name is that of an existing file or folder, and not of a repository on a hub."""
         return Path(self.name).expanduser().exists()
 
 
@@ -85,8 +85,9 @@ class Wanted:
 class Repository:
     """Facts about a repository.
 
-    copy: the folder here that holds all of it, None without one. size: of a model, None where nothing says
-    it. reason: more about its access, or what is wrong with the copy. num_bytes: to download, 0 if unknown.
+    copy: the local folder or file that holds all of it, None without one. size: a model's size, None if
+    unknown. reason: more about the access, or what is wrong with the copy. num_bytes: bytes to download, 0
+    if unknown.
     """
 
     wanted: Wanted
@@ -103,7 +104,7 @@ class Repository:
 
 
 def look_at(wanted: Collection[Wanted], deadline_s: float = DEADLINE_S) -> dict[Wanted, Repository]:
-    """Facts about each repository; one that did not answer in time is unreachable."""
+    """Facts about each repository; a repository without an answer in time counts as unreachable."""
     pool = ThreadPoolExecutor(max(1, len(wanted)))
     answers = {place: pool.submit(_look_at, place) for place in wanted}
     done = wait(answers.values(), deadline_s).done
@@ -127,7 +128,7 @@ def _look_at(wanted: Wanted) -> Repository:
 
 
 def _asked(wanted: Wanted) -> Repository:
-    """The hub's answer; raises whatever it refuses with."""
+    """Facts about a repository as the hub gives them; raises the hub's refusal as it comes."""
     limit: dict[str, Any] = {"revision": wanted.revision, "timeout": PROBE_SECONDS}
     info: Any = HfApi().repo_info(wanted.name, repo_type=wanted.kind, files_metadata=True, **limit)
     repository = _without_hub(wanted, Access.OPEN)
@@ -137,7 +138,7 @@ def _asked(wanted: Wanted) -> Repository:
     if wanted.kind == "dataset":
         sizes = [size for name, size in files.items() if name.startswith(wanted.folder)]
         return replace(repository, num_bytes=sum(sizes or files.values()))
-    # Not by way of the cache, which would look as if the model were there.
+    # Not by way of the cache: with this file in it, it would look as if the model were there.
     address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT)
     headers = build_hf_headers()
     answer = get_session().get(address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True)
@@ -161,7 +162,7 @@ def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository
         places = (datasets_cache(wanted.name), Path(constants.HF_HUB_CACHE) / name / "snapshots")
         copy = next((path for path in places if path.is_dir()), None)
         return Repository(wanted, access, copy, reason=reason)
-    with suppress(ValueError):  # no name of a repository
+    with suppress(ValueError):  # the name cannot be a repository's
         config = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
         if isinstance(config, str):
             return _of_copy(wanted, Path(config).parent, access)
@@ -171,7 +172,7 @@ def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository
 
 
 def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
-    """A data set's folder or file counts as complete; a model's has weights, and all of their shards."""
+    """Facts from a local copy: a data set counts as complete, a model only with all shards of its weights."""
     if wanted.kind == "dataset":
         return Repository(wanted, access, folder)
     try:
@@ -190,10 +191,10 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
 
 
 def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: str) -> Size:
-    """The size by config.json, in which models with several parts keep the text's apart.
+    """The size of a model by its config.json; a model with several parts describes its text part apart.
 
-    parameters: 0 where nothing counted them; then they follow from the bytes of the weights.
-    Raises LookupError, TypeError or ValueError for what describes no model with attention.
+    parameters: 0 if nothing counted them; then they follow from the bytes of the weights.
+    Raises LookupError, TypeError or ValueError if the file describes no model with attention.
     """
     text = config.get("text_config") or config
     heads = int(text["num_attention_heads"])

@@ -1,4 +1,4 @@
-"""Cells that are to run: what they read, the most that a step of theirs holds, and how long they take."""
+"""Facts about cells that are to run: the things that they read, the nodes of their trees, and their time."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,24 +18,24 @@ from resispec.trees import Topology, complete
 
 PUBLISHED = CONF.parent / "results" / "published"
 NODES = 128
-"""Verified positions of a tree that is not found yet; no artefact has more."""
+"""Verified positions assumed for a tree that is still to be searched for; no artefact has more."""
 START_S = 15.0
-"""Seconds that a cell's process takes to start and to read its models, where no cell was measured."""
+"""Seconds that a cell's process takes to start and to read its models, if no cell was measured."""
 TOKENS_A_STEP, TOKENS_PER_S = 2.5, 56.48
-"""The least of the standard rule on d5b3 in the paper's Table 1, on an RTX 3090."""
+"""The lowest numbers of the standard rule on d5b3 in the paper's Table 1, on an RTX 3090."""
 RACES = {"Race": 36}
-"""How often a task decodes a prompt, where it is not once."""
+"""Task -> number of times that it decodes each prompt, if that is not 1."""
 
 
 def models_of(cell: Cell) -> tuple[Wanted, ...]:
-    """Models that a cell's pair reads; one that is made here says by a fingerprint from what."""
+    """Models that a cell's pair reads; none for a pair that is made here, which has a fingerprint instead."""
     pair = cell.config["pair"]
     roles = [] if "fingerprint" in pair else [role for role in ("target", "draft") if pair.get(role)]
     return tuple(Wanted("model", str(pair[role]), pair.get(f"{role}_revision")) for role in roles)
 
 
 def trained_of(cell: Cell) -> list[str]:
-    """The names of the folders of a pair that is trained here, which its fingerprint joins."""
+    """The names of the folders of a pair that is trained here: its fingerprint is these names, joined."""
     pair = cell.config["pair"]
     return [] if "shape" in pair else list(filter(None, str(pair.get("fingerprint") or "").split("-")))
 
@@ -49,19 +49,19 @@ def data_set_of(cell: Cell) -> Wanted | None:
 
 
 def read_by(cell: Cell) -> list[Wanted]:
-    """All that a cell reads from a hub or from local places."""
+    """All repositories and local paths that a cell reads."""
     return [wanted for wanted in (*models_of(cell), data_set_of(cell)) if wanted]
 
 
 def _topology(cell: Cell) -> Topology | None:
-    """A cell's fixed tree; None for one that is dynamic or still to be searched for."""
+    """A cell's fixed tree; None for a tree that is dynamic or still to be searched for."""
     with suppress(InvalidInput):
         tree = build(cell.config["tree"])
         return tree if isinstance(tree, Topology) else None
 
 
 def nodes_of(cell: Cell) -> int:
-    """Verified positions of a cell's tree; NODES where it is still to be searched for."""
+    """Verified positions of a cell's tree; NODES if the tree is still to be searched for."""
     if "tree" not in cell.labels:
         return 1
     if count := cell.config["tree"].get("num_nodes") or cell.config["tree"].get("total_token"):
@@ -71,12 +71,12 @@ def nodes_of(cell: Cell) -> int:
 
 
 def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str) -> tuple[float, str]:
-    """Seconds that the rest of a profile's cells take, and what says so: "", where only the paper does.
+    """Seconds that the rest of a profile's cells take, and the estimate's source, "" for the paper alone.
 
-    device: the hardware's name, whose costs are looked for.
+    device: the name of the hardware whose costs are looked for.
     """
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
-    plans = readable_plans(profile, results)  # a damaged one is `make status`'s to report
+    plans = readable_plans(profile, results)  # `make status` reports a damaged plan
     planned = (planned_cell(request.entry, raw) for plan in plans for request in plan.requests)
     done = {cell.key: cell for cell in planned if cell.status.state == "done"}.values()
     if spent := sum(cell.status.seconds for cell in done):
@@ -92,9 +92,9 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
 
 
 def _seconds(cell: Cell, costs: CostModel | None) -> float:
-    """Seconds of a cell that was not measured; without costs of steps at the slowest speed in the paper.
+    """Seconds of a cell that was not measured. costs: None takes the slowest speed in the paper.
 
-    They are those of standard on d5b3 where the cell's tree or the costs of its verifier are not known.
+    An unknown tree counts as d5b3, and a verifier whose costs are not known as standard.
     """
     config, task = cell.config, str(cell.config["task"].get("_target_", "")).rpartition(".")[2]
     new_tokens = config["sampling"]["max_new_tokens"]

@@ -1,9 +1,9 @@
 """Topologies to try for a number of nodes, and the winners among those that were measured.
 
-Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
-every level below the root: `resispec.trees.from_widths`. Where draws have an order, as without replacement,
-the first children deserve the larger subtrees, and the candidates are those of Sequoia's search. Greedy draws
-ask for levels whose nodes have equally many children, or none.
+Independent siblings are interchangeable, so a shape is given by its widths, the number of nodes of every
+level below the root: `resispec.trees.from_widths`. If draws have an order, as without replacement, the first
+children deserve the larger subtrees, and the candidates are those of Sequoia's search. Greedy draws need
+levels whose nodes have equally many children, or none.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
 Shape = TypeVar("Shape")
-FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: its own, and more even ones
+FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: 1 leaves it, others make it more even
 
 
 class Value(NamedTuple):
@@ -34,9 +34,9 @@ def regular(
 ) -> list[Widths]:
     """Shapes of so many nodes whose branching does not increase from level to level, then chains.
 
-    num_nodes, most_levels: the root counted. The last level, which holds the rest, has at least a quarter of
-    the nodes above. Of more than `per_level` shapes with as many levels some are taken, evenly over the list
-    of them by widths. is_defined: which trees count at all.
+    num_nodes, most_levels: the root counted. The last level holds the remaining nodes, at least a quarter of
+    the number in the level above. If more than `per_level` shapes have a number of levels, some are taken,
+    evenly from their list sorted by widths. is_defined: whether a tree counts at all.
     """
 
     def branched(above: Widths, rest: int, limit: int) -> Iterator[Widths]:
@@ -58,10 +58,10 @@ def regular(
 
 
 def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
-    """Trees of so many nodes in which those of a level have equally many children, or none.
+    """Trees of so many nodes in which all nodes of a level have equally many children, or none.
 
-    num_nodes, most_levels, per_level: see `regular`. Branching does not increase from level to level; what is
-    left for the last one goes to the first nodes above it, at least a quarter of them.
+    num_nodes, most_levels, per_level: see `regular`. Branching does not increase from level to level; the
+    nodes left for the last level go below the first nodes above it, at least a quarter of these.
     """
 
     def grown(counts: list[list[int]], width: int, rest: int, limit: int) -> Iterator[list[list[int]]]:
@@ -89,7 +89,7 @@ def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
 
 
 def filled(widths: Sequence[int], total: int) -> Widths:
-    """Widths of sum `total`: those given, cut at the bottom or continued; the last one holds the rest."""
+    """Widths of sum `total`: the given ones, cut at the bottom or continued; the last width is the rest."""
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
     endless = [*widths[:-1], *[bottom] * total]
     rests = itertools.accumulate(endless, operator.sub, initial=total)
@@ -97,10 +97,10 @@ def filled(widths: Sequence[int], total: int) -> Widths:
 
 
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
-    """Shapes of as many nodes in which one of the first three levels is wider or narrower.
+    """Shapes with the same number of nodes in which one of the first three levels is wider or narrower.
 
-    The level changes alone, or with all levels below it; the bottom makes room or takes what is left, see
-    `filled`. share: of the level's width, by which it changes; at least by 1. most_levels: the root counted.
+    The level changes alone, or with all levels below it; the bottom makes room or takes the rest, see
+    `filled`. share: part of a width by which it changes, at least by 1. most_levels: the root counted.
     """
     shapes: dict[Widths, None] = {}
     for place, width in enumerate(widths[:3]):
@@ -113,11 +113,11 @@ def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
 
 
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
-    """The best trees of so many nodes in up to each number of levels, if siblings are accepted so.
+    """The best trees of so many nodes in up to each number of levels, given the acceptance of siblings.
 
     acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up accepts
-    later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum
-    count too. num_nodes, levels: the root counted.
+    later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum are
+    tried, too. num_nodes, levels: the root counted.
     """
     topologies: dict[Topology, None] = {}
     for power in FLATTER:
@@ -128,8 +128,8 @@ def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) 
 
 
 def flattened(acceptance: Sequence[float], power: float) -> list[float]:
-    """A vector of the same sum whose values are those given to this power, times a factor."""
-    chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave less than nothing
+    """The values to this power, times a factor that keeps their sum."""
+    chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave values below 0
     flatter = [chance**power for chance in chances]
     scale = sum(chances) / sum(flatter) if sum(flatter) else 1.0
     return [chance * scale for chance in flatter]
@@ -141,14 +141,14 @@ def widths_of(shape: Topology) -> Widths:
 
 
 def leaders(found: Found, per_level: int = 1) -> dict[Topology, Value]:
-    """The shapes of most expected tokens for every number of levels, by rising number."""
+    """The `per_level` shapes with the most expected tokens for every number of levels, by rising number."""
     ranked = sorted(found, key=lambda shape: (shape.num_levels, -found[shape].tokens))
     by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
     return {shape: found[shape] for _, shapes in by_depth for shape in itertools.islice(shapes, per_level)}
 
 
 def fastest(found: Found) -> dict[Topology, float]:
-    """The shapes that are the fastest at some ratio of times, and up to which ratio each is.
+    """The shapes that are the fastest at some ratio of times -> the ratio up to which each of them is.
 
     ratio: seconds of a forward of the draft over seconds of a forward of the target.
     """

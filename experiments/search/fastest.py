@@ -1,11 +1,11 @@
-"""Search for what decodes most tokens a second: draws, verifier and shape, or no speculation.
+"""Search for the decoder of most tokens a second: draws, verifier and shape, or no speculation.
 
-A run whose file is missing calls this search. From how often siblings are accepted and from what steps cost
-on this device (experiments/costs.py) it lists candidates: one token at a time, chains, and for the draws and
-verifiers of `METHODS` the most promising trees of 2 to 128 positions. Their expected tokens a step are
-computed from laws, all on the same drafted trees; those that lead are compared again on further documents,
-which decide. A configuration is chosen by its tokens a second less one standard error, so that one which only
-looks faster than one token at a time is not.
+A run whose file is missing calls this search. It lists candidates by the acceptance of siblings and the costs
+of steps on this device (experiments/costs.py): one token at a time, chains, and for the draws and verifiers
+of `METHODS` the most promising trees of 2 to 128 positions. Their expected tokens a step are computed from
+laws, all on the same drafted trees; the leading ones are compared again on further documents, which decide. A
+configuration is chosen by its tokens a second less one standard error, so that a configuration which only
+looks faster than one token at a time is not chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ from resispec.trees import Topology, chain, from_widths
 from resispec.trees.search import expected_tokens
 
 CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
-LEADING = 2  # configurations of every draws and verifier that are compared again
-FIRST, DECISION = 1, 2  # stages, after that for acceptance
+LEADING = 2  # configurations of every method, draws and verifier, that are compared again
+FIRST, DECISION = 1, 2  # numbers of stages; stage 0 measures acceptance
 
 Compared = Mapping[Configuration, Value]
 Rate = Callable[[Configuration, Value], float]
@@ -80,11 +80,11 @@ class FastestSearch(TreeSearch):
         choose(finalists, rate).save(path, about)
 
     def rate(self, one: Configuration, value: Value) -> float:
-        """Tokens a second if a step emits one standard error less than was found."""
+        """Tokens a second if a step emits one standard error less than the measured tokens."""
         return max(1.0, value.tokens - value.error) / self.costs.step_s(one, self.length)
 
     def compare(self, stage: int, trees: Sequence[Configuration]) -> dict[Configuration, Value]:
-        """The value of every configuration; that of one token at a time is known."""
+        """The value of every configuration, and of one token at a time, whose value is known."""
         facts, decoder = {tree: tree.facts for tree in trees}, draft_model("without_replacement")
         values = self.compared(stage, "configurations", facts, decoder, {"decoder": "several"})
         return {ONE_TOKEN: Value(1.0, 0.0)} | values
@@ -102,7 +102,7 @@ class FastestSearch(TreeSearch):
 
 
 def candidates(vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int) -> list[Configuration]:
-    """Configurations to compare with one token at a time. vectors: by draws, acceptance by place."""
+    """Configurations to compare with one token at a time. vectors: draws -> acceptance by place."""
     configurations = [Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS]
     for draws, verifiers in METHODS.items():
         for size in SIZES[1:]:
@@ -112,10 +112,10 @@ def candidates(vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: i
 
 
 def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_levels: int) -> list[Topology]:
-    """The trees of Sequoia's search that promise most tokens a second, if siblings are accepted so.
+    """The trees of Sequoia's search that promise most tokens a second, given the acceptance of siblings.
 
-    One for the vector itself and one for the most even vector of its sum, see `ordered`. Where siblings are
-    independent the same widths with children in equal numbers count, too.
+    One tree is for the vector itself and one for the most even vector of its sum, see `ordered`. If siblings
+    are independent, trees of the same widths with evenly spread children are tried, too.
     """
     shapes = ordered(vector, size, range(2, num_levels + 1))
     if DRAWN_AS.get(draws, draws) == "iid":
@@ -144,7 +144,7 @@ def ranked(found: Compared, rate: Rate) -> list[Configuration]:
 
 
 def leading(found: Compared, rate: Rate) -> list[Configuration]:
-    """Configurations to compare again: the fastest of every kind and size, some of every method."""
+    """Configurations to compare again: the fastest of every kind and size, and LEADING of every method."""
     trees = ranked(found, rate)
     of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}  # the first stays
     of_method: dict[tuple[str, str], list[Configuration]] = {}

@@ -42,7 +42,7 @@ Tree = TypeVar("Tree")
 class SearchStage(NamedTuple):
     """A measurement of a search, which is made `times` times.
 
-    share: of its documents. num_prefixes: of each one, to compare trees on.
+    share: its share of the search's documents. num_prefixes: prefixes of each one, to compare trees on.
     """
 
     share: int
@@ -55,8 +55,8 @@ class TreeSearch(ABC):
     """A search for one file, to be called once.
 
     num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
-    counted. cells: one for every data set, by its name. measured: ids of the cells that were measured, in
-    order. costs: of steps on this device. AGREED: labels that all cells which name the file share.
+    counted. cells: one for every data set, sorted by its name. measured: ids of the measured cells, in
+    order. costs: those of steps on this device. AGREED: labels that all cells which name the file share.
     Raises InvalidInput for values out of range.
     """
 
@@ -82,7 +82,7 @@ class TreeSearch(ABC):
                 raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
 
     def _limit(self, cells: Sequence[Cell]) -> None:
-        """Lower the number of documents to that of the cells' profile, if it gives one."""
+        """Lower the number of documents to the limit in the cells' profile, if it gives one."""
         if (limit := cells[0].config["max_tuning_prompts"]) is not None:
             self.num_prompts = min(self.num_prompts, limit)
             self._check_size()
@@ -106,9 +106,9 @@ class TreeSearch(ABC):
             )
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
-        """Search, and write the file; folders are made.
+        """Search, and write the file; missing folders are made.
 
-        cells: those that name the file, checked; of every data set the first one's configuration counts.
+        cells: those that name the file, checked; for every data set the first one's configuration counts.
         Raises InvalidInput and what `experiments.worker.measured` raises.
         """
         self.begin(cells, report)
@@ -120,13 +120,13 @@ class TreeSearch(ABC):
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
-        """The number that its reports count up to, if no stage is left out: see `_cell_size`."""
+        """The number that the search's reports count up to if no stage is left out, see `_cell_size`."""
         self._limit(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
         return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
 
     def _cell_size(self, stage: SearchStage) -> int:
-        """The prefixes that a cell of a stage measures; its documents where it takes none."""
+        """The number of prefixes that a cell of a stage measures; of its documents if it takes none."""
         share = self.num_prompts // sum(one.share for one in self.STAGES)
         return share * stage.share * max(1, stage.num_prefixes)
 
@@ -166,7 +166,7 @@ class TreeSearch(ABC):
         ]
 
     def values(self, number: int, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
-        """Means over all prefixes of a list that a stage's rows hold; cells are measured where incomplete."""
+        """Means over all prefixes of the list `name` in a stage's rows; missing rows are measured first."""
         from experiments.worker import measured  # imports torch
 
         rows, size = list[Any](), self._cell_size(self.STAGES[number])
@@ -183,7 +183,7 @@ class TreeSearch(ABC):
     def acceptance(
         self, draws: Any, decoder: Any, labels: Mapping[str, str], num_siblings: int = NUM_SIBLINGS
     ) -> list[Value]:
-        """How often each place in draw order is the accepted one: the first stage."""
+        """The acceptance rate of each place in draw order, measured in the first stage."""
         target = "experiments.tasks.acceptance.Acceptance"
         task = {"_target_": target, "num_siblings": num_siblings, "draws": draws}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
@@ -194,7 +194,7 @@ class TreeSearch(ABC):
     ) -> dict[Tree, Value]:
         """Expected tokens of trees, over all data sets; every prefix counts alike.
 
-        kind: "topologies" or "configurations", for the task that compares them. trees: as the task gets them.
+        kind: "topologies" or "configurations", which chooses the task. trees: tree -> its form in the task.
         """
         task = {"_target_": COMPARING[kind], "num_prefixes": self.STAGES[stage].num_prefixes}
         cells = self.stage(stage, task | {kind: list(trees.values())}, decoder, {**labels, "task": kind})
@@ -203,12 +203,12 @@ class TreeSearch(ABC):
 
     @property
     def length(self) -> float:
-        """Positions that are cached before a step of a cell, in the mean over its steps."""
+        """The mean number of positions that are cached before a step of a cell."""
         config = self.cells[0].config
         return float(config["prompt_tokens"] + config["sampling"]["max_new_tokens"] / 2)
 
     def origin(self, **facts: Any) -> dict[str, Any]:
-        """A file's `about`: for what it was searched, the facts, and the hardware, the code and the costs."""
+        """A file's `about`: the search's subject, the facts, and the hardware, the code and the costs."""
         import torch
 
         from experiments.provenance import provenance
@@ -221,7 +221,7 @@ class TreeSearch(ABC):
 
 
 def draft_model(draws: str) -> dict[str, Any]:
-    """Configuration of a decoder whose tree is measured by a task, and not its own."""
+    """Configuration of a decoder for a task that brings its own trees; the decoder's tree is a root alone."""
     drafter = {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": draws}
     return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
 
@@ -244,7 +244,7 @@ def seconds_of(times: Times) -> dict[str, Any]:
 
 # --- the fastest tree without replacement
 
-SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried where the map's is not given
+SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried if the map's is not given
 HEAD = (
     *("acceptance_cell", "pair", "dataset", "temperature"),
     *("device", "git_commit", "git_is_dirty", "started"),
@@ -256,8 +256,8 @@ class GrowMapSearch(TreeSearch):
     """The search for the tree of one pair, data set and temperature that decodes fastest (arXiv 2402.12374).
 
     It measures how often a node's first, second, ... child is accepted without replacement, finds the tree
-    with the fewest expected seconds a token by what both models' forwards cost on this device, and writes it,
-    the acceptance vector beside it.
+    with the fewest expected seconds a token by the costs of both models' forwards on this device, and writes
+    it, with the acceptance vector beside it.
     """
 
     num_prompts: int = 48
@@ -296,8 +296,8 @@ FEWEST_NODES = 4
 GOALS = ("tokens", "time")
 PER_LEVEL = 6  # regular topologies of every number of levels
 NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
-ROUNDS = {1: 0.3, 2: 0.15}  # stage -> by what share a level's width changes
-DECISION, FINAL = 3, 4  # stages
+ROUNDS = {1: 0.3, 2: 0.15}  # stage -> share by which a level's width changes
+DECISION, FINAL = 3, 4  # numbers of stages
 _TRAVERSAL = "resispec.verifiers.Traversal"
 VERIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
     "iid": (
@@ -307,15 +307,15 @@ VERIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
     "without_replacement": ("traversal", {"_target_": _TRAVERSAL, "rule": STANDARD}),
     "point_mass": ("naive", {"_target_": "resispec.verifiers.Naive"}),
 }
-"""By draws: the best verifier that is known for them, and its configuration.
+"""Draws -> the best known verifier for them, and its configuration.
 
-For other draws trees are searched for with `OwnShapeSearch` alone.
+For other draws only `OwnShapeSearch` searches for trees.
 """
 
 
 @dataclass
 class BestShapeSearch(TreeSearch):
-    """The search for the tree of a size with which the best verifier emits most tokens, or the fastest.
+    """The search for the tree of a given size with most tokens of the best verifier, or for the fastest one.
 
     It computes the expected tokens of candidates from laws, all candidates on the same drafted trees, over
     all data sets of the cells that name the file. The decoder's draws say which verifier counts (VERIFIERS)
@@ -323,8 +323,8 @@ class BestShapeSearch(TreeSearch):
     compared, then, in rounds, the best of every number of levels and the neighbours of those that are the
     fastest at some ratio of the two models' times. Draws that have an order: the trees of Sequoia's search.
     Draws that cannot be cut: trees of even levels. More prefixes decide between the best two of every number
-    of levels, and the winners are measured again on documents that no choice has seen, which is what the file
-    says of them.
+    of levels, and the winners are measured again on documents that no choice has seen; the file holds these
+    values.
 
     by: "tokens" for most tokens a step, "time" for the fewest seconds a token.
     """
@@ -361,7 +361,7 @@ class BestShapeSearch(TreeSearch):
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
         """The verifier whose tokens count for a cell, and its configuration.
 
-        Raises InvalidInput where none is known for the cell's draws.
+        Raises InvalidInput if none is known for the cell's draws.
         """
         if (draws := str(_draws(cell))) not in VERIFIERS:
             decoder = cell.labels["decoder"]
@@ -381,7 +381,7 @@ class BestShapeSearch(TreeSearch):
         times = self.costs.times((num_nodes,), self.length)
 
         def s_per_token(shape: Topology, values: Found) -> float:
-            """One forward of the draft a level below the root, and one of the target."""
+            """Seconds a token; a step is a draft forward a level below the root and a target forward."""
             step_s = (shape.num_levels - 1) * times.draft_s + times.target_s[num_nodes]
             return step_s / values[shape].tokens
 
@@ -416,7 +416,7 @@ class BestShapeSearch(TreeSearch):
         grow_map.save(best, path, about)
 
     def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
-        """The topologies between which is decided. Raises InvalidInput for a verifier defined on none."""
+        """The topologies that the decision compares. Raises InvalidInput for a verifier defined on none."""
         from resispec.verifiers import as_verifier  # imports torch
         from resispec.verifiers.rehearsal import is_defined_on
 
@@ -448,7 +448,7 @@ class BestShapeSearch(TreeSearch):
         return list(candidates.leaders(values, 2))
 
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
-        """The shapes are at least one. Raises InvalidInput where there is none."""
+        """The shapes as a list. Raises InvalidInput if there is none."""
         if not (topologies := list(shapes)):
             num_nodes = self.cells[0].config["tree"]["num_nodes"]
             raise InvalidInput(
@@ -471,7 +471,7 @@ class BestShapeSearch(TreeSearch):
 
 @dataclass
 class OwnShapeSearch(BestShapeSearch):
-    """A search of this kind for the verifier of the cells that name the file, whatever their draws."""
+    """A `BestShapeSearch` for the verifier of the cells that name the file, whatever their draws."""
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
 
@@ -485,10 +485,10 @@ class OwnShapeSearch(BestShapeSearch):
         super().check(path, cells)
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
-        """The cell's own verifier counts."""
+        """The cell's own verifier, and its configuration."""
         return str(cell.labels["verifier"]), cell.config["decoder"]["verifier"]
 
 
 def _draws(cell: Cell) -> Any:
-    """How a cell's decoder draws siblings: a name, or a configuration."""
+    """The draws of a cell's decoder, a name or a configuration; None if it has none."""
     return cell.config["decoder"].get("drafter", {}).get("draws")

@@ -1,1 +1,1 @@
-"""Measurements of a cell: a file a task, with the row that it leaves."""
+"""The tasks: one file for each kind of measurement of a cell, with the rows that it gives."""

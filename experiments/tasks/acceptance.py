@@ -1,4 +1,4 @@
-"""How often a node's first, second, ... child is the accepted one: what tree search needs."""
+"""Acceptance rates of a node's first, second, ... child, which searches for trees need."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ BLOCK = 32  # positions whose laws are in memory at once
 
 @dataclass(frozen=True)
 class AcceptanceRow(PrefixRow):
-    """Probability by place in draw order that a child is the accepted one, summed over prefixes.
+    """For each place in draw order, the probability that its child is accepted, summed over prefixes.
 
-    Every position of the text that the target wrote ends a prefix; in the rest of them no child is accepted.
+    Every position of the target's text ends a prefix. The sum of `selected` is the expected number of
+    prefixes at which a child is accepted; at the others none is.
     """
 
     selected: list[float]
@@ -70,9 +71,9 @@ class Acceptance(CountedTask):
 def _draft_features(
     pair: Pair, tokens: list[int], features: Tensor
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The draft's features after each of K tokens, an EAGLE drafter's but the first, and what reads them.
+    """The draft's features after each of K tokens, an EAGLE drafter's but the first, and the head for them.
 
-    features: (K, H), the target's.
+    features: (K, H), those of the target.
     """
     if isinstance(pair.draft, EagleModel):
         session, inputs = pair.draft.session(len(tokens)), upload(tokens[1:], pair.draft.device)

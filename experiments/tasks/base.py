@@ -21,9 +21,9 @@ class Row:
     """One measured prompt. Rows hold counts, sums and times; means and rates are derived in analysis.
 
     prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place. category:
-    the prompt's; rows of data sets without categories are written without it. timed_by: an id of the process
-    that timed the prompt in turn with other cells, which have the same; turn: its place in their order, from
-    0. Both are None where the prompt was measured alone.
+    the prompt's; rows of data sets without categories are written without it. timed_by: id of the process
+    that measured the prompt for several cells in turn, the same for all of them; turn: the cell's place in
+    that order, from 0. Both are None if no other cell took a turn.
     """
 
     prompt_index: int
@@ -39,8 +39,8 @@ class Row:
 class Workload:
     """Models, decoder and prompts of a cell.
 
-    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream. categories: of
-    the prompts that have one, by id.
+    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream. categories:
+    prompt id -> category, for the prompts that have one.
     """
 
     pair: Pair
@@ -56,18 +56,18 @@ class Workload:
 
 
 class Task(Protocol):
-    """Measures one prompt. row: the dataclass of its rows."""
+    """A task measures one prompt. row: the dataclass of its rows."""
 
     row: ClassVar[type[Row]]
 
     def check(self, decoder: Decoder) -> None:
-        """Raise InvalidInput for a decoder that cannot be measured; asked before the first cell."""
+        """Raise InvalidInput for a decoder that cannot be measured; called before the first cell."""
 
     def __call__(self, workload: Workload, index: int) -> Row:
         """Measure prompt `index`."""
 
     def progress(self, rows: Sequence[Any]) -> dict[str, str]:
-        """Texts of the progress line, from the rows so far, at least one."""
+        """Names and texts for the progress line. rows: all rows so far, at least one."""
 
 
 class DecoderTask:
@@ -80,7 +80,7 @@ class DecoderTask:
 
 @dataclass(frozen=True)
 class CountedTask(DecoderTask):
-    """Base of tasks whose numbers are counts. Raises InvalidInput for one below 1."""
+    """Base of tasks whose integer fields are counts. Raises InvalidInput for a count below 1."""
 
     def __post_init__(self) -> None:
         for name, count in vars(self).items():
@@ -101,5 +101,5 @@ def identity(workload: Workload, index: int) -> dict[str, Any]:
 
 
 def share(part: float, whole: float, spec: str) -> str:
-    """A ratio for the progress line; "none" where there is nothing to divide by."""
+    """A ratio for the progress line; "none" if `whole` is 0."""
     return format(part / whole, spec) if whole else "none"

@@ -1,4 +1,4 @@
-"""The ceiling of a tree: what its drafted paths and the target's own allow any exact verifier to accept."""
+"""The ceiling of a tree: the most that any exact verifier can accept, from drafted and target paths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from resispec.errors import InvalidInput
 
 @dataclass(frozen=True)
 class BoundRow(PrefixRow):
-    """The ceiling of one tree, as `experiments.tasks.sampled_trees.compare` returns it.
+    """Numbers for the ceiling of a tree, as `experiments.tasks.sampled_trees.compare` returns them.
 
     num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over prefixes.
     tree_log_ratios: [prefix][level]. rollout_log_ratios: [rollout][level].
@@ -32,7 +32,8 @@ class BoundRow(PrefixRow):
 class Bound(CountedTask):
     """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
 
-    num_prefixes: of what the target writes after a prompt, a tree each. rollouts: of the target, a prefix.
+    num_prefixes: prefixes of the target's text after a prompt, with a tree each. rollouts: target paths after
+    each prefix.
     """
 
     row: ClassVar[type[BoundRow]] = BoundRow

@@ -16,12 +16,12 @@ from resispec.draws import Draws
 
 @dataclass(frozen=True)
 class DecayRow(PrefixRow):
-    """Figure 1; every list has one value a sibling, in the order in which siblings are tested.
+    """A row of Figure 1; every list has one value for each sibling, in the order in which they are tested.
 
-    tested[i]: probability that all siblings before i were rejected. selected[i]: probability that they were
-    and i is accepted. Both are summed over prefixes and over `num_tuples` drafted tuples a prefix.
-    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings,
-    1 - a(i - 1) and a(i) - a(i - 1) with a(i) the highest acceptance of an exact rule with i siblings.
+    tested[i]: probability that all siblings before i are rejected. selected[i]: probability that they are
+    rejected and i is accepted. Both are summed over prefixes and over `num_tuples` drafted tuples a prefix.
+    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings:
+    1 - a(i - 1) and a(i) - a(i - 1), where a(i) is the highest acceptance of an exact rule with i siblings.
     """
 
     num_tuples: int
@@ -33,7 +33,7 @@ class DecayRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Decay(SiblingTask):
-    """How often the i-th of `num_siblings` i.i.d. siblings is accepted once those before it were rejected."""
+    """Acceptance rates of the i-th of `num_siblings` i.i.d. siblings once those before it were rejected."""
 
     row: ClassVar[type[DecayRow]] = DecayRow
 
@@ -56,7 +56,7 @@ class Decay(SiblingTask):
         return {name: values.tolist() for name, values in sums.items()}
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
-        """The acceptance rates of the first and the last sibling; "none" for one that no draft reached."""
+        """The acceptance rates of the first and the last sibling; "none" for one that is never tested."""
         rates = [
             share(sum(row.selected[place] for row in rows), sum(row.tested[place] for row in rows), ".2f")
             for place in (0, self.num_siblings - 1)

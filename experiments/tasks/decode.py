@@ -13,10 +13,10 @@ from resispec.audit.z_score import Terms, join, step_terms
 class PromptRow(Row):
     """One decoded prompt.
 
-    num_returned: tokens that were asked for. num_emitted: tokens of all `num_steps` steps, those past the
-    limit included. histogram[k]: steps that emitted k + 1 tokens. Times in seconds. tokens: their ids, as
-    returned. step_emitted, step_s: tokens and seconds of every step in turn; an audit's times do not count.
-    num_drafted: tokens that the target verified, over all steps. Rows of earlier versions lack these four.
+    num_returned: tokens of the answer. num_emitted: tokens of all `num_steps` steps, those past the limit
+    included. histogram[k]: number of steps that emitted k + 1 tokens. Times are in seconds. tokens: ids of
+    the returned tokens. step_emitted, step_s: tokens and seconds of every step in order; an audit's times do
+    not count. num_drafted: tokens that the target verified in all steps. Old rows lack these four.
 
     Raises ValueError when the counts contradict each other or nothing was decoded.
     """
@@ -46,7 +46,7 @@ class AuditRow(PromptRow):
     """One audited prompt: a decoded row whose times do not count, and statistics of the returned tokens.
 
     surprisal, overdraft, rank: a term of each statistic for every returned token (see
-    `resispec.audit.z_score`), and the term's variance; None where the draft's law is not known.
+    `resispec.audit.z_score`), and the term's variance; None if the draft's law is not known.
     """
 
     surprisal: list[float]
@@ -59,7 +59,7 @@ class AuditRow(PromptRow):
 
 @dataclass(frozen=True)
 class Decode(DecoderTask):
-    """Decodes every prompt. audit: record the statistics of the same tokens; then times do not count."""
+    """Task that decodes every prompt. audit: record statistics of the tokens; then times do not count."""
 
     audit: bool = False
 
@@ -100,7 +100,7 @@ class Decode(DecoderTask):
 
 
 def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
-    """The fields of `AuditRow`, of the first `num_tokens` tokens; NaN becomes None, since JSON has no NaN."""
+    """The fields of `AuditRow` for the first `num_tokens` tokens; NaN becomes None, since JSON has no NaN."""
     return {
         name: [None if value != value else value for value in values.tolist()]
         for name, values in join(terms, num_tokens)._asdict().items()

@@ -20,13 +20,13 @@ PROXIES = {
 
 @dataclass(frozen=True)
 class KlRow(PrefixRow):
-    """Table 4; every list has one value a prefix, divergences are in nats.
+    """A row of Table 4; every list has one value for each prefix; divergences are in nats.
 
-    paper_kl_*: the paper's D_KL(p_hat || p) in float32 when the proxy is ResiSpec's, q or a random law;
-    signed, as rounding leaves it. total_variation: of the law that the verifier emits, on a set that other
-    tuples chose, with its standard error; the mean is 0 for an exact rule, else at most the true value, which
-    it nears with `num_tuples`. kl_plug_in: D_KL of that law once tokens are merged into two sets, a bound
-    from below; kl_at_least: the same at masses moved two standard errors toward the target.
+    paper_kl_*: the paper's D_KL(p_hat || p) in float32 if the proxy is ResiSpec's, q or a random law; it has
+    the sign that rounding leaves. total_variation: that of the emitted law, on a set of tokens that other
+    tuples chose, with its standard error; its mean is 0 for an exact rule, else at most the true value, which
+    it approaches as `num_tuples` grows. kl_plug_in: D_KL of the emitted law after merging tokens into two
+    sets, a lower bound; kl_at_least: the same, with masses moved two standard errors toward the target.
     """
 
     num_tuples: int

@@ -12,7 +12,7 @@ from resispec.replay import LawRecorder
 
 @dataclass(frozen=True)
 class LawsRow(Row):
-    """One logged prompt. file: of its laws; num_emitted: tokens of all `num_steps` steps."""
+    """One logged prompt. file: the file of its laws. num_emitted: tokens of all `num_steps` steps."""
 
     file: str
     num_bytes: int
@@ -22,13 +22,13 @@ class LawsRow(Row):
 
 @dataclass(frozen=True)
 class Laws(DecoderTask):
-    """Decodes and logs every prompt. folder: of the files, one a prompt."""
+    """Task that decodes every prompt and logs its laws. folder: for the files, one for each prompt."""
 
     row: ClassVar[type[LawsRow]] = LawsRow
     folder: str
 
     def __call__(self, workload: Workload, index: int) -> LawsRow:
-        """See `Task`. Raises InvalidInput where the folder holds this prompt's laws of another decoding."""
+        """See `Task`. Raises InvalidInput if the folder has laws of this prompt from another decoding."""
         recorder, prompt = LawRecorder(), workload.prompts[index][1]
         generator, path = workload.generator(index), Path(self.folder) / f"prompt-{index:05}.safetensors"
         generation = workload.decoder.generate(
@@ -44,7 +44,7 @@ class Laws(DecoderTask):
         )
 
     def progress(self, rows: Sequence[LawsRow]) -> dict[str, str]:
-        """The accepted length, and what the files take."""
+        """The accepted length, and the size of the files."""
         emitted, steps = sum(row.num_emitted for row in rows), sum(row.num_steps for row in rows)
         size = sum(row.num_bytes for row in rows) / 2**20
         return {"accepted_length": share(emitted, steps, ".2f"), "logged": f"{size:,.0f} MiB"}

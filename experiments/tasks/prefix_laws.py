@@ -1,6 +1,6 @@
-"""Prefixes after which tasks measure laws: after the first tokens of a prompt, or in the target's own text.
+"""Prefixes after which tasks measure laws: the first tokens of a prompt, or parts of the target's own text.
 
-A prefix is what a model has read; what is measured is the law of the token that follows.
+A prefix is the text that a model has read; tasks measure the law of the token that follows.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from resispec.verifiers.rehearsal import rehearse
 class PrefixRow(Row):
     """One prompt of a task that measures laws; no entry comes from drawing whether a token is accepted.
 
-    num_prefixes: how many prefixes were looked at. Entries are one value a prefix, or sums over prefixes.
+    num_prefixes: number of measured prefixes. Entries are one value for each prefix, or sums over prefixes.
     """
 
     num_prefixes: int
@@ -33,7 +33,7 @@ class PrefixRow(Row):
 class SiblingTask(CountedTask):
     """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
 
-    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
+    num_prefixes: prefixes of each prompt. num_tuples: sampled tuples of siblings for each prefix.
     """
 
     row: ClassVar[type[PrefixRow]]
@@ -42,7 +42,7 @@ class SiblingTask(CountedTask):
     num_tuples: int
 
     def check(self, decoder: Decoder) -> None:
-        """See `Task`; of the decoder the verifier alone plays a part."""
+        """See `Task`; of the decoder only the verifier is used."""
         rehearse(decoder.verifier, Draws.IID, complete(2, self.num_siblings))
 
     @torch.inference_mode()
@@ -84,7 +84,7 @@ def written(workload: Workload, index: int, generator: Generator) -> list[int]:
 
 
 def written_prefixes(workload: Workload, index: int, generator: Generator, count: int) -> list[list[int]]:
-    """A prompt with `count` beginnings of what the target writes after it, in even steps, or fewer."""
+    """A prompt followed by `count` beginnings of the target's text after it, in even steps, or by fewer."""
     prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
     lengths = sorted({len(tokens) * step // count for step in range(count)})
     return [[*prompt, *tokens[:length]] for length in lengths]

@@ -22,18 +22,18 @@ REFERENCE = {
     for verifier in ("standard", "traversal_optimal", "level_optimal")
 }
 ENGINES = {"generate": "plain", "assisted": "assisted"}
-"""Names of transformers' entries -> modes of its engine; the last needs a draft model."""
+"""Entries of transformers -> modes of its engine; "assisted" needs a draft model."""
 
 
 @dataclass(frozen=True)
 class RaceRow(Row):
-    """One prompt, decoded by all entries; every list has one value an entry, and its order is the cell's.
+    """One prompt, decoded by all entries; every list has one value an entry, in the same order in all rows.
 
     entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size, "generate"
-    and, where the pair has a draft model, "assisted" for transformers, whose other fields are "" and 0 but
-    for whole_s and num_returned.
-    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps: after
-    these, with the tokens of the last step that were not asked for.
+    and, if the pair has a draft model, "assisted" for transformers. For the entries of transformers only
+    whole_s and num_returned are measured, and the other fields are "" or 0.
+    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps: without
+    these forwards, but with the tokens of the last step that are past the limit.
     """
 
     entry: list[str]
@@ -50,9 +50,9 @@ class RaceRow(Row):
 
 @dataclass(frozen=True)
 class Race(CountedTask):
-    """Decodes every prompt with all entries, in an order that is drawn anew for each.
+    """Task that decodes every prompt with all entries, in an order that is drawn anew for each prompt.
 
-    chosen: what `tree=fastest` found. num_drafted: of transformers' assisted generation, a step.
+    chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a step.
     """
 
     row: ClassVar[type[RaceRow]] = RaceRow
@@ -66,7 +66,7 @@ class Race(CountedTask):
 
     @cached_property
     def entries(self) -> dict[str, Configuration]:
-        """All but transformers' by name."""
+        """All entries but those of transformers, by name."""
         entries = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
         for kind, group in self.chosen.best.items():
             entries |= {f"{kind} {entry.topology.num_nodes}": entry for entry in group}
@@ -74,11 +74,11 @@ class Race(CountedTask):
 
     @cached_property
     def _decoders(self) -> list[Decoder]:
-        """Kept from prompt to prompt, since they keep what they prepared."""
+        """Decoders of the entries, kept from prompt to prompt, since they keep what they prepared."""
         return [entry.decoder for entry in self.entries.values()]
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
-        """See `Task`; the cell's decoder plays no part."""
+        """See `Task`; the cell's decoder is not used."""
         engines = dict(ENGINES)
         if isinstance(workload.pair.draft, EagleModel):
             del engines["assisted"]
@@ -102,7 +102,7 @@ class Race(CountedTask):
         )
 
     def _ours(self, decoder: Decoder, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-        """Call that decodes a prompt, for fields of `RaceRow`; made before its clock starts."""
+        """A function that decodes a prompt and gives fields of `RaceRow`; made before its clock starts."""
         prompt, generator = workload.prompts[index][1], workload.generator(index)
 
         def decode() -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Race(CountedTask):
         return decode
 
     def _theirs(self, mode: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-        """Call of transformers' engine like `_ours`."""
+        """The function for an engine of transformers, see `_ours`."""
         prompt, sampling, seed = workload.prompts[index][1], workload.sampling, workload.seed + index
         limit = sampling.num_returned(len(prompt))
         settings = Sampling(temperature=sampling.temperature, max_new_tokens=limit)

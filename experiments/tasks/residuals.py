@@ -22,19 +22,19 @@ SUPPORT = 0.95
 NUM_SETS = 8
 """Tuples come in this many sets, independent of each other, whose spread gives the standard errors."""
 CONTEXT_TOKENS = 24
-"""How much of a prefix a row quotes."""
+"""Number of a prefix's last tokens that a row quotes."""
 
 
 @dataclass(frozen=True)
 class ResidualRow(PrefixRow):
-    """Figure 2; the outer lists have one entry a prefix.
+    """A row of Figure 2; the outer lists have one entry for each prefix.
 
-    A law is told in entries: `num_tokens` single tokens with q > p, the next `num_next` of them together, all
-    others of them, and then the same of the tokens with q <= p; the likeliest by max(p, q) come first. The
+    A law is given in entries: `num_tokens` single tokens with q > p, the next `num_next` of them together,
+    all others of them, and then the same for tokens with q <= p; the likeliest by max(p, q) come first. The
     residual after k rejections is the law of the emitted token given that none of k drafted siblings was
     selected, averaged over siblings; lists over k begin with k = 0, the target itself.
 
-    context: the end of the prefix. tokens, texts: of every entry, -1 where there is no single token. target,
+    context: the end of the prefix. tokens, texts: of every entry; -1 if the entry is no single token. target,
     draft: p and q. residual: [k], laws. rejected: [k], probability that none of k siblings is selected.
     overlap: [k], sum of min(residual, q), averaged over siblings; with a rule of Algorithm 1, the chance that
     the next sibling is accepted. outside: [k], the residual's mass outside of the draft's support, see
@@ -64,7 +64,7 @@ class ResidualRow(PrefixRow):
 class Residuals(SiblingTask):
     """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings, and the law that is emitted.
 
-    num_tokens, num_next: the entries in which laws are told, see `ResidualRow`.
+    num_tokens, num_next: the entries in which laws are given, see `ResidualRow`.
     """
 
     row: ClassVar[type[ResidualRow]] = ResidualRow
@@ -99,7 +99,7 @@ class Residuals(SiblingTask):
             torch.stack([_after(rule, p, q, tuples[:, :count]) for count in counts])
             for tuples in self._sets(p, q, generator)
         ]
-        # (k, V) and (k,): means over the sets, after what is known without any sibling.
+        # (k, V) and (k,): means over the sets, after the values for k = 0, which need no sibling.
         rest, overlap, output = torch.stack(means).split((len(p), 1, len(p)), -1)
         rest = torch.cat((p.double()[None], rest.mean(0)))
         overlap = torch.cat((torch.minimum(p, q).double().sum()[None], overlap.mean(0)[:, 0]))
@@ -128,7 +128,7 @@ class Residuals(SiblingTask):
 
         Their uniform numbers are the points of scrambled Sobol nets: every tuple has the law of independent
         draws, and the tuples of a set spread evenly, so that averages have far less noise. Tokens are put in
-        the order of p / q first, so that neighbours fare alike.
+        the order of p / q first, so that neighbours have similar outcomes.
         """
         seeds = torch.randint(1 << 31, (NUM_SETS,), generator=generator, device=q.device).tolist()
         nets = [SobolEngine(self.num_siblings, scramble=True, seed=seed) for seed in seeds]
@@ -151,7 +151,7 @@ class Residuals(SiblingTask):
         return entries, tokens
 
     def _error(self, values: Tensor) -> Tensor:
-        """The standard error of the mean over sets (sets, ...), with what so many tuples cannot resolve."""
+        """Standard error of the mean over sets (sets, ...), with the resolution 1 / `num_tuples` in it."""
         spread = values.std(0) / len(values) ** 0.5
         return torch.hypot(spread, torch.full_like(spread, 1 / self.num_tuples))
 
@@ -162,10 +162,10 @@ class Residuals(SiblingTask):
 
 
 def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> Tensor:
-    """Means over tuples of siblings (n, k), (V + 1 + V,) float64.
+    """Means over tuples of siblings (n, k), in one tensor (V + 1 + V,) float64.
 
-    The residual and its overlap with q, both times the probability that no sibling is selected, and the
-    emitted law.
+    They are the residual and its overlap with q, both times the probability that no sibling is selected, and
+    the emitted law.
     """
     shape = (len(siblings), len(p))
     law = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID)
@@ -176,5 +176,5 @@ def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> Tensor:
 
 
 def _told(law: Tensor, entries: Tensor, count: int) -> Tensor:
-    """A law (..., V) as `ResidualRow` gives it, (..., count)."""
+    """A law (..., V) in the entries of `ResidualRow`, (..., count)."""
     return law.new_zeros(*law.shape[:-1], count).index_add(-1, entries, law)

@@ -19,7 +19,7 @@ from resispec.trees import Topology, parallel_chains, root_only, union
 from resispec.verifiers.base import Verifier
 
 INFINITE = 1e6
-"""Stands for infinity in rows, which JSON does not have; real log ratios are far smaller."""
+"""Number that stands for infinity in rows, since JSON has none; real log ratios are far smaller."""
 Method = tuple[OwnDraft, Verifier]
 
 
@@ -30,13 +30,13 @@ def compare(
     generator: Generator,
     rollouts: int = 0,
 ) -> tuple[list[float], list[list[list[float]]], list[list[float]]]:
-    """Measurements of methods after each prefix, where those of the same draws see parts of one drafted tree.
+    """Measure methods after each prefix; methods with the same draws see parts of one drafted tree.
 
-    Draws that cannot be cut have a tree for every topology.
+    Draws that cannot be cut have a drafted tree for every topology.
 
-    rollouts: paths of the target a prefix, as deep as the first method's tree; without any, only the first
-    result is measured. Returns
-    - of each method the expected tokens of a step given the drafted trees, summed over prefixes,
+    rollouts: paths of the target after each prefix, as deep as the first method's tree; with 0, only the
+    first result is measured. Returns
+    - for each method, the expected tokens of a step given the drafted trees, summed over prefixes,
     - [method][prefix][level], the largest log prod p / q over the drafted tree's paths to that level,
     - [rollout][level], the same along paths of the target.
     Ratios with a zero probability are plus or minus INFINITE.
@@ -84,7 +84,7 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    warp: from logits to laws of the target; those of the draft are `for_draft`, as in decoding.
+    warp: turns logits into laws of the target; `warp.for_draft` does so for the draft, as in decoding.
     """
 
     pair: Pair
@@ -131,9 +131,8 @@ class Root:
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
     """The part of a drafted tree that has this topology, first siblings first, and its target laws.
 
-    Its law is that of what the draft model would have drafted for this topology, if the draws can be cut or
-    it is the whole. target_probs: (N, V), of the whole tree. Raises IndexError when the
-    topology does not fit.
+    If the draws can be cut, or it is the whole tree, it has the law of a tree that the draft model drafts for
+    this topology. target_probs: (N, V), of the whole tree. Raises IndexError when the topology does not fit.
     """
     nodes = [0] * topology.num_nodes
     for node, children in enumerate(topology.children):
@@ -154,5 +153,5 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
 
 
 def _finite(log_ratios: Tensor) -> list:
-    """Path ratios for JSON."""
+    """Path ratios as numbers for JSON."""
     return log_ratios.clamp(-INFINITE, INFINITE).tolist()

@@ -25,7 +25,7 @@ ARRANGEMENTS: Mapping[str, Callable[[int, int], Topology]] = {
 
 @dataclass(frozen=True)
 class ScalingRow(PrefixRow):
-    """Table 5: the fields of a `BoundRow` for several topologies, parts of one drafted tree a prefix.
+    """A row of Table 5: the fields of a `BoundRow` for several topologies, parts of one tree for each prefix.
 
     All lists but `rollout_log_ratios` have one entry a topology. arrangement: "complete" (`num_candidates`
     i.i.d. children at every node) or "chains" (as many i.i.d. paths).
@@ -44,7 +44,8 @@ class Scaling(CountedTask):
     """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
-    differences are paired. num_prefixes: of each prompt. num_levels: the root counted. rollouts: a prefix.
+    differences are paired. num_prefixes: those of each prompt. num_levels: the root counted. rollouts: target
+    paths after each prefix.
     """
 
     row: ClassVar[type[ScalingRow]] = ScalingRow
@@ -67,7 +68,7 @@ class Scaling(CountedTask):
         return [(name, n, make(self.num_levels, n)) for name, make in ARRANGEMENTS.items() for n in counts]
 
     def check(self, decoder: Decoder) -> None:
-        """See `Task`; of the decoder the verifier alone plays a part."""
+        """See `Task`; of the decoder only the verifier is used."""
         for *_, shape in self._shapes:
             rehearse(decoder.verifier, Draws.IID, shape)
 

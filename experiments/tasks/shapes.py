@@ -1,7 +1,7 @@
-"""Expected tokens a step of what searches compare, from laws of drafted trees.
+"""Expected tokens a step of the candidates that searches compare, from laws of drafted trees.
 
-All that is compared with the same draws is a part of one drafted tree a prefix where draws can be cut, so
-differences are paired, and no acceptance is drawn.
+If draws can be cut, all candidates with these draws are parts of one drafted tree for each prefix, so that
+their differences are paired. No acceptance is drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,20 @@ from resispec.verifiers import get_verifier
 
 @dataclass(frozen=True)
 class EmittedRow(PrefixRow):
-    """Expected tokens a step of all that is compared, given the drafted trees, summed over prefixes."""
+    """Expected tokens a step of every candidate, given the drafted trees, summed over prefixes."""
 
     emitted: list[float]
 
 
 @dataclass(frozen=True)
 class ComparisonTask(CountedTask):
-    """Base of tasks that compare. num_prefixes: of what the target writes after a prompt."""
+    """Base of tasks that compare candidates. num_prefixes: those of the target's text after a prompt."""
 
     row: ClassVar[type[EmittedRow]] = EmittedRow
     num_prefixes: int
 
     def methods(self, workload: Workload) -> list[Method]:
-        """Everything that is compared."""
+        """The candidates that are compared."""
         raise NotImplementedError
 
     @torch.inference_mode()
@@ -46,7 +46,7 @@ class ComparisonTask(CountedTask):
         return EmittedRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
 
     def progress(self, rows: Sequence[EmittedRow]) -> dict[str, str]:
-        """The most expected tokens of anything that is compared."""
+        """The most expected tokens a step of any candidate."""
         most = max(sum(values) for values in zip(*(row.emitted for row in rows), strict=True))
         return {"best": share(most, sum(row.num_prefixes for row in rows), ".2f")}
 
@@ -66,7 +66,7 @@ class Shapes(ComparisonTask):
 
 @dataclass(frozen=True)
 class Configurations(ComparisonTask):
-    """Expected tokens a step of configurations, given as `facts`; the cell's own decoder plays no part."""
+    """Expected tokens a step of configurations, given as `facts`; the cell's own decoder is not used."""
 
     configurations: Sequence[Mapping[str, Any]]
 

@@ -23,12 +23,12 @@ PARTS = {
 
 @dataclass(frozen=True)
 class ProfileRow(Row):
-    """One profiled prompt: the tokens of a decoded one, and seconds that are not comparable with its own.
+    """One profiled prompt: the tokens are those of `Decode`, the seconds cannot be compared with its seconds.
 
-    Nothing here is called `decode_s`, so that no throughput can be taken from such a row. profiled_s: of all
-    steps with the loop; for its parts see PARTS, a rule that does not name one has 0 there. shaping_s:
-    reshaping of residuals. proxy_s: the normalisation that every rule of Algorithm 1 has. num_timed: parts
-    that were timed. clock_s: seconds of as many empty parts afterwards.
+    No field is called `decode_s`, so that no throughput can be computed from such a row. profiled_s: seconds
+    of all steps with the loop. For its parts see PARTS; a part that a rule does not name is 0. shaping_s:
+    reshaping of residuals. proxy_s: the normalisation that every rule of Algorithm 1 has. num_timed: number
+    of timed parts. clock_s: seconds of as many empty parts afterwards.
     """
 
     num_emitted: int
@@ -49,7 +49,7 @@ class ProfileRow(Row):
 
 @dataclass(frozen=True)
 class Profile(DecoderTask):
-    """Decodes every prompt as `Decode` does, the same tokens, with a stopwatch."""
+    """Task that decodes every prompt as `Decode` does, to the same tokens, with a stopwatch."""
 
     row: ClassVar[type[ProfileRow]] = ProfileRow
 

@@ -1,11 +1,11 @@
-"""Is an engine exact? The audit of transcripts: the token ids that it wrote, rescored by the target itself.
+"""Audit of transcripts: is an engine exact, judged by its token ids, which the target itself rescores?
 
     target, draft = load_scorers(["./model", "./draft"])
     for line in report_lines(audit_transcripts(read_transcripts("spec.jsonl"), target, draft)):
         print(line)
 
-The way: `arm` (rescored transcripts) of `terms` -> `statistics` -> `comparisons` -> `report` -> `evidence`.
-`python -m referee.audit` is the command.
+The modules in the order of the work: `terms`, `arm` (rescored transcripts), `statistics`, `comparisons`,
+`report` (with `own_check`), `evidence`. `python -m referee.audit` is the command.
 """
 
 from referee.audit.arm import Arm, measure

@@ -7,9 +7,9 @@
 A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
 The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference between the
 two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2 when something is wrong
-with what was given. It is 5, with one line and no verdict, when rescoring cannot be trusted: logits are NaN
-or infinite, or tokens that the target draws itself, which are audited before an engine is called biased, do
-not pass. Another --dtype or --device may do.
+with what was given. It is 5, with one line and no verdict, when rescoring cannot be trusted: when logits are
+NaN or infinite, or when tokens that the target draws itself do not pass the audit, which is tried before an
+engine is called biased. Another --dtype or --device may help.
 """
 
 import argparse
@@ -33,7 +33,7 @@ NO_VERDICT = 5
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Audit, print the report, write the evidence if asked; returns the exit code. Raises InvalidInput."""
+    """Audit, print the report and write the evidence if asked; returns the exit code. Raises InvalidInput."""
     options = parser().parse_args(arguments)
     transcripts = read_transcripts(options.transcripts)
     control = None if options.control is None else read_transcripts(options.control)
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command and return its exit code."""
     argv = sys.argv[1:] if arguments is None else arguments
     return in_one_line(lambda: run(argv), "stopped; nothing was judged")
 

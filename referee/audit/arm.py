@@ -25,16 +25,17 @@ from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 
 SHARED_CHANCE = 1e-4
-"""Chance below which rows whose places go together share their random numbers."""
+"""Rows share their random numbers if the p-value of `Arm.sharing` is below this."""
 SHOWN = 5
-"""Most lines about single tokens."""
+"""The most lines about single tokens or rows; a last line counts the others."""
 
 
 @dataclass(frozen=True)
 class Arm:
     """Transcripts, rescored by a target.
 
-    terms: of the rows that were sampled. gaps: of those at temperature 0. Either is None without such rows.
+    terms: of the tokens of sampled rows. gaps: of the tokens of rows at temperature 0. Each is None if there
+    are no such rows.
     """
 
     transcripts: Sequence[Transcript]
@@ -48,23 +49,23 @@ class Arm:
         return 0 if self.terms is None else len(self.terms.row)
 
     def statistics(self, num_tokens: int | None = None) -> dict[str, Statistic]:
-        """Every statistic by its name, of all tokens that were sampled or of the first `num_tokens`."""
+        """All statistics by name, over all sampled tokens or over the first `num_tokens` of them."""
         if self.terms is None:
             return {}
         terms = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
         return dict(statistics_of(terms, self.is_shared))
 
     def of_rows(self, rows: Sequence[int]) -> Arm:
-        """The arm of some of the rows, at least one, in this order."""
+        """An arm of the given rows, at least one, in the given order."""
         parts = [None if tokens is None else tokens.of_rows(rows) for tokens in (self.terms, self.gaps)]
         terms, gaps = (part if part is not None and len(part.row) else None for part in parts)
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
     @property
     def by_load(self) -> dict[str, Arm]:
-        """The arm of each number of requests at a time, fewest first, by words for it; one number has "".
+        """An arm for each load (number of requests at a time), smallest first, by the load in words.
 
-        Loads repeat prompts and may repeat seeds, so no statistic is taken over several of them.
+        A single load is named "". Loads repeat prompts and may repeat seeds, so no statistic mixes loads.
         """
         rows: dict[int, list[int]] = {}
         for row, transcript in enumerate(self.transcripts):
@@ -75,12 +76,12 @@ class Arm:
 
     @cached_property
     def sharing(self) -> Statistic | None:
-        """Do sampled rows draw with the same random numbers? See `statistics.sharing`."""
+        """The test whether sampled rows share random numbers, see `statistics.sharing`; None without rows."""
         return None if self.terms is None else sharing(self.terms)
 
     @property
     def is_shared(self) -> bool:
-        """Do rows share their random numbers, by their seeds or by their draws?"""
+        """Whether sampled rows share random numbers: a seed and sample occur twice, or `sharing` shows it."""
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
         seeds = [(row.seed, row.sample) for row in rows]
         goes_together = self.sharing is not None and self.sharing.p_value < SHARED_CHANCE
@@ -88,7 +89,7 @@ class Arm:
 
     @property
     def groups(self) -> dict[str, TokenTerms]:
-        """The terms of all sampled tokens, and of every setting that has enough of them but not all."""
+        """The terms of all sampled tokens, and of each setting that has MIN_TOKENS of them but not all."""
         if self.terms is None:
             return {}
         groups, settings = {"all": self.terms}, [row.setting for row in self.transcripts]
@@ -99,7 +100,7 @@ class Arm:
         return groups
 
     def without_eos(self) -> tuple[str, ...]:
-        """A line where sampled rows that no limit ended are there, and none has an end-of-sequence token."""
+        """One line if sampled rows ended without a limit, but none of them has an end-of-sequence token."""
         ids = set(self.target.eos_token_ids)
         rows = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
         if not ids or not rows or any(ids.intersection(row.output_token_ids) for row in rows):
@@ -111,7 +112,7 @@ class Arm:
         )
 
     def ruled_out(self) -> tuple[str, ...]:
-        """The tokens that their settings rule out by more than rounding, a line each for the first."""
+        """Lines about the first tokens that their settings rule out by more than rounding."""
         if self.terms is None:
             return ()
         terms = self.terms.where(~self.terms.is_possible)
@@ -125,7 +126,7 @@ class Arm:
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
-    """The first of `count` lines, and how many more of their kind there are."""
+    """The first SHOWN of `count` lines, and a line that says how many more of this kind there are."""
     tail = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
     return (*islice(lines, SHOWN), *tail)
 
@@ -136,9 +137,9 @@ def measure(
     draft: Scorer | None = None,
     on_tokens: Callable[[int], object] = bool,
 ) -> Arm:
-    """Rescore transcripts. on_tokens: told how many output tokens were rescored since it was last called.
+    """Rescore transcripts. on_tokens: called with the number of output tokens rescored since its last call.
 
-    Raises InvalidInput as `check_fit`, and NoVerdict as `rescore`.
+    Raises InvalidInput like `check_fit`, and NoVerdict like `rescore`.
     """
     scorers = [target] if draft is None else [target, draft]
     check_fit(scorers, transcripts)

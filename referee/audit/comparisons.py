@@ -1,4 +1,4 @@
-"""Comparisons of an audit: an arm with the target, or with another one of its engine; and their verdicts."""
+"""Comparisons of an audit and their verdicts: an arm against the target, or against another arm."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,31 +22,32 @@ from referee.audit.terms import NEAR_TIE, EmittedTokens, GreedyGaps, TokenTerms
 from resispec.audit.verdict import MIN_TOKENS, Finding, Judgement, Statistic, first_with_reasons
 
 MIN_CLUSTERS = 20
-"""Fewest prompts that allow to estimate a variance between them."""
+"""The fewest prompts from which a variance between prompts is estimated."""
 POWER = 0.9
-"""Probability with which the smallest bias that is reported would have been found."""
+"""Probability of finding a bias of the size that is reported as the smallest."""
 FALSE_ALARM_RATE = 1e-3
-"""Bound of the chance that an audit finds a bias in an exact engine, however its statistics depend."""
+"""Upper bound of the chance that an audit calls an exact engine biased, however statistics are dependent."""
 NOMINAL_RATE = FALSE_ALARM_RATE / 2
 """Total false-alarm budget, split equally over statistics (union bound).
 
-The other half is for chances that are not exact so far out: those of a chi-square with cells expected 8
-times were found 6 times too small at 2e-5, which is why `chi_square` expects more of a cell.
+The other half is a reserve, since p-values are not exact so far out in the tail: those of a chi-square with
+8 expected outcomes a cell were found 6 times too small at 2e-5, so `chi_square` requires more a cell.
 """
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measurements of one arm, or between two.
+    """Measurements of one arm against the target, or of the difference between two arms.
 
-    what: the two that are compared, in words. tokens, rows: of the first. effective: how many independent
-    tokens the first arm's count as, at most `tokens`. groups: statistics by their names, for all rows and for
-    the settings that have enough tokens. impossible: events that cannot happen and did, a line each. open:
-    why the statistics are not to be trusted, a line each; nothing is biased then. without_eos: as `open`, but
-    only where `eos` deviates. sensitivity: for kinds of bias, the total variation that one standard error is.
-    excused: the share of tokens at the edge of a filter, which is a total variation that no statistic sees.
-    smallest_share: of rows at temperature 0, the share of tokens which are not greedy that would have been
-    found with probability POWER. facts: other lines for a reader. details: numbers alone.
+    what: the two sides in words. tokens, rows: counts of the first arm. effective: how many independent
+    tokens the smaller arm is worth, at most `tokens`. groups: the statistics by name, for all rows and for
+    each setting with enough tokens. impossible: a line for each event that happened although it cannot. open:
+    a line for each reason not to trust the statistics; with one, nothing is called biased. without_eos: the
+    same, but only if `eos` deviates. sensitivity: for each kind of bias, the total variation that moves its
+    statistic by one standard error. excused: the share of tokens at the edge of a filter, a total variation
+    that no statistic sees. smallest_share: for one arm at temperature 0, the share of tokens that are not
+    greedy that would have been found with probability POWER. facts: further lines for readers. details:
+    further numbers.
     """
 
     what: str
@@ -65,7 +66,7 @@ class Comparison:
 
 
 def with_target(what: str, arm: Arm) -> list[Comparison]:
-    """An arm against the target: its sampled rows, and those at temperature 0."""
+    """Comparisons of an arm with the target: one of its sampled rows, one of its rows at temperature 0."""
     comparisons = []
     if arm.terms is not None:
         comparisons.append(_sampled(f"{what} against the target", arm, arm.terms))
@@ -75,7 +76,7 @@ def with_target(what: str, arm: Arm) -> list[Comparison]:
 
 
 def with_control(what: str, arm: Arm, control: Arm) -> list[Comparison]:
-    """An arm against a control arm that has the same settings. what: the two of them, in words."""
+    """Comparisons of an arm with a control arm under the same settings. what: the two arms in words."""
     comparisons = []
     if arm.terms is not None and control.terms is not None:
         comparisons.append(_difference(what, arm, control))
@@ -142,7 +143,7 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
 
 def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
     divergent = gaps.where(~gaps.is_greedy)
-    _, first = np.unique(divergent.row, return_index=True)  # of every row the first token
+    _, first = np.unique(divergent.row, return_index=True)  # the first such token of each row
     columns = (divergent.row, divergent.position, divergent.best, divergent.gap)
     divergences = [
         {
@@ -179,11 +180,11 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
 
 
 def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
-    """For kinds of bias in these terms, the total variation that moves its statistic by one standard error.
+    """For each kind of bias, the total variation that moves its statistic by one standard error.
 
-    A change of temperature: p becomes p (1 + e (s - H)) with s the surprisal and H its mean, which moves by e
-    times its variance; the total variation is e E|s - H| / 2. A shift to the draft: p becomes p + l (q - p);
-    the total variation is what the event q > p gains.
+    A change of temperature turns p into p (1 + e (s - H)), with s the surprisal and H its mean: the mean of s
+    moves by e times the variance of s, and the total variation is e E|s - H| / 2. A shift to the draft turns
+    p into p + l (q - p): the total variation is the probability that the event q > p gains.
     """
     per_token = float(terms.surprisal_variance.mean())
     share = float(terms.spread.mean()) / per_token if per_token > 0 else 0.0
@@ -194,7 +195,7 @@ def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
 
 
 def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
-    """The prompt that every token of two arms continues, by a number, (N + M,) int64."""
+    """The number of the prompt that each token of two arms continues, (N + M,) int64."""
     known: dict[tuple[int, ...], int] = {}
     numbers = []
     for arm, tokens in sides:
@@ -204,7 +205,7 @@ def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
 
 
 def _equal_answers(arm: Arm, control: Arm) -> str:
-    """The number of greedy rows with the control's tokens, in words."""
+    """A line that says how many greedy rows have the same tokens as the control's."""
     answers = {(row.prompt_token_ids, row.setting): row.output_token_ids for row in control.transcripts}
     rows = [row for row in arm.transcripts if row.temperature == 0]
     others = [answers.get((row.prompt_token_ids, row.setting)) for row in rows]
@@ -213,7 +214,7 @@ def _equal_answers(arm: Arm, control: Arm) -> str:
 
 
 def _inflation(sums: Sums, *arms: TokenTerms) -> float:
-    """The surprisal's variance over that of as many independent tokens, at least 1."""
+    """The variance of the mean surprisal over that of as many independent tokens, at least 1."""
     variance = sum(float(terms.surprisal_variance.sum()) / len(terms.row) ** 2 for terms in arms)
     return max(1.0, sums.variance_of("surprisal") / variance) if variance > 0 else 1.0
 
@@ -222,8 +223,8 @@ def _inflation(sums: Sums, *arms: TokenTerms) -> float:
 class JudgedComparison(Judgement):
     """A comparison with its finding and one line per reason.
 
-    smallest_bias: for kinds of bias, the total variation that would have been found with probability POWER;
-    at temperature 0, the share of tokens.
+    smallest_bias: for each kind of bias, the total variation that would have been found with probability
+    POWER; at temperature 0, the share of tokens that are not greedy.
     """
 
     comparison: Comparison
@@ -231,7 +232,7 @@ class JudgedComparison(Judgement):
 
     @property
     def verdict(self) -> str:
-        """The finding in words; where no bias was seen, with the least that would have shown."""
+        """The finding in words; if no bias was seen, with the size above which a bias would have shown."""
         if self.finding is not Finding.NO_BIAS_SEEN or not self.smallest_bias:
             return self.finding
         is_sampled = self.comparison.smallest_share is None
@@ -240,26 +241,25 @@ class JudgedComparison(Judgement):
 
     @property
     def more_tokens(self) -> int:
-        """Further tokens, in each arm where there are two, that would find half of the smallest bias.
+        """The number of further tokens (in each of two arms) that would find half of the smallest bias.
 
-        It shrinks with the root of the number of tokens; a share of them, with the number.
+        A total variation shrinks with the root of the number of tokens, a share of tokens with the number.
         """
         return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
 
 
 def limit_of(comparisons: Iterable[Comparison]) -> float:
-    """The least chance that a statistic may have: its share of NOMINAL_RATE (union bound, Bonferroni)."""
+    """The least p-value that a statistic may have: its share of NOMINAL_RATE (union bound, Bonferroni)."""
     num_statistics = sum(len(part) for comparison in comparisons for part in comparison.groups.values())
     return NOMINAL_RATE / max(1, num_statistics)
 
 
 def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
-    """Judge a comparison.
+    """Judge a comparison; the finding is the first of these that applies.
 
-    undecided: the statistics are doubtful. biased: otherwise, when something impossible happened or a
-    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens,
-    or where more of them are excused than the least bias that would have been seen.
-    no bias seen: otherwise.
+    undecided: the statistics are doubtful (see `open` and `without_eos`). biased: something impossible
+    happened, or a statistic has a p-value below `limit`. undecided: there are fewer than MIN_TOKENS effective
+    tokens, or the share of excused tokens is above the bias that would have shown. no bias seen: otherwise.
     """
     statistics = [(group, *item) for group, part in comparison.groups.items() for item in part.items()]
     outliers = [entry for entry in statistics if entry[2].p_value < limit]

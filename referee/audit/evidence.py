@@ -17,7 +17,7 @@ from resispec.training.checkpoints import digest_of
 
 LIBRARIES = ("resispec", "torch", "transformers")
 MOST_REASONS = 4
-"""Reasons of a comparison that the text for an issue names."""
+"""The most reasons of one comparison that the text for an issue names."""
 
 
 def evidence(
@@ -26,10 +26,10 @@ def evidence(
     models: Mapping[str, tuple[str, Scorer]],
     arguments: Sequence[str],
 ) -> dict[str, Any]:
-    """All that an audit found, of what and with what, of plain types.
+    """All that an audit found, with the files, models and versions that it rests on, in plain types.
 
-    arms: transcripts, and the control where there is one, with their files. models: the target, and the draft
-    where there is one, with their names. arguments: of the command.
+    arms: file and rows of "transcripts" and, if there is one, of "control". models: name and scorer of
+    "target" and, if there is one, of "draft". arguments: those of the command.
     """
     rows = arms["transcripts"][1]
     return report_json(report) | {
@@ -57,7 +57,7 @@ def evidence(
 
 
 def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> Iterator[str]:
-    """Lines about what the audit says nothing of."""
+    """Lines that name what the audit says nothing about."""
     for judgement in report.judgements:
         if judgement.smallest_bias:
             size, what = max(judgement.smallest_bias.values()), judgement.comparison.what
@@ -70,7 +70,7 @@ def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> I
 
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of an issue about what `evidence` found: at most 20, for at most three comparisons."""
+    """The lines of an issue from a record of `evidence`: at most 20, for at most three comparisons."""
     yield f"**Audit of what the engine wrote: {found['verdict']}**"
     yield ""
     yield from found["summary"]

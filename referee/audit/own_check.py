@@ -1,8 +1,8 @@
-"""Own check of an audit: tokens that the target draws itself must pass before anybody is called biased.
+"""Own check of an audit: tokens that the target draws itself must pass before an engine is called biased.
 
-They are drawn one by one, by a forward with a cache for every token, and rescored as an engine's are, by the
-same models in the same precision, in whole padded sequences. Where they deviate the rescoring is wrong, and
-nothing that it says of an engine counts.
+These tokens are drawn one by one, with a forward and a cache for each, and rescored like an engine's: by the
+same models in the same precision, in whole padded sequences. If they deviate, the rescoring is wrong, and
+nothing that it says about an engine counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,21 +23,21 @@ from resispec.distributions import invert
 from resispec.errors import NoVerdict
 
 COPIES = 8
-"""Continuations of a prompt that are drawn together; of a greedy row there is one."""
+"""The most continuations of a prompt that are drawn together; a greedy row has one."""
 NEW_TOKENS = 32
-"""Tokens of a continuation, at most; never more than the row has."""
+"""The most tokens of a continuation, which never has more than its row."""
 Law = Callable[[Sequence[Tensor], Tensor], Tensor]
-"""The law (R, V) of the next token, from every model's logits (R, V) and the emitted tokens (R, T) int64."""
+"""A function from each model's logits (R, V) and the emitted tokens (R, T) int64 to the next law (R, V)."""
 
 
 def own_check(
     transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None, progress: Callable[..., tqdm]
 ) -> Iterator[str]:
-    """The note, for sampled and for greedy rows, that no bias was seen in the target's own continuations.
+    """Notes that no bias was seen in the target's own continuations: for sampled rows and for greedy rows.
 
-    They continue prompts of the rows, at random, under the rows' settings, MIN_TOKENS tokens and a few more.
-    progress: see `audit_transcripts`.
-    Raises NoVerdict where the finding is another one.
+    The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a few more
+    for either kind. progress: see `audit_transcripts`.
+    Raises NoVerdict if the finding is another one.
     """
     rows: list[Transcript] = []
     for is_sampled in (True, False):
@@ -90,11 +90,12 @@ def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> T
 def draw(
     law: Law, prompts: Sequence[Sequence[int]], scorers: Sequence[Scorer], new: int, generator: Generator
 ) -> list[tuple[tuple[int, ...], str]]:
-    """Tokens after every prompt, up to the target's first end of sequence or `new`, and why they end.
+    """Draw the tokens after each prompt, with the reason why they end: "stop" or "length".
 
-    prompts: of one length. scorers: of the target, and of others that the law asks. generator: on the CPU,
-    for one number a token, at which the inverse of cumulative sums is taken. Raises NoVerdict where logits
-    are no numbers, see `check_numbers`.
+    They end at the target's first end of sequence, or when there are `new`. prompts: all of one length.
+    scorers: the target's, then those of other models whose logits the law takes. generator: on the CPU; its
+    one number a token picks the token by the law's cumulative sums. Raises NoVerdict if logits are not
+    numbers, see `check_numbers`.
     """
     inputs = torch.tensor(prompts, device=scorers[0].device)
     emitted, caches = inputs[:, :0], [None] * len(scorers)

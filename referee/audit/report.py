@@ -1,4 +1,4 @@
-"""Report of an audit: rescore the transcripts, compare, judge, and say what it means for a reader."""
+"""Report of an audit: transcripts are rescored, compared and judged, and the findings put into words."""
 
 import json
 from collections import Counter
@@ -32,7 +32,7 @@ from resispec.sampling import SETTINGS
 
 _NO_BAR = partial(tqdm, disable=True)
 LEAST_MISSED = 10.0
-"""Least number of tokens expected beyond a place that makes their absence worth a note."""
+"""If at least so many tokens were expected beyond a place and none came, a note says so."""
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
     Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
@@ -69,9 +69,10 @@ _GREEDY = (
 class TranscriptsReport:
     """Findings of an audit.
 
-    finding: of the transcripts against the control where there is one, otherwise against the target.
-    summary: the verdict in sentences. judgements: of every comparison, the ones that decide first. notes:
-    hints for a reader. limit: the least chance that a statistic may have.
+    finding: about the transcripts against the control if there is one, otherwise against the target; with
+    several loads, the worse of this and the finding between loads. summary: the verdict in sentences.
+    judgements: of all comparisons, the deciding ones first. notes: hints for readers. limit: the least
+    p-value that a statistic may have.
     """
 
     finding: Finding
@@ -82,7 +83,7 @@ class TranscriptsReport:
 
     @property
     def allowed_z(self) -> float:
-        """Largest |z| of a normal statistic."""
+        """The largest |z| that a normal statistic may have."""
         return z_of(self.limit)
 
     @property
@@ -98,18 +99,17 @@ def audit_transcripts(
     control: Sequence[Transcript] | None = None,
     progress: Callable[..., tqdm] = _NO_BAR,
 ) -> TranscriptsReport:
-    """Does an engine emit the target's law? From its transcripts, and from a control arm without speculation.
+    """Audit whether an engine emits the target's law, by its transcripts and a control arm if there is one.
 
-    draft: the engine's draft model, with which a bias toward it shows in fewer tokens. control: transcripts
-    of the same engine for the same prompts under the same settings without speculation; then the verdict is
-    on the difference, in which whatever the engine does otherwise than the target cancels. progress: makes
-    a bar of tokens.
-    Raises InvalidInput, naming the row, for one that the models cannot have read or written; when there are
-    no rows; and for a control with the same rows or with other settings. Raises NoVerdict where a model's
-    logits are no numbers, and where something is biased but tokens of the target's own are not seen to be
-    without bias, see `own_check`.
+    draft: the engine's draft model; with it a bias toward it shows in fewer tokens. control: transcripts of
+    the same engine without speculation, for the same prompts under the same settings; the verdict is then
+    about the difference, in which the engine's other deviations from the target cancel. progress: makes a
+    progress bar that counts tokens.
+    Raises InvalidInput for a row that the models cannot have read or written, which the message names; if
+    there are no rows; and for a control with the same rows or other settings. Raises NoVerdict if a model's
+    logits are not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
     """
-    # At temperature 0 a right engine writes the same twice.
+    # At temperature 0 an exact engine writes the same rows twice.
     is_same = control is not None and list(control) == list(transcripts)
     if is_same and any(row.temperature > 0 for row in transcripts):
         raise InvalidInput(
@@ -117,7 +117,7 @@ def audit_transcripts(
             "another run, without speculation, that differ in their tokens, `seed`, `engine` or any other key"
         )
     arms = [transcripts] if control is None else [transcripts, control]
-    for rows in arms:  # before the first is rescored, which takes long
+    for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
     settings: dict[tuple[int, int | None], set[str]] = {}
     for side, rows in enumerate(arms):
@@ -138,10 +138,10 @@ def audit_transcripts(
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
-    """The audit of rescored transcripts, without `own_check`; control: under the same settings.
+    """Audit rescored transcripts, without `own_check`. control: an arm under the same settings.
 
-    Where rows say that the engine had several numbers of requests at a time, each is judged against the
-    target, the others against the fewest, and each against the control under its own load, if there is one.
+    If rows name several loads (numbers of requests at a time), each load is judged against the target, the
+    larger loads against the smallest, and each against the control of this load or else the whole control.
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
     (base_load, base), *others = loads.items()
@@ -187,7 +187,7 @@ def _worst(findings: Iterable[Finding]) -> Finding:
 
 
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
-    """The notes on a report, a line each. findings: of the arms against the target, by their names."""
+    """The notes on a report, a line each. findings: those of the arms against the target, by the arm."""
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, side in arms.items():
         for load, part in side.by_load.items():
@@ -223,7 +223,7 @@ def _about_rows(arm: Arm) -> Iterator[str]:
 
 
 def _about_settings(arm: Arm) -> Iterator[str]:
-    """Settings that the engine may apply and that are not in the rows."""
+    """Notes about settings that the engine may apply although the rows do not name them."""
     defaults = ", ".join(
         f"{name}={value:g}"
         for name, value in arm.target.defaults.items()
@@ -245,7 +245,7 @@ def _about_settings(arm: Arm) -> Iterator[str]:
 
 
 def report_lines(report: TranscriptsReport) -> Iterator[str]:
-    """The verdict, the comparisons it rests on, and the smallest bias that the audit could have seen."""
+    """Lines of the verdict, the comparisons it rests on, and the smallest bias that would have shown."""
     yield f"verdict: {report.verdict}"
     yield from (f"  {sentence}" for sentence in report.summary)
     for judgement in report.judgements:
@@ -277,7 +277,7 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
 
 
 def report_json(report: TranscriptsReport) -> dict[str, Any]:
-    """Every number of a report, of plain types; infinity and NaN are null."""
+    """Everything in a report, in plain types; infinity and NaN become None."""
     content = json.loads(json.dumps(asdict(report)), parse_constant=lambda _: None)
     for judgement, entry in zip(report.judgements, content["judgements"], strict=True):
         entry["more_tokens"] = judgement.more_tokens

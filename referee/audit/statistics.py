@@ -1,8 +1,8 @@
-"""Statistics of terms, of one arm against the reference model or of one arm against another.
+"""Statistics of terms: of one arm against the reference model, or of one arm against another.
 
-Each is judged by the chance of one as far out. The tails decide, so a sum's chance is that of Pearson's type
-III law (a shifted gamma law) with its mean, variance and third moment: of rare events, such as an end of
-sequence, a normal law would misjudge them.
+Each statistic is judged by its p-value, the chance of a value as far out. The tails decide, so the p-value of
+a sum is that of Pearson's type III law (a shifted gamma law) with the sum's mean, variance and third moment:
+a normal law would misjudge the tails of rare events, such as an end of sequence.
 """
 
 import math
@@ -19,27 +19,27 @@ from resispec.audit.verdict import Statistic
 from resispec.errors import NoVerdict
 
 LARGEST_Z = 1e6
-"""z of an impossible event."""
+"""The z that stands for an impossible event."""
 SMALLEST = 1e-300
-"""Chances below this are 0."""
+"""p-values below this count as 0."""
 MOST_SKEWED = 0.7
-"""Sums whose law is more skewed than this are made of too few events (a count of 2) and are not judged."""
+"""Sums whose law is more skewed rest on too few events (fewer than 2 expected) and are not judged."""
 PLACES = (*(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)), "beyond")
 """Names of the buckets."""
 
 
 def z_of(p_value: float) -> float:
-    """|z| of a normal variable with this two-sided chance."""
+    """|z| of a normal variable with this two-sided p-value."""
     return LARGEST_Z if p_value < SMALLEST else float(stats.norm.isf(p_value / 2))
 
 
 def normal_z(statistic: Statistic) -> float:
-    """|z| of a normal variable with this chance, or |z| itself where the chance is 0."""
+    """|z| of a normal variable with the same p-value, or the statistic's own |z| if the p-value is 0."""
     return z_of(statistic.p_value) if statistic.p_value > SMALLEST else abs(statistic.z)
 
 
 def two_sided(z: float, skewness: float) -> float:
-    """Twice the chance that a standardised sum with this skewness is at least as far out as z on its side."""
+    """Twice the chance that a standardised sum with this skewness lies at or beyond z, on the side of z."""
     if abs(skewness) < 1e-3:  # a gamma law's tail is not computed precisely there
         return 2 * float(stats.norm.sf(abs(z)))
     tail = stats.pearson3.sf if z > 0 else stats.pearson3.cdf
@@ -47,18 +47,18 @@ def two_sided(z: float, skewness: float) -> float:
 
 
 def from_student(z: float, degrees: int) -> float:
-    """Nearly normal equivalent of Student's z, finite however far out (Wallace 1959)."""
+    """Nearly normal equivalent of a value z of Student's law, finite for every z (Wallace 1959)."""
     steps = (8 * degrees + 1) / (8 * degrees + 3)
     return math.copysign(steps * math.sqrt(degrees * math.log1p(z * z / degrees)), z)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of terms, each divided by the number of tokens: those of `names`, then those of the buckets.
+    """Sums of terms, each divided by the number of tokens: S sums of `names`, then K of the buckets.
 
     deviation, variance, third: (S + K,) float64, the mean and its second and third central moment. n:
-    (S + K,) int64, number of random terms. inflation: (S + K,) float64, from 1, factor by which the mean's
-    variance was found to be larger, with this many `degrees` of freedom.
+    (S + K,) int64, the number of random terms. inflation: (S + K,) float64, at least 1, the factor by which
+    the mean's variance was measured to be larger; degrees: that measurement's degrees of freedom, or 0.
     """
 
     names: tuple[str, ...]
@@ -70,9 +70,9 @@ class Sums:
     degrees: int
 
     def statistics(self) -> dict[str, Statistic]:
-        """The statistics that can be judged, by name; of the buckets `places` alone, the worst one's.
+        """The statistics that can be judged, by name; `places` is the worst bucket and stands for all.
 
-        The probability of the worst is that of all buckets together (union bound). Raises NoVerdict for NaN.
+        Its p-value is that of all buckets together (union bound). Raises NoVerdict for NaN.
         """
         candidates = {name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))}
         statistics = {name: statistic for name, statistic in candidates.items() if statistic is not None}
@@ -80,7 +80,7 @@ class Sums:
         return statistics | ({"places": _worst(buckets)} if buckets else {})
 
     def variance_of(self, name: str) -> float:
-        """The variance of a mean by its name, inflation included."""
+        """The variance of the mean with this name, inflation included."""
         index = self.names.index(name)
         return float(self.variance[index] * self.inflation[index])
 
@@ -99,10 +99,10 @@ class Sums:
 
 
 def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]:
-    """One arm's statistics against the reference model by name; is_shared: see `against_reference`.
+    """The statistics of one arm against the reference model, by name. is_shared: see `against_reference`.
 
-    `places` is a chi-square over the buckets and `pit` Kolmogorov and Smirnov's of the places' masses. Where
-    rows share their random numbers, `places` is a bound and there is no `pit`.
+    `places` is a chi-square over the buckets, `pit` a Kolmogorov-Smirnov test of the first `pits`. If rows
+    share their random numbers, `places` is the bound of `Sums.statistics` and there is no `pit`.
     """
     statistics = against_reference(terms, is_shared).statistics()
     inner_terms = terms.where(terms.is_inside)
@@ -120,19 +120,20 @@ def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]
 def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
     """One arm's sums against the reference model.
 
-    is_shared: rows share their random numbers. Then the sum at one position has at most the variance of terms
-    that go up and down together.
+    is_shared: whether rows share their random numbers. If they do, the sum at one position has at most the
+    variance of terms that rise and fall together.
     """
     mean, *moments = _moments(terms, is_shared)
     return Sums(terms.names, mean, *moments, torch.ones_like(mean), 0)
 
 
 def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_shared: bool) -> Sums:
-    """The difference of two arms' means, over the variances of both.
+    """The difference of two arms' means, with the variances of both.
 
-    A model that is not the reference drifts in both arms alike, but not at every prompt alike. So the
-    variance is also taken between prompts, and the larger one counts. prompts: (N + M,) int64, which prompt
-    each token of the first and of the second arm continues. is_shared: as above, in either arm.
+    If the engine's model is not the reference, both arms drift alike, but not alike at every prompt. So the
+    variance is also measured between prompts, and the larger one counts. prompts: (N + M,) int64, the number
+    of the prompt of each token, of the first arm and then of the second. is_shared: as in
+    `against_reference`, for either arm.
     """
     sides = [_moments(side, is_shared) for side in (terms, control)]
     (mean, variance, third, n), (other, other_variance, other_third, m) = sides
@@ -143,9 +144,9 @@ def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_
 
 
 def sharing(terms: TokenTerms) -> Statistic:
-    """Do rows draw with the same random numbers? Large when their places go up and down together.
+    """A test whether rows draw with the same random numbers; large if their `pits` rise and fall together.
 
-    Over all pairs of rows that have a token at the same position, the products of their centred `pits`.
+    It sums the products of centred `pits` over all pairs of rows that have a token at the same position.
     """
     statistics = []
     for pits in terms.pits.T:
@@ -163,10 +164,10 @@ def sharing(terms: TokenTerms) -> Statistic:
 
 
 def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statistic:
-    """Do two arms have rare events at different rates? events, control: (N,) and (M,) bool, for each token.
+    """A test whether rare events have different rates in two arms. events, control: (N,) and (M,) bool.
 
-    Given their total each arm's number is binomial where events are independent. Where one makes the next
-    likelier, the variance between prompts says so; the larger chance counts. prompts: as in
+    Given the total, the number in each arm is binomial if events are independent. If one event makes the next
+    likelier, the variance between prompts shows it; the larger of both p-values counts. prompts: as in
     `against_control`.
     """
     count, total, share = int(events.sum()), int(events.sum() + control.sum()), len(events) / len(prompts)
@@ -181,7 +182,7 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
 
 
 def _worst(statistics: list[Statistic]) -> Statistic:
-    """The least likely of several statistics, with a bound of the chance that any of them is as unlikely."""
+    """The least likely of several statistics, its p-value a bound of the chance that any is as unlikely."""
     worst = min(statistics, key=lambda statistic: statistic.p_value)
     return replace(worst, p_value=min(1.0, len(statistics) * worst.p_value))
 
@@ -189,9 +190,9 @@ def _worst(statistics: list[Statistic]) -> Statistic:
 def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The mean of the deviations, its second and third central moment, and the number of random terms.
 
-    is_shared: terms at one position may depend on each other in any way; by the inequalities of
-    Cauchy-Schwarz and Hoelder the root of a moment of their sum is at most the sum of the roots. Otherwise
-    all terms are independent given what was before.
+    is_shared: whether terms at one position may depend on each other in any way. If so, the root of a moment
+    of their sum is at most the sum of the roots of their moments (inequalities of Cauchy-Schwarz and
+    Hoelder). Otherwise all terms are independent given the tokens before them.
     """
     deviation, variance, third = terms.every.unbind(-1)
     count, num_random = len(deviation), (variance > 0).sum(0)
@@ -202,13 +203,13 @@ def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor
 
 
 def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
-    """The variance (S,) between prompts of the difference of two arms' means, of values (N, S) and (M, S)."""
+    """The variance between prompts (S,) of the difference of two means, of values (N, S) and (M, S)."""
     parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
     return _by_label(torch.cat(parts), prompts).square().sum(0)
 
 
 def _degrees(prompts: Tensor) -> int:
-    """Degrees of freedom of a variance between these prompts."""
+    """The degrees of freedom of a variance between these prompts."""
     return max(1, len(prompts.unique()) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Question and answer of an engine, in the words of a transcript."""
+"""An engine, and the request and answer of one prompt, in the words of a transcript."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
 MODES = ("plain", "assisted", "prompt_lookup")
-"""Ways of the engines in this process, which take `num_drafted` tokens a step at most.
+"""Ways of drafting of the engines in this process, with at most `num_drafted` tokens a step.
 
-No drafts; those of the pair's draft model; or what followed the same tokens earlier. Each engine raises
-InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+They draft nothing; with the pair's draft model; or the tokens that followed the same tokens earlier. Each
+engine raises InvalidInput for an unknown mode, and if the mode needs a draft model that the pair lacks.
 """
 
 
@@ -20,7 +20,7 @@ ENGINES = {
     "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
     "openvino_genai": "referee.engines.openvino_genai:OpenVinoEngine",
 }
-"""Engines in this process, for `pkgutil.resolve_name`, since an import takes seconds and the package.
+"""Engines in this process, as names for `pkgutil.resolve_name`: imports take seconds and need the package.
 
 All but the first need the extra `engines` and a folder for models.
 """
@@ -34,9 +34,9 @@ class Unanswered(InvalidInput):
 class Answer:
     """An engine's answer to a prompt.
 
-    tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after one of those
-    or a stop string, "length" at a limit. seed: the one that was applied, None where the engine has none for
-    a request. extra: further keys of the transcript, such as {"spec_decode": ...}.
+    tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after such a token
+    or a stop string, "length" at a limit. seed: the seed that was applied, None if the engine has no seed for
+    single requests. extra: further keys of the transcript, such as {"spec_decode": ...}.
     """
 
     tokens: tuple[int, ...]
@@ -46,12 +46,12 @@ class Answer:
 
 
 class Engine:
-    """Whatever continues a prompt; a subclass has `answer`.
+    """A program that continues prompts; a subclass defines `answer`.
 
-    name, version: what the transcripts say about where they come from; version is None where it is not known.
-    apart: the names of settings that it has not, or applies in another way, and why each must be off. orders:
-    those of FILTER_ORDERS that it can apply. takes_batches: whether requests at a time are one call of
-    `answers`, and not several of `answer`.
+    name, version: the origin that transcripts name; version is None if unknown. apart: for each setting that
+    the engine lacks or applies in another way, the reason why it must be off. orders: the keys of
+    FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are one call
+    of `answers`, and not several of `answer`.
     """
 
     name: str
@@ -75,27 +75,27 @@ class Engine:
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """Continue several prompts; errors as of `answer`."""
+        """Continue several prompts. Raises like `answer`."""
         return [self.answer(prompt, settings, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.
 
-        All settings of the law are applied, so that no default of an engine or of a model folder is, in
-        silence. Called by several threads at a time if `write_transcripts` is told so. Raises InvalidInput
-        when the request or what came back is wrong, Unanswered when nothing came back.
+        All settings of the law are applied, so that no default of an engine or a model folder applies in
+        silence. Several threads at a time call this if `write_transcripts` is told so. Raises InvalidInput
+        if the request or the reply is wrong, Unanswered if there is no reply.
         """
         raise NotImplementedError
 
 
 def require_mode(mode: str) -> None:
-    """Raise InvalidInput for a mode that is none of MODES."""
+    """Raise InvalidInput for a mode that is not in MODES."""
     if mode not in MODES:
         raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
 
 
 def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, context: int) -> None:
-    """Raise InvalidInput unless a model of so many tokens and positions can continue a prompt."""
+    """Raise InvalidInput unless a model with this vocabulary and context can continue the prompt."""
     if max(prompt) >= vocab_size:
         raise InvalidInput(
             f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
@@ -110,14 +110,14 @@ def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, cont
 def acceptance(
     engine: str, histogram: Sequence[int] | None, num_draft_tokens: int | None, **told: Any
 ) -> dict[str, Any]:
-    """A transcript's key for the acceptance in one request; nothing without numbers, or if they contradict.
+    """A transcript's key for the acceptance in one request; empty if numbers are missing or contradictory.
 
     The fields and their meaning are those of `SpecDecodeAcceptanceRecord` in ai-dynamo/aiperf,
     src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243, 2026). It
     counts draft tokens without the bonus token that every verified step adds.
 
-    engine: AIPerf's name of it. histogram: entry j counts the verified steps that accepted j draft tokens.
-    num_draft_tokens: how many were proposed. told: further fields, None where the engine does not tell.
+    engine: its name in AIPerf. histogram: entry j counts the verified steps that accepted j draft tokens.
+    num_draft_tokens: the number of proposed tokens. told: further fields, None if the engine does not tell.
     """
     num_accepted = sum(number * count for number, count in enumerate(histogram or ()))
     if histogram is None or num_draft_tokens is None or num_accepted > num_draft_tokens:

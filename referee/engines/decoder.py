@@ -15,7 +15,8 @@ from resispec.sampling import FILTER_ORDERS, PENALTIES, Sampling
 class DecoderEngine(Engine):
     """`Decoder.generate` on a pair, one prompt at a time.
 
-    name: for people. Its answers say under `spec_decode` how many drafted tokens the steps accepted.
+    name: the engine's name in transcripts. Answers say under `spec_decode` how many drafted tokens the steps
+    accepted.
     """
 
     apart = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
@@ -26,7 +27,7 @@ class DecoderEngine(Engine):
         self._pair, self._decoder = pair, decoder
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""
+        """See `Engine.answer`. Raises InvalidInput if prompt, tokens and tree exceed a model's context."""
         generator = torch.Generator(self._pair.target.device).manual_seed(seed)
         generation = self._decoder.generate(self._pair, list(prompt), settings, generator)
         topology = self._decoder.drafter.topology

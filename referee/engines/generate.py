@@ -18,9 +18,9 @@ from resispec.sampling import Sampling
 class TransformersEngine(Engine):
     """`generate` of a pair's target in this process; without drafts it takes batches of prompts.
 
-    mode, num_drafted: see MODES. What a call leaves open `generate` takes from the model's
-    `generation_config`, so that of the target is replaced by one that knows the special tokens alone: no
-    top_k of a model folder applies in silence.
+    mode, num_drafted: see MODES. `generate` takes the settings that a call leaves open from the model's
+    `generation_config`. So the target's is replaced by one with special tokens alone, and no top_k of a model
+    folder applies in silence.
     """
 
     apart = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
@@ -50,7 +50,7 @@ class TransformersEngine(Engine):
         )
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
+        """See `Engine.answer`; for one thread at a time, since the whole process has one seed."""
         [tokens] = self._continued([prompt], settings, seed)
         return self._answer(tokens, seed)
 
@@ -63,7 +63,7 @@ class TransformersEngine(Engine):
         return [self._answer(tokens, None) for tokens in self._continued(prompts, settings, seeds[0])]
 
     def _answer(self, tokens: Sequence[int], seed: int | None) -> Answer:
-        """An answer up to its first end of sequence; what follows in a batch is padding."""
+        """An answer up to its first end of sequence; in a batch, the tokens after that are padding."""
         ends = self.target.generation_config.eos_token_id or ()
         end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
         return Answer(tuple(tokens[:end]), "stop" if end else "length", seed)
@@ -90,5 +90,5 @@ class TransformersEngine(Engine):
         return tokens
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
-        """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
+        """Token ids (B, L) with new ones after them, (B, L + new). options: of transformers' `generate`."""
         return self.target.generate(ids, **options)

@@ -1,8 +1,8 @@
 """A Llama as a GGUF file, the format that llama.cpp and OpenVINO GenAI read.
 
-Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair neighbouring rows there and
-the halves of a head in transformers, so the rows of queries and keys change places, as
-`LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py does.
+Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair neighbouring rows in GGUF,
+but the two halves of a head in transformers, so the rows of queries and keys are reordered, as by
+`LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py.
 """
 
 import json
@@ -18,15 +18,15 @@ from resispec.models import TransformersModel, TransformersTokenizer
 from resispec.smollm2.convert import reordered
 
 TYPES = {"F32": np.float32, "F16": np.float16}
-"""Of matrices; vectors stay in float32."""
+"""The dtypes of matrices; vectors stay in float32."""
 
 
 def write_gguf(
     model: TransformersModel, tokenizer: TransformersTokenizer, path: Path, dtype: str = "F32"
 ) -> None:
-    """Write a model with its tokenizer; the file is there when all of it is.
+    """Write a model with its tokenizer; the file appears only when it is complete.
 
-    dtype: a key of `TYPES`. Raises InvalidInput for what is no plain Llama with a byte-level BPE tokenizer.
+    dtype: a key of `TYPES`. Raises InvalidInput unless this is a plain Llama with a byte-level BPE tokenizer.
     """
     config: Any = model.module.config
     kinds = (config.model_type, config.rope_parameters["rope_type"])

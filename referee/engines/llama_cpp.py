@@ -1,6 +1,6 @@
-"""llama.cpp's server in this process, by the wheel `xllamacpp`: plain, with a draft model, by prompt lookup.
+"""llama.cpp's server in this process, from the wheel `xllamacpp`: plain, with a draft model or prompt lookup.
 
-Its own HTTP endpoint is asked, by the client that any server of llama.cpp is asked by.
+It is asked at its own HTTP endpoint, by the same client as any other server of llama.cpp.
 """
 
 from pathlib import Path
@@ -20,10 +20,10 @@ class LlamaCppEngine(LlamaCpp):
     """llama.cpp on a pair's target, in float32 with torch's threads, for as long as this object lives.
 
     folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
-    by_ratio: a draft is accepted by the ratio of its probabilities, as in speculative sampling; llama.cpp's
-    default is to accept what the target draws too. file: a GGUF of the target that is run in place of the
-    one that is written, say with quantised weights, whose products llama.cpp rounds in its own way. slots:
-    requests that it can have at a time.
+    by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in speculative
+    sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF of the target to run
+    in place of the one written here, say with quantised weights, whose products llama.cpp rounds in its own
+    way. slots: the most requests at a time.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
@@ -50,7 +50,7 @@ class LlamaCppEngine(LlamaCpp):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        params.warmup, params.verbosity = False, 1  # errors alone
+        params.warmup, params.verbosity = False, 1  # print only errors
         kinds, speculative = xllamacpp.common_speculative_type, params.speculative
         speculative.draft.probabilistic = by_ratio
         if mode == "assisted":

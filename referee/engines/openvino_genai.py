@@ -1,6 +1,6 @@
 """OpenVINO GenAI in this process: plain, with a draft model, by prompt lookup; token ids in and out.
 
-With a draft model what it emits has not the target's law, see docs/studies/openvino.md.
+With a draft model its tokens do not follow the target's law, see docs/studies/openvino.md.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from resispec.models import Pair
 from resispec.sampling import Sampling
 
 PRECISE = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
-"""Properties that keep the CPU plug-in from rounding more than the weights, which are float16 in the file."""
+"""Properties with which the CPU plug-in rounds only the weights, which are float16 in the file."""
 
 
 class OpenVinoEngine(Engine):
@@ -41,7 +41,7 @@ class OpenVinoEngine(Engine):
         self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
         self._eos = pair.tokenizer.eos_token_id
         scheduler = openvino_genai.SchedulerConfig()
-        scheduler.cache_size = 1  # GiB, its least
+        scheduler.cache_size = 1  # GiB, the least allowed
         scheduler.dynamic_split_fuse = False
         scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
         options: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class OpenVinoEngine(Engine):
         ]
 
     def _request(self, settings: Sampling, seed: int) -> openvino_genai.GenerationConfig:
-        config = openvino_genai.GenerationConfig()  # everything that decides the law, all of it said
+        config = openvino_genai.GenerationConfig()  # everything that decides the law is set
         config.apply_chat_template = False
         config.max_new_tokens = settings.max_new_tokens
         config.repetition_penalty = settings.repetition_penalty
@@ -95,7 +95,7 @@ class OpenVinoEngine(Engine):
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """The folder with a model in OpenVINO's own format, which is made of its GGUF unless it is there."""
+    """The folder of a model in OpenVINO's own format, which is made from a GGUF unless it is there."""
     if not (folder / "openvino_model.xml").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_gguf(model, tokenizer, folder / "model.gguf", "F16")

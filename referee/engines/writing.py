@@ -1,4 +1,4 @@
-"""From an engine to a file of transcripts: several requests at a time, and none for prompts already there."""
+"""Writing of transcripts to a file: several requests at a time, and none for prompts already there."""
 
 import sys
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
 INDEX = "prompt_index"
-"""Key of a row that says which prompt it belongs to, counted from 0."""
-_START = b'{"prompt_token_ids":['  # of every line that `line_of` makes
+"""The key of a row for the number of its prompt, from 0."""
+_START = b'{"prompt_token_ids":['  # the start of every line that `line_of` makes
 
 
 def write_transcripts(
@@ -29,13 +29,13 @@ def write_transcripts(
 ) -> list[Transcript]:
     """Ask an engine for the transcripts that a file lacks; returns all, by load and in the order of prompts.
 
-    path: a row is appended as soon as its answer is there, so whatever stops this, the same call goes on; a
-    last line that was cut off is removed first. first_seed: prompt i uses this seed + i. concurrency: numbers
-    of requests at a time; all prompts are asked for under each of them, and rows say which. None for an
-    engine in this process that has one request at a time.
-    Raises InvalidInput when the engine cannot apply the settings, refuses a request or answers with no token
-    ids, and when the file holds other transcripts than these; Unanswered when the engine gives no answer.
-    Requests that are under way then are waited for, and their answers written.
+    path: a row is appended as soon as its answer is there, so after a stop the same call goes on; a last line
+    that was cut off is removed first. first_seed: prompt i uses this seed + i. concurrency: numbers of
+    requests at a time; every prompt is asked for under each of them, and its row says which. Empty for an
+    engine in this process that takes one request at a time.
+    Raises InvalidInput if the engine cannot apply the settings, refuses a request or answers without token
+    ids, and if the file holds other transcripts than these; Unanswered if the engine gives no answer. Before
+    that, the requests under way are waited for and their answers written.
     """
     engine.check(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def write_transcripts(
                             rows[row.concurrency, row.extra[INDEX]] = row
                             bar.update()
                 except BaseException:
-                    stopped.set()  # whatever ends this, nothing more is asked for
+                    stopped.set()  # nothing more is asked for, whatever the error
                     raise
             for future in futures:
                 future.result()  # the first failure is raised when all answers are written
@@ -108,7 +108,7 @@ def write_transcripts(
 
 
 def _written(path: Path) -> dict[tuple[int | None, int], Transcript]:
-    """The rows of a file that was written here, by load and prompt; a last line without an end is cut off."""
+    """The rows of a file that was written here, by load and prompt; an unfinished last line is cut off."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
     if tail := content[length:]:

@@ -1,9 +1,9 @@
 """Faults that shipped, and what finds them: `python -m referee.gallery`, see docs/gallery.md.
 
 Every engine of the gallery continues prompts with a pair, the embedded one or another, and writes transcripts
-to RESULTS/PAIR/gallery/, which are kept: stopped, the same command goes on. Then the usual checks and the
-audit look at them, and RESULTS/PAIR/gallery.csv has what they say. An engine that is not installed is
-skipped; `make gallery` installs all of them.
+to RESULTS/PAIR/gallery/. These are kept, so after a stop the same command goes on. Then the usual checks and
+the audit judge the transcripts, and RESULTS/PAIR/gallery.csv holds the results. An engine that is not
+installed is skipped; `make gallery` installs all of them.
 """
 
 import argparse
@@ -36,7 +36,7 @@ NUMBERS = {
     "greedy": "prompts that are also continued at T = 0",
     "seeds": "prompts with the same seed again, and another",
 }
-"""Options that stand in place of a gallery's own numbers."""
+"""Options that replace a gallery's own numbers, with their help texts."""
 
 
 def rows_of(
@@ -47,10 +47,10 @@ def rows_of(
     folder: Path,
     arms: dict[str, Arm],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of an engine: one for every number of tokens, or one that says why there are none.
+    """The rows of an engine: one for each number of tokens, or one that says why there is no result.
 
-    greedy: the target's own continuations. folder: of the files. arms: of the exhibits before, by their
-    names, to which this one's is added.
+    greedy: the target's own greedy continuations. folder: where the files are. arms: those of the earlier
+    exhibits by name; the arm of this one is added.
     """
     row: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
     try:
@@ -78,7 +78,7 @@ def rows_of(
 def gallery(
     exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folder: Path
 ) -> Iterator[pd.DataFrame]:
-    """The rows of the engines that are done: a table after each of them. folder: of their files."""
+    """A table of the rows of all engines so far, after each engine. folder: where the files are."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
     source = {**checkout(), "device": device_name(pair.target.device)}
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
@@ -90,7 +90,7 @@ def gallery(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 with one line when an option or a file does not fit."""
+    """Run the command; the exit code is 1, after one line, if an option or a file does not fit."""
     options = parser().parse_args(arguments)
     numbers = {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
     exhibition, machine = replace(GALLERIES[options.pair], **numbers), (options.device, "float32")

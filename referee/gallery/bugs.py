@@ -21,13 +21,13 @@ from resispec.sampling import Sampling
 from resispec.verifiers import Standard, TopDown
 
 KEPT = 50
-"""transformers' default of top_k."""
+"""The default top_k of transformers."""
 
 
 class RacedDrafts(Iid):
-    """Drafts as engines do on accelerators, by a race: noise E, and the token of the least E / q wins.
+    """Drafts by a race, as on accelerators: with exponential noise E, the token of the least E / q wins.
 
-    noise: (1, V) for every token that was drafted since somebody took the list.
+    noise: (1, V) for each token that was drafted since the list was last taken.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class RacedDrafts(Iid):
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The standard rule on a chain, whose residual is drawn with the noise that had chosen the draft.
+    """The standard rule on a chain, whose residual is drawn with the noise that chose the draft.
 
     vLLM pull requests 47386 and 54282.
     """
@@ -69,7 +69,7 @@ class CutDrafts(Iid):
     """
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; `laws` says q."""
+        """See `Draws.draw`; `laws` still says q."""
         kept = draft_probs.topk(min(KEPT, draft_probs.shape[-1]))
         return kept.indices.gather(-1, draw(kept.values, count, generator))
 
@@ -78,7 +78,7 @@ class RoundedDrafts(Iid):
     """Drafts from q in bfloat16, and says that it was drawn from q. DeepSpec issue 31."""
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; `laws` says q."""
+        """See `Draws.draw`; `laws` still says q."""
         return super().draw(draft_probs.bfloat16().to(draft_probs.dtype), count, generator)
 
 
@@ -96,7 +96,7 @@ class WrongRows(TopDown):
 
 
 class GreedyVerification(TopDown):
-    """Whatever the temperature, only the target's likeliest token counts. SGLang pull request 39253."""
+    """Only the target's likeliest token counts, at any temperature. SGLang pull request 39253."""
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """See `Verifier.verify`."""
@@ -114,7 +114,7 @@ class DeafToSeeds(DecoderEngine):
 
 
 class HiddenTopK(TransformersEngine):
-    """A default of the engine that no request named, and no transcript tells."""
+    """An engine with a default top_k that no request names and no transcript tells."""
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """See `TransformersEngine.generate`; with its own default."""
@@ -129,7 +129,7 @@ class ArgmaxDrafts:
     assistants, takes the argmax and returns the draft's raw logits, which `_speculative_sampling`
     (generation/utils.py, line 4430) then reads as the law q that the candidates were drawn from. The
     acceptance min(1, p/q) and the residual (p - q)+ are right only for candidates drawn from q.
-    draft: a causal language model of transformers. max_length: of the whole sequence.
+    draft: a causal language model of transformers. max_length: the most tokens of the whole sequence.
     """
 
     requires_model_outputs = False
@@ -139,7 +139,7 @@ class ArgmaxDrafts:
 
     @torch.inference_mode()
     def get_candidates(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(1, L) -> (1, L + K), K drafted tokens behind it, and the logits said to be theirs (1, K, V)."""
+        """The tokens (1, L) and K drafted ones, (1, L + K), and the logits claimed for these (1, K, V)."""
         count = min(self._num_drafted, self._max_length - input_ids.shape[1] - 1)
         all_logits = []
         for _ in range(count):
@@ -149,7 +149,7 @@ class ArgmaxDrafts:
         return input_ids, torch.cat(all_logits, 1) if all_logits else None
 
     def update_candidate_strategy(self, *_: Any) -> None:
-        """Nothing is learned from what was accepted."""
+        """Learn nothing from the accepted tokens."""
 
 
 class ArgmaxEngine(TransformersEngine):

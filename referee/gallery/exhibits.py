@@ -25,27 +25,27 @@ from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Verifier, get_verifier
 
 SLOTS = 4
-"""Requests that llama.cpp has at a time where engines have their own defaults: its server's default."""
+"""Requests at a time of llama.cpp in the gallery of engines' own defaults: the default of its server."""
 SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
 HUGGING_FACE = f"{HUB}/huggingface/transformers"
 ASSISTED = "transformers, assisted"
 VLLM = f"{HUB}/vllm-project/vllm"
 Maker = Callable[[Pair, Path], Engine]
-"""From a pair and a folder for models in other formats to an engine."""
+"""A function from a pair, and a folder for models in other formats, to an engine."""
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One engine.
+    """One engine of a gallery.
 
-    name: in the table, in the figure and of its files. make: raises ModuleNotFoundError where a package is
-    not installed. beside: the exact engine that its accepted length is compared with. thread: where its fault
-    is told, "" for exact ones.
-    times: how many times as many prompts as the others it continues, where a bias needs them to be seen.
-    settings: of its law, in place of the gallery's; with them `beside` is its control arm, which has the
-    same. first_seed: of its answers; arms that are compared draw apart. concurrency: requests that it has
-    at a time, see `write_transcripts`.
+    name: used in the table, the figure and its files. make: makes the engine; raises ModuleNotFoundError if a
+    package is not installed. beside: the exact engine with which its accepted length is compared. thread: the
+    address of the report of its fault, "" for exact engines.
+    times: the factor by which it continues more prompts than the others, if its bias shows only then.
+    settings: those of its law that replace the gallery's; with any, `beside` is its control arm and has the
+    same ones. first_seed: the first seed of its answers, another one in each arm that is compared.
+    concurrency: its requests at a time, see `write_transcripts`.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Exhibit:
 
 
 def counting(engine: TransformersEngine) -> TransformersEngine:
-    """The engine, whose answers now say how often the target was forwarded.
+    """The given engine, whose answers now say how often the target was forwarded.
 
-    Each time it emits one token and the drafted ones that it accepted.
+    Each forward emits one token and the drafted tokens that it accepted.
     """
     ask = engine.answer
 
@@ -92,23 +92,23 @@ def ours(
     draws: Draws = Draws.IID,
     kind: type[DecoderEngine] = DecoderEngine,
 ) -> Exhibit:
-    """This library's loop. shape: a key of SHAPES."""
+    """An exhibit of this library's own decoding loop. shape: a key of SHAPES."""
     decoder = Decoder(DraftModel(SHAPES[shape], draws), rule)
     return Exhibit(name, lambda pair, _: kind(name, pair, decoder), f"standard, {shape}", thread)
 
 
 def transformers(kind: type[TransformersEngine], *mode: str) -> Maker:
-    """`generate` of transformers, counted."""
+    """A maker of `generate` of transformers, with counted forwards."""
     return lambda pair, _: counting(kind(pair, *mode))
 
 
 def packaged(engine: str, mode: str = "assisted", **options: Any) -> Maker:
-    """An engine of ENGINES, whose package need not be installed."""
+    """A maker of an engine of ENGINES, whose package need not be installed."""
     return lambda pair, folder: resolve_name(ENGINES[engine])(pair, folder, mode, **options)
 
 
 def with_defaults(temperature: float) -> Iterator[Exhibit]:
-    """Engines with their own default filters at a temperature; the target alone has each engine's, too."""
+    """Engines with their own default filters at a temperature, and the target alone with the same filters."""
     llama, generate = partial(packaged, "llama_cpp", slots=SLOTS), partial(transformers, TransformersEngine)
 
     def quantised(pair: Pair, folder: Path) -> Engine:
@@ -166,8 +166,8 @@ EXHIBITS = (
 class Gallery:
     """Exhibits on a pair of conf/pair.
 
-    dataset: of conf/dataset, of which `prompts` are continued, cut to their first `prompt_tokens`, by
-    `tokens` new ones at most. greedy, seeds: number of prompts of the further checks, see `Questions`.
+    dataset: a name of conf/dataset; `prompts` of its prompts, cut to `prompt_tokens` tokens each, are
+    continued by at most `tokens` new ones. greedy, seeds: prompts of the further checks, see `Questions`.
     """
 
     exhibits: Sequence[Exhibit]

@@ -1,4 +1,4 @@
-"""Measures of an engine: what it writes, what people look at today in it, and what the audit says of it."""
+"""Measures of an engine: the transcripts that it writes, the usual checks of them, and the audit."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ from referee.transcripts import Transcript
 from resispec.sampling import Sampling
 
 OTHER_SEED = 1000
-"""Added to the first seed where other seeds are asked for."""
+"""The number added to the first seed if other seeds are asked for."""
 FIRST_TOKENS = 50
 PER_DECADE = 5
-"""Numbers of tokens between one and ten times as many."""
+"""The number of points of a curve from one number of tokens to ten times as many."""
 NUM_RESAMPLES = 10_000
 
 
@@ -27,9 +27,9 @@ NUM_RESAMPLES = 10_000
 class Questions:
     """Questions to every engine of the gallery.
 
-    settings: of the sampled answers. first_seed: prompt i has this + i. num_greedy: number of prompts that
-    are also continued at temperature 0. num_seeds: number of those sampled twice more, with the same seed and
-    with another. concurrency: requests at a time, see `write_transcripts`.
+    settings: those of the sampled answers. first_seed: prompt i uses this + i. num_greedy: the number of
+    prompts that are also continued at temperature 0. num_seeds: the number of prompts that are sampled twice
+    more, with the same seed and with another. concurrency: requests at a time, see `write_transcripts`.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -42,7 +42,7 @@ class Questions:
     def written(
         self, engine: Engine, path: Path, num_prompts: int | None = None, more: int = 0
     ) -> list[Transcript]:
-        """An engine's answers to the first prompts, all by default. more: is added to seeds."""
+        """An engine's answers to the first `num_prompts`, by default all. more: a number added to seeds."""
         prompts = self.prompts[:num_prompts]
         return write_transcripts(
             engine, prompts, self.settings, path, self.first_seed + more, self.concurrency
@@ -50,7 +50,7 @@ class Questions:
 
 
 def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Transcript]]:
-    """Let an engine write what its files, which begin with `stem`, lack. Raises as `write_transcripts`.
+    """Let an engine write the answers that files beginning with `stem` lack. Raises like `write_transcripts`.
 
     Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
     """
@@ -63,7 +63,7 @@ def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Tr
 
 
 def write_greedy(engine: Engine, questions: Questions, stem: Path) -> list[Transcript]:
-    """The answers at temperature 0 alone."""
+    """The answers at temperature 0, written and returned as by `write`."""
     greedy = replace(questions, settings=replace(questions.settings, temperature=0.0), first_seed=0)
     return greedy.written(engine, Path(f"{stem}.greedy.jsonl"), questions.num_greedy)
 
@@ -99,7 +99,7 @@ def perplexity(arm: Arm) -> tuple[float, float, float]:
 
 
 def accepted_length(transcripts: Sequence[Transcript]) -> float:
-    """Tokens emitted per forward of the target, as the engine says; NaN where it says nothing."""
+    """Tokens emitted per forward of the target, by the engine's own counts; NaN if it reports none."""
     accepted = forwards = 0
     for row in transcripts:
         if record := row.extra.get("spec_decode"):
@@ -111,13 +111,13 @@ def accepted_length(transcripts: Sequence[Transcript]) -> float:
 
 
 def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> int:
-    """Number of the first ones with the output of the other one in their place."""
+    """The number of places at which both lists have the same output."""
     pairs = zip(transcripts, others, strict=False)
     return sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
 
 
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
-    """The audit of all tokens of an engine, and of their difference from a control arm where there is one."""
+    """The audit of all tokens of an engine, and of its difference from a control arm if there is one."""
     report = audit_arms(arm)
     judgement = report.judgements[0]
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
@@ -134,7 +134,7 @@ def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
 
 
 def points(num_tokens: int) -> list[int]:
-    """Numbers of tokens in a geometric series from FIRST_TOKENS on, and all of them as the last."""
+    """Numbers of tokens: a geometric series from FIRST_TOKENS on, with `num_tokens` as the last."""
     series = (round(FIRST_TOKENS * 10 ** (power / PER_DECADE)) for power in count())
     return [*takewhile(lambda number: number < 0.9 * num_tokens, series), num_tokens]
 
@@ -150,5 +150,5 @@ def curve(arm: Arm) -> Iterator[dict[str, Any]]:
 
 
 def farthest(statistics: Mapping[str, Statistic]) -> str:
-    """The name of the statistic with the least chance."""
+    """The name of the statistic with the least p-value."""
     return max(statistics, key=lambda name: normal_z(statistics[name]))

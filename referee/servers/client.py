@@ -1,4 +1,4 @@
-"""A server's JSON endpoints, asked again where another try may help; however it answers, that has an end."""
+"""A client of a server's JSON endpoints: it asks again if that may help, and always comes to an end."""
 
 import asyncio
 import json
@@ -13,17 +13,17 @@ from referee.engines.base import Unanswered
 from resispec.errors import InvalidInput, first_line, printable
 
 MOST_BYTES = 16 * 2**20
-"""The largest answer that is read: token ids of a hundred thousand positions take a tenth of it."""
+"""The most bytes of an answer that are read: token ids of a hundred thousand positions take a tenth of it."""
 
 
 class Server:
-    """A server at an address, for any number of threads.
+    """A server at an address, which any number of threads may use.
 
-    key: sent as a bearer token, nothing when None; over plain http only to this machine, or if `plain_key`.
-    tries: of one request; a refused or broken connection, a status from 500 and 429 (too many requests) are
-    tried again. timeout_s: of one request with all its tries, until its answer is there as a whole.
-    first_wait_s: before the second try, and twice as long before each one that follows. Raises InvalidInput
-    for no address, and for a key that is none or that anyone on the way could read.
+    key: sent as a bearer token, unless None; over plain http only to this machine, or if `plain_key`. tries:
+    the most tries of one request, which is repeated after a refused or broken connection, a status from 500
+    on, or 429 (too many requests). timeout_s: the limit of one request with all its tries, until the whole
+    answer is there. first_wait_s: the wait before the second try; it doubles before each further one. Raises
+    InvalidInput for a bad address, and for a key that no request can carry or anyone on the way could read.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Server:
             )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
-        # What is packed can be a thousand times as large when it is unpacked.
+        # A packed answer can be a thousand times as large when it is unpacked.
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._options: dict[str, Any] = {
             "headers": headers,
@@ -61,16 +61,16 @@ class Server:
         }
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object at a path; an empty one where the server has no such path.
+        """The JSON object at a path; an empty one if the server has no such path.
 
-        Raises Unanswered when there is no answer, InvalidInput for one that is an error, no JSON object, or
+        Raises Unanswered if there is no answer, InvalidInput if the answer is an error, no JSON object, or
         too large.
         """
         status, body = asyncio.run(self._in_time("GET", path, None))
         return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of a path to an object. Raises: as `get`, and InvalidInput where there is no path."""
+        """The answer to an object sent to a path. Raises like `get`, and InvalidInput if there is no path."""
         status, answer = asyncio.run(self._in_time("POST", path, body))
         if status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
             raise InvalidInput(
@@ -79,7 +79,7 @@ class Server:
         return self._content(status, answer, path)
 
     async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        """The status and the body of the answer; a task, and no thread, can be stopped wherever it waits."""
+        """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
         problem = "it is silent, or slow"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -135,7 +135,7 @@ class Server:
 
 
 def _number(digits: str) -> int | float:
-    """A whole number; one with more digits than any here is a float, which arithmetic does not choke on."""
+    """A whole number; a longer one than any needed becomes a float, on which arithmetic does not choke."""
     return int(digits) if len(digits) < 19 else float(digits)
 
 

@@ -1,8 +1,8 @@
 """Formats of servers: requests for token ids, and the places of a transcript's values in the answers.
 
-Read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and ggml-org/llama.cpp, in the files
-that the classes name. What a request leaves out comes from the server or from the model's
-generation_config.json, so nothing that decides the law is left out.
+They were read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and ggml-org/llama.cpp, in
+the files that the classes name. Settings that a request leaves out come from the server or from the model's
+generation_config.json, so a request leaves out nothing that decides the law.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class ServedEngine(Engine):
-    """An engine behind a server; a subclass is a format. Its `__init__` asks for the version.
+    """An engine behind a server; each subclass is a format, whose `__init__` asks the server's version.
 
-    A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content, num_tokens)`, what an
-    answer tells of it, see `referee.engines.base.acceptance`.
-    path: of the endpoint. tokens, read, reason: keys of an answer to the emitted ids, to the prompt as it was
-    read (ids or their number), and to why it ended; reasons: those that have another name in a transcript.
-    has_seeds: whether it uses the seed of a request.
+    A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content, num_tokens)`, the
+    acceptance that an answer reports, see `referee.engines.base.acceptance`.
+    path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of the prompt
+    as the server read it (ids or their number), and of the reason why it ended; reasons: for each reason with
+    another name in transcripts, that name. has_seeds: whether the server uses the seed of a request.
     """
 
     path: str
@@ -69,15 +69,15 @@ class ServedEngine(Engine):
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """Raise InvalidInput where an answer says that something else was applied than was asked for."""
+        """Raise InvalidInput if an answer says that other settings were applied than `body` asked for."""
 
 
 class Vllm(ServedEngine):
-    """vLLM's OpenAI-compatible server, or one that speaks its format; asked for its first model.
+    """vLLM's OpenAI-compatible server, or one that speaks its format; its first model is asked.
 
     Parameters and answers: vllm/entrypoints/openai/completion/protocol.py (commit
     002032ee2b18e1f7bd924ec47b62504ba3866063). Limits: vllm/sampling_params.py (commit
-    00388f6573ccfcffad607b8c9ecdf341a4669ceb). Acceptance, of a server that runs with
+    00388f6573ccfcffad607b8c9ecdf341a4669ceb). Acceptance, for a server that runs with
     --per-request-spec-decode-metrics: `SpeculativeDecodingMetrics` in
     vllm/entrypoints/generate/base/protocol.py (commit 022e555dbb75a9a96363a04933bfdd1f0b5b123d).
     """
@@ -86,14 +86,14 @@ class Vllm(ServedEngine):
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
     reason, orders = ("choices", 0, "finish_reason"), ("vllm",)
     least_temperature = 0.01
-    """vLLM raises lower ones to this, but for 0."""
+    """vLLM raises lower temperatures to this one, except 0."""
 
     def __init__(self, server: Server) -> None:
         self.model = dig(server.get("/v1/models"), "data", 0, "id")
         super().__init__(server, name_in(server.get("/version"), "version"))
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for a temperature that vLLM would change, and for another order."""
+        """Raise InvalidInput for a temperature that vLLM would change, and like `Engine.check`."""
         super().check(settings)
         if 0 < settings.temperature < self.least_temperature:
             raise InvalidInput(
@@ -151,7 +151,7 @@ class Sglang(ServedEngine):
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for what its backends do in two ways, too."""
+        """Raise InvalidInput like `Engine.check`, and for filters that its backends apply in two ways."""
         super().check(settings)
         if settings.min_p and settings.top_k and settings.top_p < 1:
             raise InvalidInput(
@@ -170,7 +170,7 @@ class Sglang(ServedEngine):
         return {"input_ids": prompt, "sampling_params": sampling, "stream": False}
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
-        """See `ServedEngine`; of several names for a number the latest is first."""
+        """See `ServedEngine`; if a number has had several names, the latest one is tried first."""
         meta = dig(content, "meta_info")
         names = ("spec_correct_drafts_histogram", "spec_accept_histogram")
         histograms = (whole_numbers(meta, name) for name in names)
@@ -185,7 +185,7 @@ class LlamaCpp(ServedEngine):
 
     Parameters and answers: tools/server/README.md (commit 00dc8057ab28c9cb4c79a6dd6dfce07fe779f63b) and
     tools/server/server-task.cpp (commit 00efb3e184262872916bf136b3df63c1822a19bd). Samplers are applied in
-    the order of the request, and those that it does not name are not applied; see DEFAULTS.
+    the order of the request, and samplers that it does not name are not applied.
     """
 
     name, path = "llama_cpp", "/completion"
@@ -198,7 +198,7 @@ class LlamaCpp(ServedEngine):
 
     orders = tuple(order for order, groups in FILTER_ORDERS.items() if max(map(len, groups)) == 1)
     DEFAULTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"}
-    """The server's own filters, beside which its temperature is 0.8."""
+    """The server's default filters; its default temperature is 0.8."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server, name_in(server.get("/props"), "build_info"))
@@ -223,9 +223,9 @@ class LlamaCpp(ServedEngine):
         }
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """See `ServedEngine`; a grammar of the server's own and a context that ended are refused, too."""
+        """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused, too."""
         settings = dig(content, "generation_settings")
-        exceptions = ("n_predict", "return_tokens", "stream", "prompt")  # they decide no law
+        exceptions = ("n_predict", "return_tokens", "stream", "prompt")  # these do not decide the law
         for name, value in body.items():
             echo = None if name in exceptions else dig(settings, name)
             is_number = isinstance(echo, int | float) and isinstance(value, int | float)
@@ -242,7 +242,7 @@ class LlamaCpp(ServedEngine):
             )
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
-        """See `ServedEngine`; a server with a draft tells no steps, so AIPerf's other fields are left out."""
+        """See `ServedEngine`; servers with a draft report no steps, so AIPerf's other fields are left out."""
         timings = dig(content, "timings")
         num_drafted = whole_number(timings, "draft_n")
         num_accepted = whole_number(timings, "draft_n_accepted")
@@ -259,11 +259,11 @@ class LlamaCpp(ServedEngine):
 
 
 FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}
-"""The formats by their names; each makes the engine behind a `Server`, or raises as its `get`."""
+"""The formats by name; each makes the engine behind a `Server`, or raises like `Server.get`."""
 
 
 def _numbers(settings: Sampling) -> dict[str, Any]:
-    """The settings of the law but their order, which is no parameter of a request."""
+    """The settings of the law without the filters' order, which is no parameter of a request."""
     return {name: value for name, value in settings.by_name().items() if name != "filter_order"}
 
 
@@ -278,7 +278,7 @@ def dig(content: Any, *keys: str | int) -> Any:
 
 
 def name_in(content: Any, *keys: str | int) -> str | None:
-    """The text under these keys, `printable` and of 100 characters at most, or None."""
+    """The text under these keys, made `printable` and cut to 100 characters, or None."""
     text = dig(content, *keys)
     return printable(text)[:100] if isinstance(text, str) else None
 

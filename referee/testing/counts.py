@@ -1,14 +1,14 @@
-"""Do emitted tokens follow the target's laws? Counts of tokens, and their places in three orders.
+"""Counts of emitted tokens and of their places in three orders: do the tokens follow the target's laws?
 
-Whether a position is reached depends on what was emitted before it, in some verifiers even on what comes
-after. Still, under an exact verifier the counts of emitted tokens less their laws have mean 0 and the
-covariance of a multinomial: continued by fresh draws from the target they would be one, and the fresh part
-has these properties by itself.
+Whether a position is reached depends on the tokens before it, in some verifiers even on the tokens after it.
+Still, under an exact verifier the counts of emitted tokens less their laws have mean 0 and the covariance of
+a multinomial: if fresh draws from the target continued the rows, the counts would be multinomial, and the
+fresh draws have these properties by themselves.
 
-Every token has a place in [0, 1] when the vocabulary is put in an order that only depends on p and q: the
-target's mass before it, and a random part of its own. That place is uniform, whatever the laws are, so that
-places of all positions and laws can be put together. An order by p / q shows a bias toward the draft, one by
-p a temperature or a residual that is cut short, one by token random numbers that are used twice.
+If the vocabulary has an order that depends only on p and q, every token has a place in [0, 1]: the target's
+mass before it, and a random part of its own. That place is uniform, whatever the laws are, so that places of
+all positions and laws are counted together. The order by p / q shows a bias toward the draft, the order by p
+a temperature or a residual that is cut short, the order by token random numbers that are used twice.
 """
 
 import math
@@ -24,14 +24,14 @@ from resispec.audit.chi_square import LEAST_EXPECTED, chi_squared
 from resispec.audit.verdict import Statistic
 
 MOST_CELLS = 64
-"""Of a law the most probable tokens are counted one by one, fewer than this many, and the others together."""
+"""The most cells of a law: its most probable tokens are counted one by one, all others together."""
 NUM_PARTS = 16
-"""Equal parts of the target's mass in which places are counted."""
+"""The number of equal parts of the target's mass in which places are counted."""
 ORDERS = ("by token", "by falling p", "by falling p / q")
 
 
 class CountTest(NamedTuple):
-    """A chi-square of counts. what: which counts. worst: the cell that lies furthest out, in words."""
+    """A chi-square of counts. what: the counts in words. worst: the cell that lies furthest out, in words."""
 
     what: str
     chi_square: Statistic
@@ -39,7 +39,7 @@ class CountTest(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Names of K cells, and how often each was expected and found, (K,) float64 with the same sum."""
+    """Names of K cells, and their expected and found counts, (K,) float64 each, with the same sum."""
 
     names: Sequence[str]
     expected: Tensor
@@ -63,7 +63,7 @@ def counted(what: str, tables: Iterable[Cells]) -> CountTest:
 
 
 def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
-    """All statistics of emitted tokens: by token, and by place, of all of them and at the last position."""
+    """All statistics of emitted tokens: by token, and by place at all positions and at the last one."""
     tests = [by_token(stage, stage.target, tokens)]
     is_last = tokens.position == stage.num_positions - 1
     for order in ORDERS:
@@ -75,7 +75,7 @@ def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
 
 
 def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
-    """Counts of the tokens of every position and row; one of probability 0 is found for certain."""
+    """The test of token counts at each position and row; a token of probability 0 fails it for certain."""
     is_impossible = laws[tokens.row, tokens.token] == 0
     if bool(is_impossible.any()):
         position, row, token = (int(part[is_impossible][0]) for part in tokens)
@@ -90,9 +90,9 @@ def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
 
 
 def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, Tensor]:
-    """Counts of tokens (n,) that all have one law (V,): the cells' tokens, how often expected and found.
+    """Cells of tokens (n,) that all have one law (V,): each cell's token, expected count and found count.
 
-    The others, whose token is None, join the last of the probable tokens where they are expected too rarely.
+    Less probable tokens share a cell whose token is None, or if expected too rarely, the last token's cell.
     """
     law = law.double() / law.sum(dtype=torch.float64)
     found = torch.bincount(tokens, minlength=len(law)).double()
@@ -102,12 +102,12 @@ def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, 
     cells: list[int | None] = [*order[:count].tolist()]
     if count == 0 or float(expected[count:].sum()) >= LEAST_EXPECTED:
         cells.append(None)
-    first = len(cells) - 1  # of the tokens that are counted together, if there are any but the last one
+    first = len(cells) - 1  # the cell with the tokens that are counted together
     return cells, *(torch.cat((counts[:first], counts[first:].sum()[None])) for counts in (expected, found))
 
 
 def by_place(place: Tensor, name: str) -> list[CountTest]:
-    """Counts in equal parts of [0, 1], and the mean, of places (n,) that are uniform for an exact sampler."""
+    """Tests of places (n,), uniform for an exact sampler: counts in equal parts of [0, 1], and the mean."""
     count, parts = len(place), NUM_PARTS
     while parts > 1 and count < parts * LEAST_EXPECTED:
         parts //= 2
@@ -122,7 +122,7 @@ def by_place(place: Tensor, name: str) -> list[CountTest]:
 
 
 def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
-    """(n,) float64 in [0, 1): the target's mass before every token in an order, and a part of the token's."""
+    """Places (n,) float64 in [0, 1): the target's mass before each token in an order and part of its own."""
     p, q = stage.target.double(), stage.draft.double()
     p = p / p.sum(1, keepdim=True)
     keys = dict(zip(ORDERS, (-torch.arange(p.shape[1]).expand_as(p), p, p / q), strict=True))
@@ -135,9 +135,9 @@ def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
 
 
 def smallest_bias(count: int, level: float) -> float:
-    """The total variation along one of the orders that `count` tokens show in 9 of 10 tests at `level`.
+    """The total variation along one of the orders that 9 of 10 tests of `count` tokens find at `level`.
 
-    A bias of total variation d between parts of the target's mass adds at least 4 d^2 for every token to a
+    A bias of total variation d between parts of the target's mass adds at least 4 d^2 a token to a
     chi-square (Cauchy-Schwarz).
     """
     degrees = NUM_PARTS - 1
@@ -148,7 +148,7 @@ def smallest_bias(count: int, level: float) -> float:
 
 
 def _cell_name(stage: Stage, position: int, row: int, token: int | None) -> str:
-    """How messages call a token; the law is named where it is not the position's."""
+    """The name of a token in messages, with its law unless each position has one of its own."""
     where = f"position {position}" if stage.by_position else f"position {position}, law {row}"
     if token is None:
         return f"{where}: all other tokens"

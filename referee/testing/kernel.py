@@ -1,4 +1,4 @@
-"""The function that is tested, called as its options say, and what it returns."""
+"""The function under test: its options, its calls, and the tokens that it returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,16 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class SamplerOptions:
     """Options of `assert_exact_sampler`; every field has a default.
 
-    samples: rows that are verified; with vocabularies above 64 tokens a quarter of it. seed: of everything
-    that is drawn. bias: the total variation at every position of a sampler that the test must find, or as
-    much of it as accepting every drafted token gives; 0 for no such negative control, and then a test with
-    too few samples always holds.
-    length: drafted tokens of a chain, one at each position. siblings: if it is not 0, so many tokens are
-    drafted for one position instead. draws: how, a kind or its name, see `resispec.draws`. draft: the
-    engine's own way of drafting. batch: rows of a call; with 0 there is no dimension for them.
-    vocabularies: sizes of the laws that are made. dtype: of these laws, "float32" or "float64". device: where
-    the sampler gets tensors. numpy: whether it gets arrays instead. Of p and q that are given, length,
-    vocabularies, dtype, device and numpy follow.
-    Raises InvalidInput for values that are not allowed.
+    samples: the number of rows to verify, a quarter of it with vocabularies above 64 tokens. seed: that of
+    all random numbers. bias: the total variation, as a mean over positions, of a biased sampler that the test
+    must find, or as much of it as accepting every drafted token gives; 0 for no such negative control, and
+    then a test passes however few its samples are.
+    length: the number of drafted tokens of a chain, one at each position. siblings: if it is not 0, so many
+    tokens are drafted for one position instead. draws: the kind of drafting or its name, see
+    `resispec.draws`. draft: the engine's own drafting. batch: the rows of a call; 0 for no row dimension.
+    vocabularies: the sizes of generated laws. dtype: the precision of these, "float32" or "float64". device:
+    where the sampler gets tensors. numpy: whether it gets arrays instead. If p and q are given, they set
+    length, vocabularies, dtype, device and numpy. Raises InvalidInput for values that are not allowed.
     """
 
     samples: int = field(default_factory=lambda: SESSION.samples)
@@ -60,24 +59,24 @@ class SamplerOptions:
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
 
     def calls(self, vocab: int) -> int:
-        """Rows that are verified with a vocabulary of this size: whole batches."""
+        """The number of rows to verify with a vocabulary of this size, in whole batches."""
         calls, batch = self.samples if vocab <= WIDE else max(1, self.samples // 4), self.batch or 1
         return -(-calls // batch) * batch
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The sampler under test, see `assert_exact_sampler` for how it is called. generator: of its own."""
+    """The sampler under test, called as `assert_exact_sampler` says. generator: the one that it gets."""
 
     sampler: Callable[..., Any]
     options: SamplerOptions
     generator: Any
 
     def play(self, stage: Stage, root: Tensor) -> tuple[Tensor, Tensor]:
-        """Draft and verify after the tokens `root` (C,), of which there are whole batches.
+        """Draft and verify after the tokens `root` (C,), which are whole batches.
 
-        Returns (C, L or B) drafted and (C, P) emitted tokens, NONE behind the last one. Raises InvalidInput
-        for what are no tokens, AssertionError for tokens that no verifier emits.
+        Returns (C, L or B) drafted and (C, P) emitted tokens, with NONE after the last one. Raises
+        InvalidInput for answers that are not tokens, AssertionError for tokens that no verifier emits.
         """
         size = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
         drafted, emitted = [], []
@@ -97,7 +96,7 @@ class Kernel:
         return torch.cat(drafted), torch.cat(emitted)
 
     def _choose(self, stage: Stage, noises: list[list[Any]], rows: Tensor, count: int) -> Tensor:
-        """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
+        """Draft (C, count) tokens as the engine does, and append the noise of all calls to `noises`."""
         laws = self._given(stage.draft[rows])
         calls = [laws] if self.options.batch else laws
         answers = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
@@ -113,7 +112,7 @@ class Kernel:
         return tensor.numpy() if self.options.numpy else tensor.to(self.options.device)
 
     def _rows(self, answers: list[Any], count: int) -> Sequence[Any]:
-        """Answers for `count` rows one by one, from all calls or from the one for all of them."""
+        """The answers for `count` rows one by one: from a call for each row, or from one call for all."""
         if not self.options.batch:
             return answers
         rows = answers[0].tolist() if hasattr(answers[0], "tolist") else answers[0]
@@ -124,7 +123,7 @@ class Kernel:
 
 
 def _listed(row: Any) -> list[int]:
-    """One row's tokens, which may be a number, a sequence or an array of them."""
+    """The list of one row's tokens, given as a number, a sequence or an array."""
     values = row.tolist() if hasattr(row, "tolist") else row
     values = list(values) if isinstance(values, list | tuple) else [values]
     tokens = [token.item() if hasattr(token, "item") else token for token in values]
@@ -134,7 +133,7 @@ def _listed(row: Any) -> list[int]:
 
 
 def _padded(row: Any, width: int) -> list[int]:
-    """One row's tokens, and NONE up to `width`; the sampler may have padded with any negative numbers."""
+    """One row's tokens, then NONE up to `width`; the sampler may have padded with any negative numbers."""
     tokens = _listed(row)
     while tokens and tokens[-1] < 0:
         tokens.pop()

@@ -1,7 +1,7 @@
 """The pytest plug-in: two options, and a summary of what every assertion of exactness could have seen.
 
 pytest finds it by its entry point in the group `pytest11` and imports it in every run of an environment in
-which it is installed. So it imports neither torch nor, as the library does not depend on it, pytest.
+which it is installed. So it imports no torch, and no pytest either, on which the library does not depend.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 PROPERTY = "resispec"
-"""Name of a test's property that holds a note; it is also in the XML that pytest writes for CI."""
+"""Name of the property of a test that holds a note; pytest also writes it to the XML for CI."""
 
 
 @dataclass
 class AssertionDefaults:
     """Defaults of assertions that say nothing else.
 
-    seed: of all random numbers. samples: number of calls of a sampler. note: is told one line about every
-    assertion that held; outside of pytest nobody reads the notes.
+    seed: that of all random numbers. samples: the number of calls of a sampler. note: a function that gets
+    one line about every assertion that held; outside of pytest the lines are dropped.
     """
 
     seed: int = 0
@@ -46,13 +46,13 @@ class Report:
         return f"{self.subject}: {'; '.join(self.details)}"
 
     def noted(self) -> Report:
-        """This report, once the session has been told."""
+        """Give this report's text to the session's `note`, and return the report."""
         SESSION.note(str(self))
         return self
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Add the options."""
+    """Add the options of the plug-in to pytest."""
     group = parser.getgroup("resispec", "exactness of speculative decoding")
     for name, metavar, text in (
         ("seed", "SEED", "seed of every assertion that names none"),
@@ -64,23 +64,23 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
-    """Take the options over."""
+    """Make the values of the options the session's defaults."""
     SESSION.seed = config.getoption("--resispec-seed")
     SESSION.samples = config.getoption("--resispec-samples")
 
 
 def pytest_runtest_setup(item: Any) -> None:
-    """Keep what assertions note with the test that makes them."""
+    """Store the notes of assertions with the test that makes them."""
     SESSION.note = lambda line: item.user_properties.append((PROPERTY, line))
 
 
 def pytest_runtest_teardown() -> None:
-    """Forget the test that is over."""
+    """Store no further notes with the test that is over."""
     SESSION.note = str
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the notes of all tests that passed, also in other processes; with `-q` nothing."""
+    """Write the notes of all tests that passed, also in other processes; write nothing with `-q`."""
     notes = [
         (report.nodeid, note)
         for report in terminalreporter.getreports("passed")

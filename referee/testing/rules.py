@@ -1,4 +1,4 @@
-"""Is a rule or a verifier exact? By the audits of `resispec.audit` that need no model."""
+"""An assertion that a rule or a verifier is exact, by the audits of `resispec.audit` that need no model."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,11 @@ from resispec.errors import InvalidInput
 from resispec.verifiers import TopDown, Verifier, as_verifier, get_verifier
 
 VOCABULARY = 32_000
-"""Of the laws on which a rule is estimated."""
+"""Vocabulary size of the laws on which a rule is estimated."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations")
 """The evidence that needs no model."""
 MOST_SHOWN = 16
-"""Tokens of laws that are printed whole."""
+"""The most tokens of laws that a failure prints whole."""
 
 
 def assert_exact(
@@ -39,17 +39,17 @@ def assert_exact(
 
     subject: a `SiblingRule`, a `Verifier`, a class of either, a function with the contract of
     `SiblingRule.law`, or a name that `resispec.verifiers.get_verifier` knows, such as "my_rule.py:MyRule".
-    Its law is summed over everything that can be drafted at narrow vocabularies, where an error is a proof,
-    and averaged over drafted siblings at a wide one; trees are drafted and verified, and what comes out is
-    counted. `resispec.audit.verdict.judge` says what follows.
-    draws: how siblings are drawn, a kind or its name, see `resispec.draws`. chain: whether the rule is only
-    for one sibling, as in a chain; found out for what refuses two with InvalidInput. samples: turns in which
-    trees of the audit's scenes are verified, and tuples of siblings at the wide vocabulary; what looks
-    suspicious is measured again, four times as long. seed: by default
-    that of the run of pytest.
+    Its law is summed over all possible drafts at narrow vocabularies, where an error is a proof, and averaged
+    over drafted siblings at a wide one. Trees are drafted and verified, and their verdicts and tokens are
+    counted. `resispec.audit.verdict.judge` decides from all of this.
+    draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the rule takes
+    only one sibling, as in a chain; assumed of a rule that refuses two with InvalidInput. samples: the number
+    of turns in which the trees of the audit's scenes are verified, and of tuples of siblings at the wide
+    vocabulary; suspicious results are measured again, four times as long. seed: by default the pytest run's.
 
-    Returns what could have been seen. Raises AssertionError for a bias, and InvalidInput for what is no rule,
-    law or kind of draws, such as a rule that returns masses which are negative or do not sum to 1.
+    Returns a report of the bias that would have shown. Raises AssertionError unless no bias is seen, and
+    InvalidInput for an invalid subject, law or kind of draws, such as a rule whose masses are negative or do
+    not sum to 1.
     """
     __tracebackhide__ = True
     if samples < 10:
@@ -77,7 +77,7 @@ def assert_exact(
             f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}",
             *judgement.reasons,
         ]
-        if case.error > TOLERANCE:  # the laws on which it is largest, where they are short
+        if case.error > TOLERANCE:  # the laws with the largest error, if they are short
             laws = {"p": case.target_probs, "q": case.draft_probs}
             rows = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
             is_short = len(case.target_probs) <= MOST_SHOWN

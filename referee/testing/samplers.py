@@ -1,4 +1,4 @@
-"""Is a function that verifies drafted tokens exact? From the tokens that it emits."""
+"""An assertion that a function which verifies drafted tokens is exact, by the tokens that it emits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from resispec.errors import InvalidInput
 FALSE_ALARM = 1e-6
 """The probability that an assertion fails although its sampler is exact."""
 SEEDS = 1_000_003
-"""A seed and a vocabulary make one seed: a prime above every vocabulary."""
+"""The factor that joins a seed and a vocabulary size to one seed: a prime above every such size."""
 
 
 def assert_exact_sampler(
@@ -31,22 +31,22 @@ def assert_exact_sampler(
     """Fail unless the tokens that `sampler` emits follow the target's laws, whatever was drafted.
 
     sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is (L + 1, V),
-    q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 tokens that are emitted, the accepted ones and
-    then one more, as a sequence or an array, behind which negative numbers may stand. With `siblings=B` p and
-    q are (V,) and drafted (B,), candidates for one position, and it returns the emitted token. With `batch=C`
-    everything has one more dimension of C rows in front. Tensors are of `dtype` on `device`, the generator is
-    a torch.Generator there; with `numpy=True` they are arrays and a numpy.random.Generator.
-    target_probs, draft_probs: p and q; (L + 1, V) and (L, V), or (V,) and (V,) for siblings, tensors or
-    arrays. When they are not given, laws are made that are hard, at a narrow and at a wide vocabulary, and
-    depend on the token before: use these unless the kernel has limits that they do not fit.
+    q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 emitted tokens, the accepted ones and then one
+    more, as a sequence or an array that negative numbers may follow as padding. With `siblings=B`, p and q
+    are (V,) and drafted is (B,), candidates for one position, and it returns the emitted token. With
+    `batch=C` everything has one more dimension of C rows in front. The inputs are tensors of `dtype` on
+    `device` and a torch.Generator there; with `numpy=True`, arrays and a numpy.random.Generator.
+    target_probs, draft_probs: p and q, tensors or arrays: (L + 1, V) and (L, V), or (V,) and (V,) for
+    siblings. Without them hard laws are made, at narrow and wide vocabularies, that depend on the token
+    before: use these unless they do not fit the limits of the kernel.
     options: the fields of `SamplerOptions`. draft: the engine's own drafting, called as
     `draft(q, generator)` for one position after the other, with q (V,), or (C, V) in a batch; it returns a
-    token, or `siblings` of them, for every row. Many rows are drafted before the first is verified, so what
-    one hands to the other is handed over: if `draft` returns a tuple (tokens, noise), the sampler gets the
-    noise as a fifth argument, for a chain a list of the noise of every position.
+    token, or `siblings` of them, for every row. Many rows are drafted before the first is verified, so
+    `draft` must return what the sampler needs of it: if it returns a tuple (tokens, noise), the sampler gets
+    the noise as a fifth argument, for a chain as a list of the noise of every position.
 
-    Returns what could have been seen. Raises AssertionError for a bias, naming the worst cell, and for a test
-    that would not have noticed one, and InvalidInput for what is no sampler, law or option.
+    Returns a report of the bias that would have shown. Raises AssertionError for a bias, naming the worst
+    cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens, laws or options.
     """
     __tracebackhide__ = True
     known = [option.name for option in fields(SamplerOptions)]
@@ -60,13 +60,13 @@ def assert_exact_sampler(
         kernel = Kernel(sampler, choice, rng)
         try:
             outcomes.append(_played(stage, kernel))
-        except AssertionError as error:  # for some tokens no statistics are needed
+        except AssertionError as error:  # some tokens fail without statistics
             where = f"V = {stage.vocab_size}, seed {choice.seed}"
             raise AssertionError(f"{name} is biased: {where}: {error}") from None
     level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
     if any(outcome.p_value(level) <= FALSE_ALARM for outcome in outcomes):
         ranking = sorted(outcomes, key=lambda outcome: outcome.p_value(level) > FALSE_ALARM)
-        lines = [outcome.lines(level) for outcome in ranking]  # first those that found something
+        lines = [outcome.lines(level) for outcome in ranking]  # failed stages first
         hint = f"again: seed={choice.seed}, samples={choice.samples}"
         header = f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"
         raise AssertionError("\n  ".join((header, *lines, hint)))
@@ -78,14 +78,14 @@ def assert_exact_sampler(
 
 
 def name_of(function: Any) -> str:
-    """How messages call a function, also one that is wrapped in `functools.partial`."""
+    """The name of a function in messages, also of one that is wrapped in `functools.partial`."""
     inner = getattr(function, "func", function)
     return getattr(inner, "__qualname__", type(inner).__name__)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The statistics of one stage. calls: rows verified."""
+    """The statistics of one stage. calls: the number of verified rows."""
 
     stage: Stage
     calls: int
@@ -97,7 +97,7 @@ class _Outcome:
         return min(self.tests, key=lambda test: (test.chi_square.p_value, -test.chi_square.value))
 
     def p_value(self, level: float) -> float:
-        """How likely one of all statistics lies so far out; they were given `level` each."""
+        """Bound of the chance that any of FALSE_ALARM / level statistics lies as far out as the furthest."""
         return min(1.0, FALSE_ALARM / level * self.furthest.chi_square.p_value)
 
     def smallest_bias(self, level: float) -> float:
@@ -105,7 +105,7 @@ class _Outcome:
         return smallest_bias(self.tests[0].chi_square.n, level)
 
     def lines(self, level: float) -> str:
-        """A line about a stage on which nothing was found, or three about one on which something was."""
+        """One line about a stage without a finding, or three lines about a stage with one."""
         test, p_value = self.furthest, f"p = {self.p_value(level):.2g}"
         size = f"{self.calls} calls, {self.tests[0].chi_square.n} tokens"
         if self.p_value(level) > FALSE_ALARM:
@@ -119,7 +119,7 @@ class _Outcome:
 
 
 def _played(stage: Stage, kernel: Kernel) -> _Outcome:
-    """Let the sampler verify, and count. Raises AssertionError where no statistics of it are needed."""
+    """Let the sampler verify, and count. Raises AssertionError like `play`, or if drafts do not follow q."""
     root = stage.roots(kernel.options.calls(stage.vocab_size))
     drafted, emitted = kernel.play(stage, root)
     if kernel.options.draft and stage.draws.are_random and stage.draws.can_be_cut:
@@ -135,7 +135,7 @@ def _counted(stage: Stage, root: Tensor, emitted: Tensor) -> _Outcome:
 
 
 def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, options: SamplerOptions) -> None:
-    """Raise AssertionError where a sampler with a bias of `options.bias` passes as well."""
+    """Raise AssertionError if a sampler with a bias of `options.bias` passes as well."""
     __tracebackhide__ = True
     for outcome in outcomes:
         stage = outcome.stage
@@ -153,7 +153,7 @@ def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, option
 def _stages_of(
     options: SamplerOptions, target_probs: Any, draft_probs: Any
 ) -> tuple[SamplerOptions, list[Stage]]:
-    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary."""
+    """The options and stages: one stage of given laws, which set options, or one for each vocabulary."""
     if target_probs is None and draft_probs is None:
         # Kernels are not tested on exhausted drafts.
         kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
@@ -183,7 +183,7 @@ def _seeded(options: SamplerOptions, vocab: int) -> Generator:
 
 
 def _checked(name: str, law: Any) -> Tensor:
-    """A law that was given, as a tensor."""
+    """A given law, checked, as a tensor."""
     if not hasattr(law, "__array__"):
         raise InvalidInput(f"{name} is {type(law).__name__}; allowed: a tensor or an array, for both p and q")
     tensor = torch.as_tensor(law)
@@ -194,11 +194,11 @@ def _checked(name: str, law: Any) -> Tensor:
 
 
 def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
-    """(C, P) tokens, NONE behind the last: draws from the target, and then looks whether that was drafted.
+    """The tokens (C, P) that a biased sampler emits, with NONE after the last.
 
-    That is exact for every kind of draws. But with probability `share` a drafted token, of siblings the
-    first, is accepted blindly, unless the target rules it out: one such token gives a sampler away, however
-    few are counted.
+    It draws from the target, and goes on if this token was drafted, which is exact for every kind of draws.
+    But with probability `share` it accepts a drafted token (the first of siblings) blindly, unless the target
+    rules this token out: a single such token would give the sampler away.
     """
     drafted = stage.drafted(root, stage.choose)
     rows = stage.rows(root, drafted)
@@ -214,10 +214,10 @@ def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
 
 
 def _share_for(stage: Stage, bias: float) -> float:
-    """How often the control accepts blindly so that its mean total variation is `bias`; at most always.
+    """The share of blind acceptances, at most 1, with which the control's mean total variation is `bias`.
 
-    It is the mean of positions at which something is drafted. Raises InvalidInput where accepting everything
-    is no bias at all.
+    The mean is over the positions at which tokens are drafted. Raises InvalidInput if accepting everything is
+    no bias at all.
     """
     rows = slice(stage.length or 1) if stage.by_position else slice(None)
     target, draft = stage.target[rows].double(), stage.draft[rows]

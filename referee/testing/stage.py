@@ -1,7 +1,7 @@
-"""On what a sampler is tested: laws p and q for every position, and what is drafted from q.
+"""The stage on which a sampler is tested: laws p and q for every position, and tokens drafted from q.
 
-What a target and a draft say depends on the token before, as with real models, and rows of a batch differ. So
-verifiers show that go on with rows of a token that they have refused, or that mix up rows.
+The laws depend on the token before, as with real models, and rows of a batch differ. This shows verifiers
+that go on with the laws after a token that they refused, or that mix up rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,21 +16,21 @@ from resispec.audit.simulation_cases import wide_laws
 from resispec.draws import Draws
 
 NONE = -1
-"""Stands where no token was emitted."""
+"""The number that stands where no token was emitted."""
 MAX_ELEMENTS = 1 << 22
-"""Numbers that are worked on at a time."""
+"""The most numbers that are worked on at a time."""
 NUM_LAWS = 6
-"""The laws of a stage: that after token t is number t % 6."""
+"""The number of laws of a stage; after token t the law is number t % 6."""
 NARROW = 8
-"""Up to so many tokens there is one pair of laws of each kind of the audit's battery."""
+"""Up to so many tokens, the pairs of laws are of the audit battery's kinds, in the battery's order."""
 WIDE = 64
-"""Above so many tokens laws are Zipf-like, and between the two flat and far apart."""
+"""Above so many tokens laws are Zipf-like; from NARROW to WIDE they are flat and far apart."""
 FULL = ("random", "peaked", "p = q")
 """The kinds whose draft has mass on every token."""
 
 
 class PlacedTokens(NamedTuple):
-    """n tokens, the position of each and the row of its laws; (n,) int64."""
+    """n tokens, the position of each and the row of its laws, (n,) int64 each."""
 
     position: Tensor
     row: Tensor
@@ -39,12 +39,12 @@ class PlacedTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """Laws, and what is drafted from them: as many `siblings` for one position, or a chain if that is 0.
+    """Laws, and tokens drafted from them: `siblings` for one position, or a chain if `siblings` is 0.
 
-    target, draft: (R, V), in the sampler's precision, on the CPU. The law of the token after a token t is row
-    t % R, or with `by_position` row i at position i, whatever was drafted.
-    length: of the chain, L. draws: how tokens are drafted. generator: of all random numbers but those of the
-    sampler.
+    target, draft: (R, V), in the sampler's precision, on the CPU. The law after a token t is row t % R; with
+    `by_position`, the law at position i is row i, whatever was drafted.
+    length: L, that of the chain. draws: the kind of drafting. generator: that of all random numbers except
+    the sampler's.
     """
 
     target: Tensor
@@ -57,26 +57,26 @@ class Stage:
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """The vocabulary size V."""
         return self.target.shape[1]
 
     @property
     def num_positions(self) -> int:
-        """P, the most tokens that can be emitted: L + 1, or 1."""
+        """P, the most tokens that can be emitted: L + 1, or 1 for siblings."""
         return 1 if self.siblings else self.length + 1
 
     def roots(self, count: int) -> Tensor:
-        """(count,) tokens before the first position."""
+        """Random tokens (count,) that stand before the first position."""
         return torch.randint(self.vocab_size, (count,), generator=self.generator)
 
     def rows(self, root: Tensor, tokens: Tensor) -> Tensor:
-        """Which laws hold at every position after `root` (C,) and `tokens` (C, K): (C, K + 1), at most P."""
+        """Rows of the laws at each position after `root` (C,) and `tokens` (C, K): (C, K + 1), at most P."""
         before = torch.cat((root[:, None], tokens), 1)[:, : self.num_positions]
         positions = torch.arange(before.shape[1]).expand_as(before)
         return positions if self.by_position else before % len(self.target)
 
     def drafted(self, root: Tensor, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """(C, L or B) tokens; `choose` drafts so many (C, count) from rows (C,) of the laws."""
+        """The drafted tokens (C, L or B). choose: drafts tokens (C, count) from rows (C,) of the laws."""
         tokens = root.new_empty(len(root), 0)
         for position in range(1 if self.siblings else self.length):
             rows = self.rows(root, tokens)[:, position]
@@ -84,11 +84,11 @@ class Stage:
         return tokens
 
     def choose(self, rows: Tensor, count: int) -> Tensor:
-        """Draft (C, count) tokens as `draws` says, see `drafted`."""
+        """Draft tokens (C, count) by `draws` from rows (C,) of the draft's laws, see `drafted`."""
         return self.draw(self.draft, rows, self.draws, count)
 
     def draw(self, laws: Tensor, rows: Tensor, draws: Draws, count: int) -> Tensor:
-        """Draw (C, count) tokens from rows (C,) of laws (R, V); one that occurs often is summed up once."""
+        """Draw tokens (C, count) from rows (C,) of laws (R, V); independent draws sum up a row once."""
         tokens = torch.empty(len(rows), count, dtype=torch.int64)
         for row in rows.unique().tolist():
             places = (rows == row).nonzero()[:, 0]
@@ -100,14 +100,14 @@ class Stage:
         return tokens
 
     def laws(self, root: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """Laws that a sampler gets: (C, L + 1, V) and (C, L, V) of a chain, (C, V) and (C, V) otherwise."""
+        """Laws p and q for a sampler: (C, L + 1, V) and (C, L, V) for a chain, otherwise (C, V) each."""
         rows = self.rows(root, drafted)
         if self.siblings:
             return self.target[rows[:, 0]], self.draft[rows[:, 0]]
         return self.target[rows], self.draft[rows[:, :-1]]
 
     def placed(self, root: Tensor, tokens: Tensor) -> PlacedTokens:
-        """The tokens (C, K) with their places, NONE left out; every one follows the one before it."""
+        """The tokens (C, K) with their positions and rows, without NONE; each follows the one before it."""
         rows = self.rows(root, tokens[:, :-1])
         mask = tokens != NONE
         position = torch.arange(tokens.shape[1]).expand_as(tokens)
@@ -132,16 +132,16 @@ class Stage:
 def laws_for(vocab: int, kinds: Sequence[str], generator: Generator) -> tuple[Tensor, Tensor]:
     """Laws p and q for a vocabulary of this size, (NUM_LAWS, V) float64 each.
 
-    Corners need few tokens: zeros, equal and disjoint laws. Random numbers that are used twice show where
-    residuals are broad and tokens many enough, but few enough to be counted one by one. And what depends on
-    the size of a vocabulary shows only in a wide one, whose mass is mostly with few tokens.
+    Corner cases (zeros, equal and disjoint laws) need few tokens. Random numbers that are used twice show if
+    residuals are broad and tokens many, but few enough to be counted one by one. Faults that depend on the
+    size of a vocabulary show only in a wide one, most of whose mass is on few tokens.
     """
     pairs, kinds = [], kinds if vocab <= NARROW else ("random",)
     for number in range(NUM_LAWS):
         if vocab <= WIDE:
             pairs.append(pair_of_laws(kinds[number % len(kinds)], vocab, generator))
             continue
-        order = torch.randperm(vocab, generator=generator)  # it has nothing to do with the probabilities
+        order = torch.randperm(vocab, generator=generator)  # ids have nothing to do with probabilities
         seed = int(torch.randint(1 << 31, (), generator=generator))
         pair = (law[order].double() for law in wide_laws(vocab, seed=seed))
         pairs.append([law / law.sum() for law in pair])

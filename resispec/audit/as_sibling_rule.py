@@ -1,4 +1,4 @@
-"""A tree verifier seen as a sibling rule: what it emits first on a tree of one level."""
+"""A tree verifier seen as a sibling rule: the law of its first token on a tree of one drafted level."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from resispec.verifiers.top_down import TopDown
 
 
 def rule_of(verifier: Verifier) -> SiblingRule:
-    """The law of a verifier at one node: its sibling rule, or what it emits first on a tree of one level."""
+    """The sibling rule of a verifier: the rule that it applies at one node, or `FirstToken`."""
     return verifier.rule if isinstance(verifier, TopDown) else FirstToken(verifier)
 
 
 @dataclass(frozen=True)
 class FirstToken:
-    """The rule of a verifier that has none to apply at a node, such as `Block`.
+    """A sibling rule made from a verifier that applies no rule at a node, such as `Block`.
 
-    Every tuple of siblings is one tree, so this is slow: about a millisecond a tuple.
+    Every tuple of siblings is verified as one tree, so this is slow: about a millisecond per tuple.
     """
 
     verifier: Verifier

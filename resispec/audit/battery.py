@@ -1,6 +1,6 @@
 """A seeded battery of hard pairs of laws, and the errors that a rule or a tree verifier makes on it.
 
-`shown_bias` needs no battery: it is for whoever samples without an audit.
+`shown_bias` needs no battery: it is for users who sample without an audit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ KINDS = (
     "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
 )  # fmt: skip
 NEARNESS = (1, 6)
-"""Nearly equal laws differ by 10^-a of their masses, a drawn from this range."""
+"""Nearly equal laws differ by 10^-a of their masses, with a drawn from this range."""
 DENORMAL = 1e-322
 """Mass of a token below the normal numbers of float64, where products and quotients lose their digits."""
 WIDE = 32_000
 """The vocabulary of the wide laws that nearly agree."""
 NUM_DRAFTED = 10
-"""Tokens that their drafts can draw: few enough to add up all pairs of siblings."""
+"""Number of tokens that wide drafts can draw: few enough to add up all pairs of siblings."""
 RESIDUAL_MASSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Mass by which a wide target exceeds its draft."""
 MOST_SIBLINGS = 8
@@ -51,9 +51,9 @@ TREES: tuple[tuple[Topology, int], ...] = (
     (from_child_counts([[2], [0, 1], [2], [0, 1], [1]]), 2),
     (parallel_chains(2, 3), 2),
 )
-"""Topologies, each with its vocabulary: at most 256 drafted trees a pair, and up to six levels.
+"""Topologies, each with its vocabulary: at most 256 drafted trees per pair of laws, and up to six levels.
 
-Uneven ones are among them, one where only the second sibling has children, level after level, and two paths.
+Uneven trees are among them, one where only the second sibling has children at every level, and two paths.
 """
 CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
 """Topologies for verifiers of chains, each with its vocabulary."""
@@ -64,7 +64,7 @@ class Case:
     """A total variation between an emitted law and the target's, and where it was found.
 
     error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,)
-    for a rule, (V, V) for a tree verifier. case: "3 siblings" or "tree of 7 nodes, 3 levels".
+    for a rule, (V, V) for a tree verifier. case: such as "3 siblings" or "tree of 7 nodes, 3 levels".
     """
 
     error: float
@@ -75,7 +75,7 @@ class Case:
 
     @classmethod
     def of(cls, law: Tensor, wanted: Tensor, *case: Any) -> Case:
-        """The case of an emitted law and of the one that it should be; the rest are the other fields."""
+        """Make a case from an emitted law and the law that it should be. case: the other fields."""
         error = total_variation(law, wanted)
         return cls(math.inf if math.isnan(error) else error, *case)
 
@@ -90,8 +90,8 @@ def rule_cases(
 ) -> Iterator[Case]:
     """Enumerate a rule in `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
 
-    It takes a few seconds. Raises what the rule raises, such as InvalidInput for draws that it is not defined
-    for.
+    It takes a few seconds. Raises every error of the rule, such as InvalidInput for draws that the rule is
+    not defined for.
     """
     for kind, generator in _rounds(seed, repeats):
         for num_siblings in range(1, most_siblings + 1):
@@ -114,7 +114,7 @@ def tree_cases(
 ) -> Iterator[Case]:
     """Enumerate a verifier on whole trees: the law of the first D tokens for bigram pairs.
 
-    trees: topologies with their vocabularies, of which those count that the verifier is defined on.
+    trees: topologies with their vocabularies; topologies that the verifier is not defined on are skipped.
     """
     for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
@@ -142,7 +142,7 @@ def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0
         q[drafted] = _law(NUM_DRAFTED, generator)
         p = (1 - mass) * q + mass * _law(WIDE, generator)
         _, weights = drafted_tuples(q, num_siblings, draws, drafted)
-        if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many
+        if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many to add up
             law = emitted_law(rule, p, q, num_siblings, draws, drafted)
             yield Case.of(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q)
 
@@ -150,10 +150,10 @@ def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0
 def cases_of(
     rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0
 ) -> Iterator[Case]:
-    """Enumerate a verifier: if it applies a rule at one node, on wide laws, and on whole trees.
+    """Enumerate a verifier at one node (if it applies a rule there), on wide laws, and on whole trees.
 
-    rule: that of the verifier, see `rule_of`. is_chain: nothing is defined for two siblings, so that chains
-    are all there is.
+    rule: the verifier's rule, see `rule_of`. is_chain: whether the verifier is not defined for two siblings,
+    so that only chains are enumerated.
     """
     if isinstance(verifier, TopDown):
         yield from rule_cases(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS)
@@ -164,8 +164,8 @@ def cases_of(
 def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     """A sentence that says how far a verifier is from the target's law on three tokens; None if it is not.
 
-    One and two siblings are enumerated, as far as the verifier is defined for them, and of tree verifiers two
-    levels; it takes milliseconds. A verifier without bias here may have one elsewhere: that takes an audit.
+    One and two siblings are enumerated where the verifier is defined, and chains of two for tree verifiers;
+    this takes milliseconds. A verifier without bias here may be biased elsewhere: only an audit tells.
     """
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
@@ -198,7 +198,7 @@ def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ..
 
 
 def is_defined(rule: SiblingRule, draws: Draws, num_siblings: int) -> bool:
-    """Whether `law` of so many siblings raises no InvalidInput for these draws."""
+    """Whether the rule's `law` raises no InvalidInput for this many siblings and these draws."""
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     try:
         rule.law(uniform, uniform, torch.arange(num_siblings), draws)
@@ -239,7 +239,7 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
 
 
 def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: float = 1.0) -> Tensor:
-    """A uniform draw from the simplex, with zeros and raised to a power."""
+    """A uniform draw from the simplex, with mass 0 at the tokens `zero`, raised to a power."""
     weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).clamp_min(1e-12).log()
     if zero is not None:
         weights[zero] = 0.0
@@ -248,7 +248,7 @@ def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: fl
 
 
 def _tied(vocab: int, generator: Generator) -> Tensor:
-    """A law whose masses are in the proportions 1 to 3, so that masses and ratios of two laws are equal."""
+    """A law with masses in proportions of 1 to 3, so that masses and ratios of two laws are often equal."""
     weights = torch.randint(1, 4, (vocab,), generator=generator).double()
     return weights / weights.sum()
 

@@ -1,13 +1,13 @@
-"""Ceilings: no exact rule exceeds them at one node, and no exact verifier on a whole tree.
+"""Ceilings of acceptance that no exact rule exceeds at one node, and no exact verifier on a whole tree.
 
-At one node it is the highest probability that a drafted sibling is emitted. For siblings X drawn from the
-draft's law this is an optimal transport problem whose dual is a minimum over sets of tokens,
+At one node the ceiling is the highest probability that a drafted sibling is emitted. For siblings X drawn
+from the draft's law this is an optimal transport problem whose dual is a minimum over sets of tokens,
     alpha* = 1 + min_H [P(H) - Pr(all siblings in H)],
 and a minimiser is a prefix of the tokens in increasing order of p / q (Hu et al., arXiv 2502.18779). A rule
-above alpha* is not exact. How the minimum is computed depends on the kind of draws: see `ceiling` in its
-file.
+above alpha* is not exact. How the minimum is computed depends on the kind of draws: see the method `ceiling`
+in the kind's file.
 
-Of whole trees it is a bound: see `path_bound`, for which `tree_log_ratios` gives the trees.
+For whole trees the ceiling is a bound: see `path_bound`, for which `tree_log_ratios` reads drafted trees.
 """
 
 import math
@@ -22,7 +22,7 @@ from resispec.verifiers.base import Draws
 
 
 def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws) -> Tensor:
-    """alpha* (...), float64, for `num_siblings` siblings drawn from q as `draws` says.
+    """The ceiling alpha* (...), float64, for `num_siblings` siblings drawn from q as `draws` says.
 
     target_probs, draft_probs: (..., V), laws whose sums are 1 within float32's precision.
     Raises InvalidInput when p or q is no law or more distinct siblings are asked for than there are tokens.
@@ -35,7 +35,7 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
 
 
 def check_siblings(num_siblings: int, vocab: int, draws: Draws) -> None:
-    """Raise InvalidInput unless so many siblings can be drawn from a vocabulary of this size."""
+    """Raise InvalidInput unless this many siblings can be drawn from a vocabulary of this size."""
     if num_siblings < 1:
         raise InvalidInput(f"{num_siblings} siblings; allowed: at least 1")
     if draws.are_distinct and num_siblings > vocab:

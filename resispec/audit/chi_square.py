@@ -1,4 +1,4 @@
-"""Counts against chances that change from one outcome to the next: a chi-square for martingales."""
+"""A chi-square for martingales: counts against chances that change from one outcome to the next."""
 
 import math
 
@@ -12,9 +12,9 @@ LEAST_EXPECTED = 25.0
 
 
 def chi_squared(value: float, degrees: int, n: int) -> Statistic:
-    """A chi-square of n outcomes; infinite when something happened that cannot.
+    """The statistic of a chi-square of n outcomes; its value is infinite if the impossible happened.
 
-    z: its cube root is nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random, p_value is 1.
+    z: from the cube root, nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random, p_value 1.
     """
     if degrees == 0:
         return Statistic(value, 0.0, 1.0, n, degrees=0)
@@ -25,10 +25,10 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
 
 
 def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
-    """Compare n outcomes with the laws that each of them had, however these depend on earlier outcomes.
+    """Compare n outcomes with the law that each outcome had, however the laws depend on earlier outcomes.
 
-    laws: (n, K) float64, the chances of K cells. cells: (n,) int64, what happened. With pi_t the law of
-    outcome t, the counts less sum pi_t have mean 0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
+    laws: (n, K) float64, the chances of K cells. cells: (n,) int64, the cell of each outcome. With pi_t the
+    law of outcome t, the counts minus sum pi_t have mean 0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
     """
     count = len(cells)
     observed = torch.bincount(cells, minlength=laws.shape[1]).double()
@@ -42,7 +42,7 @@ def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
     variances, axes = torch.linalg.eigh(covariance)
     is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
     components = axes.T @ deviation
-    # What is not random cannot deviate: the counts add up to n, for one.
+    # Components that are not random cannot deviate: the counts add up to n, for example.
     if bool((components[~is_random].abs() > 1e-4 * count).any()):
         return impossible
     statistic = (components[is_random].square() / variances[is_random]).sum()
@@ -50,7 +50,7 @@ def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
 
 
 def _merged(expected: Tensor) -> Tensor:
-    """(G, K) of 0 and 1: which cells are counted together so that every group is expected often enough."""
+    """A matrix (G, K) of 0 and 1: the cells of each group, so that every group is expected often enough."""
     groups, group = [], torch.zeros_like(expected)
     for cell in expected.argsort().tolist():
         group[cell] = 1

@@ -1,9 +1,9 @@
 """Control variates: quantities whose mean is known to be zero, whatever rule is audited.
 
-The mean of a quantity over sibling tuples is noisy because the siblings are. A part of that noise is known:
-the standard rule is exact, so its emitted law minus p averages to 0 over the same tuples, and so does a
-sibling's indicator minus the law that the sibling was drawn from. Subtracting multiples of these changes no
-mean. For rules close to the standard one almost nothing of the noise is left.
+The mean of a quantity over sibling tuples is noisy because the siblings are random. A part of that noise is
+known: the standard rule is exact, so its emitted law minus p averages to 0 over the same tuples, and so does
+a sibling's indicator minus the law that the sibling was drawn from. Subtracting multiples of these changes no
+mean. For rules close to the standard rule almost no noise is left.
 """
 
 import torch
@@ -30,21 +30,21 @@ def controls(target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws:
 
 
 def multiples(covariance: Tensor, cross: Tensor, num_tuples: int) -> Tensor:
-    """How much of each of K controls to subtract: ridge regression on `num_tuples` tuples.
+    """The multiple of each of K controls to subtract, by ridge regression on `num_tuples` tuples.
 
-    covariance: (K, K), of the controls; cross: (K,), with what is averaged. Returns (K,) float64. The ridge
-    is the variance that an event of probability RARE_EVENTS / num_tuples has: controls that vary less may owe
-    all they vary to an event or two, and a multiple fitted to these would be anything.
+    covariance: (K, K), of the controls; cross: (K,), of the controls with the averaged quantity. Returns (K,)
+    float64. The ridge is the variance that an event of probability RARE_EVENTS / num_tuples has: controls
+    that vary less may owe all variance to an event or two, and a multiple fitted to these would be arbitrary.
     """
     ridge = torch.eye(len(cross), dtype=covariance.dtype, device=covariance.device)
     return torch.linalg.solve(covariance + RARE_EVENTS / num_tuples * ridge, cross)
 
 
 def reduced(values: Tensor, known: Tensor) -> Tensor:
-    """`values` (n,) of n tuples less multiples of their controls `known` (n, K): the same mean, less noise.
+    """Subtract multiples of the controls `known` (n, K) from `values` (n,): the same mean with less noise.
 
-    Each half of the tuples is told by the other half how much to subtract, so that the mean stays unbiased. A
-    single tuple, of a point mass, stays as it is.
+    The multiples for each half of the n tuples are fitted on the other half, so that the mean stays unbiased.
+    A single tuple, of a point mass, stays as it is.
     """
     middle = len(values) // 2
     if middle == 0:

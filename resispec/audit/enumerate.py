@@ -52,7 +52,7 @@ def drafted_tuples(
 ) -> tuple[Tensor, Tensor]:
     """Tuples of siblings (K, B) int64 that can be drawn, and their probabilities (K,).
 
-    draft_probs: (V,). drafted: tokens (T,) int64 that alone are considered; all of them when None.
+    draft_probs: (V,). drafted: the only tokens (T,) int64 to consider; None for all tokens.
     """
     tokens = torch.arange(len(draft_probs)) if drafted is None else drafted
     siblings = tokens[_tuples(len(tokens), num_siblings, draws.are_distinct)].to(draft_probs.device)
@@ -66,10 +66,10 @@ def tree_law(
     """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
 
     target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token
-    is 0. Where a step emits fewer than D tokens the rest is fresh sampling from the target, as later steps
-    would be. Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
-    Raises FloatingPointError for a drafted tree, however unlikely, whose chances to stop are no law: the
-    emitted law hardly shows it.
+    is 0. If a step emits fewer than D tokens, the rest are fresh draws from the target, as in later steps.
+    Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
+    Raises FloatingPointError if the chances to stop in a drafted tree, however unlikely, are no law: the
+    emitted law would hardly show that.
     """
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
@@ -120,6 +120,6 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 
 @lru_cache(maxsize=64)
 def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
-    """All (K, length) tuples of tokens, int64, or those that hold no token twice."""
+    """All tuples of tokens (K, length) int64, or, if `are_distinct`, all tuples without repeated tokens."""
     tuples = [*(permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length))]
     return torch.tensor(tuples, dtype=torch.int64).view(len(tuples), length)

@@ -22,7 +22,7 @@ from resispec.verifiers.base import Draws, SiblingRule
 CHOOSING = 0.4
 """Share of the tuples that choose a set; the others measure it."""
 MAX_ELEMENTS = 1 << 18
-"""Tuples times V that are worked on at a time."""
+"""Most elements, tuples times V, that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Tuples:
 
 @dataclass(frozen=True)
 class EstimatedLaw:
-    """The emitted law by sampling, as it shows in a set S of tokens and in the drafted siblings.
+    """An estimate of the emitted law by sampling: its mass on a set S of tokens and on drafted siblings.
 
-    S was chosen by other tuples, because the law seemed to give it more than p does. mass: mean of law(S),
-    less its controls, with its standard error `mass_error`, which allows for `resolution`. target: p(S).
+    S was chosen on other tuples, where the law seemed to give S more than p does. mass: mean of law(S), minus
+    its controls, with its standard error `mass_error`, which allows for `resolution`. target: p(S).
     acceptance: probability that the emitted token is one of the siblings, with its plain standard error.
     num_tuples: 1 for a point mass, where nothing is random. rounding: how far sums over laws may be from
-    their true values, in the precision of the laws that were given.
+    their true values, in the precision of the given laws.
     """
 
     mass: float
@@ -66,7 +66,7 @@ class EstimatedLaw:
         return deviation(self.mass - self.target, self.mass_error)
 
     def excess(self, ceiling: float) -> Statistic:
-        """How far the acceptance lies above the ceiling that holds for exact rules."""
+        """The excess of the acceptance over the ceiling that holds for exact rules."""
         allowance = resolution(ceiling, self.num_tuples, self.rounding)
         return deviation(self.acceptance - ceiling, math.hypot(self.acceptance_error, allowance))
 
@@ -90,9 +90,9 @@ def estimate(
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed in their
-    precision, all else in float64. The first tuples choose the set that is measured on the others; of a point
-    mass the only tuple does both. Raises InvalidInput when p or q is no law, FloatingPointError when the
-    rule's laws are NaN.
+    precision, all else in float64. The first tuples choose the set that is measured on the others; with a
+    point mass, the only tuple does both. Raises InvalidInput when p or q is no law, FloatingPointError when
+    the rule's laws are NaN or infinite.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
@@ -122,7 +122,7 @@ def estimate(
 
 
 def pool(deviations: Sequence[Statistic]) -> Statistic:
-    """The mean of independent deviations, so that many weak signs become one: errors add in squares."""
+    """The mean of independent deviations, in which many weak signs add up: errors add in squares."""
     count = len(deviations)
     error = math.sqrt(sum(statistic.error**2 for statistic in deviations)) / count
     return deviation(sum(statistic.value for statistic in deviations) / count, error)
@@ -133,7 +133,7 @@ Chunk = tuple[Tensor, Tensor]
 
 
 def _drawn(draft_probs: Tensor, tuples: Tuples, chunk_size: int, generator: Generator) -> Tensor:
-    """(n, B) sibling tuples, drawn as in decoding; a single one if nothing is random."""
+    """Sibling tuples (n, B), drawn as in decoding; a single tuple if nothing is random."""
     draws, size = tuples.draws, tuples.num_siblings
     count = tuples.num_tuples if draws.are_random else 1
     if draws.are_independent:
@@ -143,14 +143,14 @@ def _drawn(draft_probs: Tensor, tuples: Tuples, chunk_size: int, generator: Gene
 
 
 def _excess_set(chunks: Iterable[Chunk], target_probs: Tensor) -> Tensor:
-    """The tokens (V,) bool to which the mean law, less its controls, gives more than p does."""
+    """The tokens (V,) bool to which the mean law, minus its controls, gives more than p does."""
     count = 0
     level = products = total = torch.zeros((), dtype=torch.float64, device=target_probs.device)
     for laws, variates in chunks:
         count += len(laws)
         total = total + laws.sum(0).double()  # (V,)
         level = level + variates.sum(0).double()  # (K, V)
-        # (K, K + 1), of controls with controls, with the law
+        # (K, K + 1): of the controls with the controls and with the law
         products = products + (variates @ torch.cat((variates, laws[:, None]), 1).mT).sum(0).double()
     mean, variate_mean = total / count, level / count
     spread = products / count - variate_mean @ torch.cat((variate_mean, mean[None])).T
@@ -158,7 +158,7 @@ def _excess_set(chunks: Iterable[Chunk], target_probs: Tensor) -> Tensor:
 
 
 def _masses(chunks: Iterable[Chunk], subset: Tensor) -> Tensor:
-    """The mass (n,) of the set `subset` (V,) bool in every tuple, less its controls."""
+    """The mass (n,) of the set `subset` (V,) bool for every tuple, minus its controls."""
     masses = []
     for laws, variates in chunks:
         indicator = subset.to(laws.dtype)
@@ -168,5 +168,5 @@ def _masses(chunks: Iterable[Chunk], subset: Tensor) -> Tensor:
 
 
 def _standard_error(values: Tensor) -> float:
-    """Standard error of the mean of (n,) values; 0 for a single one."""
+    """Standard error of the mean of values (n,); 0 for a single value."""
     return float(values.std() / math.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -43,7 +43,7 @@ def random_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
 
 
 def draft_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
-    """Q itself: SpecInfer."""
+    """The draft's law Q itself as the proxy: SpecInfer."""
     return draft
 
 
@@ -52,7 +52,7 @@ def paper_kl(
 ) -> Tensor:
     """D_KL(p_hat || p) (...) for `num_candidates` candidates as in the appendix, in the inputs' precision.
 
-    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own.
+    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or your own.
     The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says
     nothing about exactness.
     """
@@ -83,6 +83,6 @@ def kl_bound(estimate: EstimatedLaw, num_errors: float = 0.0) -> float:
     for mass, reference in ((law, target), (1 - law, 1 - target)):
         if mass > 0 and reference > 0:
             total += mass * math.log(mass / reference)
-        elif mass > estimate.rounding:  # the laws sum to 1 but for rounding: less is no evidence
+        elif mass > estimate.rounding:  # laws sum to 1 only up to rounding: a smaller mass is no evidence
             total = math.inf
     return total

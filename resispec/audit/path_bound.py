@@ -1,12 +1,12 @@
-"""The path bound: what no exact verifier accepts on whole trees, from samples of both models. Without torch.
+"""The path bound of exact verifiers' acceptance on whole trees, from samples of both models. Without torch.
 
-With tau the number of accepted drafted tokens: for every level l and every set S of paths of
-l tokens,
+With tau the number of accepted drafted tokens, bounds hold for every level l and every set S of paths of l
+tokens,
     Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S),   E[tau] <= sum_l A_l:
 optimal transport on whole paths. With S = {path ratio r = prod p / q < theta} both terms are frequencies,
     A_l = Pr_target rollout(r_l < theta) + Pr_drafted tree(max r_l >= theta).
-Every theta gives a valid bound, but the smallest of many noisy ones does not: theta is chosen on one half of
-the samples, the bound is measured on the other, and the halves are swapped.
+Every theta gives a valid bound, but the smallest of many noisy bounds is not valid. So theta is chosen on one
+half of the samples, the bound is measured on the other half, and the halves are swapped.
 """
 
 import math
@@ -28,7 +28,7 @@ class PathBound(NamedTuple):
 
 
 def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> PathBound:
-    """The level-wise bound (U1), held out.
+    """The level-wise bound (U1), measured on held-out samples.
 
     target_log_ratios: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
     tree_max_log_ratios: (T, D-1), per drafted tree and level the largest over its paths, see
@@ -45,13 +45,13 @@ def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> 
             )
     halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
     bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
-    # Each half's bound depends on the other half through theta; the mean of the errors holds for any
+    # Each half's bound depends on the other half through theta; the mean of the errors is valid for any
     # dependence.
     return PathBound(*(float(sum(parts) / 2) for parts in zip(*bounds, strict=True)))
 
 
 def _best_thresholds(rollouts: Array, trees: Array) -> Array:
-    """theta (D-1,): of all samples, those at which the two frequencies of this half have the smallest sum."""
+    """Thresholds theta (D-1,): for each level, the sample value with the smallest sum of both frequencies."""
     thresholds = []
     for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
         candidates = np.concatenate((low, high, [-math.inf, math.inf]))

@@ -1,4 +1,4 @@
-"""Shared by the audits: what a `Law` emits, and checks of probability rows and of what a rule returns."""
+"""Helpers of the audits: the law of the token that a `Law` emits, and checks of rows and of rules."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes, is_first
 
 RETURNED = 1e-4
-"""Distance that sums of returned masses may have from 1: they may have been computed in float32."""
+"""Allowed distance from 1 of sums of returned masses, which may have been computed in float32."""
 
 
 def emitted(law: Law, siblings: Tensor) -> Tensor:
@@ -31,8 +31,8 @@ def check_rows(
 ) -> None:
     """Raise InvalidInput, naming the first bad row, unless every row (..., V) is a probability law.
 
-    tolerance: how far a sum may be from 1; by default what `sum_tolerance` says. is_whole: where (...) it is
-    False a sum may be less than 1.
+    tolerance: how far a sum may be from 1; by default that of `sum_tolerance`. is_whole: (...) bool, False
+    for rows that may sum to less than 1.
     """
     tolerance = sum_tolerance(rows) if tolerance is None else tolerance
     bad = ~((rows >= 0) & (rows < torch.inf))
@@ -55,15 +55,15 @@ def check_rows(
 
 
 def named(row: list[int]) -> str:
-    """`row 3: ` or `row (1, 2): `, and nothing for the row [] of a single law."""
+    """The prefix `row 3: ` or `row (1, 2): ` of a message; empty for the row [] of a single law."""
     return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
 
 
 @dataclass(frozen=True)
 class CheckedRule:
-    """Wraps a rule for audits (it synchronises with the host; decode with the rule itself).
+    """A rule that is checked, for audits (checks synchronise with the host; decode with the rule itself).
 
-    name: how messages call the rule.
+    name: the rule's name in messages.
     """
 
     rule: SiblingRule
@@ -73,7 +73,7 @@ class CheckedRule:
         """See `SiblingRule.law`.
 
         Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule returns
-        wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes what it was given.
+        wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes its inputs.
         """
         inputs = {"target_probs": target_probs, "draft_probs": draft_probs, "siblings": siblings}
         p, q, tokens = (tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs.values())
@@ -85,7 +85,7 @@ class CheckedRule:
                     raise InvalidInput(f"{named(row)}the rule changed its input {name} in place")
             check_shapes(law, target_probs, siblings)
             check_rows("entries of select", law.select, RETURNED, is_whole=False)
-            # Where a sibling is selected for certain there is no residual to speak of.
+            # If a sibling is selected for certain, the residual does not matter.
             check_rows("entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED)
         except InvalidInput as error:
             raise InvalidInput(f"rule {self.name!r}: {error}") from error

@@ -1,9 +1,9 @@
 """Do the tokens that `verify` emits follow the target's law, and its verdicts the law of `outcomes`?
 
 Enumeration and estimation judge the law that a verifier says it draws from. Decoding calls `verify`, which
-may draw from another one: a bonus token at another temperature, one random number used twice, state that is
-kept from one call to the next. So small trees are drafted, verified and counted, many times, on several
-scenes by turns, with one generator, as a decoder would.
+may draw from another law: a bonus token at another temperature, one random number used twice, state that is
+kept from one call to the next. So small trees are drafted, verified and counted many times, on several scenes
+in turn, with one generator, as in a decoder.
 """
 
 import math
@@ -24,7 +24,7 @@ from resispec.trees import Topology
 from resispec.verifiers.base import Draws, Verifier
 
 LONGER = 16
-"""Sample-size factor of the tokens where verdicts do not follow `outcomes`."""
+"""Sample-size factor for the counts of tokens if verdicts do not follow `outcomes`."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Scene:
 
     name: for people, such as "wide". target_rows, draft_rows: (R, V) float32, the law of the token after a
     token t is row t % R: bigram models with R = V, one law for all nodes with R = 1. classes: (V,) int64,
-    tokens of one class are counted together; from 0 to the number of classes less 1. trees_per_turn: more for
-    small trees, which cost less.
+    each token's class, from 0 to the number of classes minus 1; tokens of one class are counted together.
+    trees_per_turn: trees verified per turn, more of small trees, which cost less.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Scene:
         return one_hot(self.classes).double()
 
     def drafted(self, draws: Draws, generator: Generator) -> Tensor:
-        """The tokens (N,) of a new tree."""
+        """Draft the tokens (N,) of a new tree."""
         tokens = torch.zeros(self.topology.num_nodes, dtype=torch.int64)
         for parents, children in self.topology.families_by_level:
             probs = self.draft_rows[tokens[parents] % len(self.draft_rows)]
@@ -66,14 +66,14 @@ class Scene:
 def simulate(
     verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
 ) -> dict[str, dict[str, Statistic]]:
-    """Draft and verify trees of all scenes, by turns, and compare counts with laws, on the CPU.
+    """Draft and verify trees of all scenes, in turn, and compare counts with laws, on the CPU.
 
-    Returns by the scene's name these chi-squares. Of tokens, which must follow the target's law:
+    Returns these chi-squares by the scene's name. For tokens, which must follow the target's law:
     "siblings": drafted siblings against the laws that they were drawn from;
     "tokens": the first D tokens, fresh ones where a step gave fewer;
-    "token surprisal", "token overdraft", "token rank": the same by decoding's z-scores;
+    "token surprisal", "token overdraft", "token rank": the same tokens by the z-scores of decoding;
     "turns": whether a verdict depends on the one before it in the same scene, which it must not.
-    Of verdicts, which must follow `outcomes`, see AGAINST_OUTCOMES:
+    For verdicts, which must follow `outcomes`, see AGAINST_OUTCOMES:
     "verdicts": the stopping node and the final token;
     "verdict surprisal", "verdict rank": the final token's z-scores under its law at that node.
     """
@@ -97,7 +97,7 @@ def simulate(
 def simulated(
     verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
 ) -> dict[str, dict[str, Statistic]]:
-    """The counts of `simulate`, remeasured: all scenes by turns, and then those alone that look suspicious.
+    """The counts of `simulate`, remeasured: all scenes in turn, and then each scene that looks suspicious.
 
     Where verdicts do not follow `outcomes`, the tokens may still be right: they are simulated for longer, to
     tell an inconsistent verifier from a biased one.
@@ -120,7 +120,7 @@ def simulated(
 
 
 def _sibling_counts(scene: Scene, draws: Draws, trees: Tensor) -> Statistic:
-    """Every sibling of trees (n, N), by its rank under its parent, against its law given the earlier ones."""
+    """Count siblings of trees (n, N), by rank under their parent, against their laws given earlier ones."""
     max_siblings = max(map(len, scene.topology.children))
     laws, cells = [], []
     for parents, children in scene.topology.families:
@@ -135,8 +135,8 @@ def _sibling_counts(scene: Scene, draws: Draws, trees: Tensor) -> Statistic:
 def _token_counts(scene: Scene, verdicts: Sequence[Verdict], generator: Generator) -> dict[str, Statistic]:
     """The first D tokens of every step, each against its law after the one before it.
 
-    How many a step emits depends on what they are. So a step that emitted fewer is continued by fresh draws
-    from the target; otherwise the counts would be biased under an exact verifier, too.
+    The number of tokens that a step emits depends on the tokens. So a step that emitted fewer is continued by
+    fresh draws from the target; otherwise the counts would be biased under an exact verifier, too.
     """
     num_rows, before, after = len(scene.target_rows), list[int](), list[int]()
     for verdict in verdicts:
@@ -148,7 +148,7 @@ def _token_counts(scene: Scene, verdicts: Sequence[Verdict], generator: Generato
     rows, emitted = torch.tensor(before) % num_rows, torch.tensor(after)
     laws = (scene.target_rows.double() @ scene.member)[rows]
     blocks = _block(laws / laws.sum(1, keepdim=True), rows, num_rows)
-    # What occurs again and again is looked at once.
+    # Repeated pairs of a row and a token are computed once.
     (row, token), counts = torch.stack((rows, emitted)).unique(dim=1, return_counts=True)
     target, draft = scene.target_rows[row].double(), scene.draft_rows[row].double()
     return {
@@ -204,7 +204,7 @@ def _block(laws: Tensor, place: Tensor, count: int) -> Tensor:
 
 
 def _squared(terms: tuple[Tensor, Tensor], counts: Tensor | None = None) -> Statistic:
-    """A z-score as a chi-square, of deviations and variances (n,), each one once or `counts` (n,) times."""
+    """A z-score as a chi-square. terms: deviations and variances (n,), each once or `counts` times."""
     counts = torch.ones_like(terms[0]) if counts is None else counts
     deviation, variance = (float((term * counts).sum()) for term in terms)
     score = z_score(deviation, variance, int(counts.sum()))

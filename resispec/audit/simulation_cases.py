@@ -8,11 +8,11 @@ from resispec.audit.simulate import Scene
 from resispec.trees import Topology, chain, complete, from_child_counts
 
 PLACES = (1, 2, 5, 10, 20, 50, 100, 500)
-"""Where classes of tokens of a wide vocabulary begin, by their place in descending probability."""
+"""The places in descending probability at which classes of tokens of a wide vocabulary begin."""
 DEEP = 3
-"""Tokens of every level of the deep scene."""
+"""Number of tokens for every level of a deep scene."""
 WIDE = 2_000
-"""The vocabulary of the wide scene: a law cut to its top 50 or 1,000 tokens shows in it."""
+"""The vocabulary of the wide scene, in which a law cut to its top 50 or 1,000 tokens shows."""
 
 
 def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ def scenes(max_siblings: int) -> list[Scene]:
 
     Laws that differ much, so that rejections lead to residuals; laws that differ little, so that most walks
     end at a leaf; six levels; a wide vocabulary; 8 siblings, which repeat tokens if they are independent; and
-    single siblings, often, whose residuals and final tokens are counted one by one.
+    many single siblings, whose residuals and final tokens are counted one by one.
     """
     laws = pair_of_laws("random", 16, Generator().manual_seed(0))
     singles = [_single("single, 16 tokens", *laws), _single("single, 300 tokens", *wide_laws(300))]
@@ -49,7 +49,7 @@ def scenes(max_siblings: int) -> list[Scene]:
 
 
 def _narrow(name: str, topology: Topology, vocab: int, likeness: float) -> Scene:
-    """A bigram pair; likeness: by what share the draft is the target."""
+    """A scene of a bigram pair. likeness: the share of the target in the mixture that is the draft."""
     generator = Generator().manual_seed(vocab)
     rows = [pair_of_laws("random", vocab, generator) for _ in range(vocab)]
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
@@ -58,10 +58,10 @@ def _narrow(name: str, topology: Topology, vocab: int, likeness: float) -> Scene
 
 
 def _deep(name: str, topology: Topology) -> Scene:
-    """Tokens of their own for every level; half of the levels decide little, so that walks come deep.
+    """A scene with separate tokens for every level; half of the levels reject little, so walks go deep.
 
-    At odd depths the draft is the target. At even ones it is not, so that decisions two levels apart, if they
-    go together, show in where walks stop.
+    At odd depths the draft is the target. At even depths it is not, so that dependent decisions two levels
+    apart show in where walks stop.
     """
     generator, num_blocks = Generator().manual_seed(1), topology.num_levels + 1
     target = torch.zeros(num_blocks * DEEP, num_blocks * DEEP, dtype=torch.float64)
@@ -76,7 +76,7 @@ def _deep(name: str, topology: Topology) -> Scene:
 
 
 def _single(name: str, target: Tensor, draft: Tensor) -> Scene:
-    """One sibling, its law and the final token's the same."""
+    """A scene of one sibling, with the same laws at the sibling and at the final token."""
     rows = target.float()[None], draft.float()[None]
     return Scene(name, chain(1), *rows, torch.arange(len(target)), trees_per_turn=6)
 

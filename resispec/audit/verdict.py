@@ -1,6 +1,6 @@
-"""One vocabulary of evidence: statistics, what is measured again, findings, and the judge that reaches them.
+"""One vocabulary of evidence: statistics, the rule for measuring again, findings, and the judge.
 
-Audits, transcripts, the pytest plug-in and the tables share it; nothing here takes torch.
+Audits, transcripts, the pytest plug-in and the tables share it; this module imports no torch.
 """
 
 import math
@@ -17,7 +17,7 @@ TOLERANCE = 1e-5
 LIMIT = 4.0
 """Statistics more than this many standard errors out are bias."""
 LEAST_P = 1e-5
-"""Counts with a p-value below this are bias; there are many of them."""
+"""Counts with a p-value below this are bias; the limit is low since there are many counts."""
 SUSPICIOUS_P = 0.003
 """p-value below which a statistic is measured again with fresh random numbers."""
 CERTAIN_P = 1e-9
@@ -29,21 +29,21 @@ SUSPICIOUS = NormalDist().inv_cdf(1 - SUSPICIOUS_P)
 POWER = 1.28
 """z-offset for 90 % power: an effect of limit + POWER standard errors is flagged in 90 % of runs."""
 MIN_TOKENS = 1000
-"""Fewest audited tokens that allow to say that no bias is seen."""
+"""Fewest audited tokens for the finding that no bias is seen."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
 """Least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
 AGAINST_OUTCOMES = ("verdicts", "verdict surprisal", "verdict rank")
 """Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
-"""Evidence that must be there to say that no bias is seen."""
+"""Evidence that the finding that no bias is seen requires."""
 
 
 class Finding(StrEnum):
-    """Finding of an audit, wherever one is printed.
+    """The finding of an audit, in the words in which it is printed.
 
-    BIASED: the emitted tokens do not follow the target. INCONSISTENT: `verify` and `outcomes` do not say the
+    BIASED: the emitted tokens do not follow the target. INCONSISTENT: `verify` and `outcomes` do not have the
     same law; the tokens may be right. NO_BIAS_SEEN: there is enough evidence, and samples found nothing.
-    UNDECIDED: there is too little of it. "Exact" is none of them: it is said of what was enumerated, alone.
+    UNDECIDED: there is too little evidence. "Exact" is no finding: only enumerated laws are called exact.
     """
 
     BIASED = "biased"
@@ -57,8 +57,8 @@ class Statistic:
     """A measured number and how likely it is under an exact verifier.
 
     value: in its own unit, such as a total variation, a sum or a chi-square. z: the same in standard errors.
-    p_value: probability of a value at least as far out. n: outcomes that it rests on, 0 if nobody counts
-    them. error: standard error of `value`; NaN for a chi-square, which has `degrees` of freedom.
+    p_value: probability of a value at least as far out. n: number of outcomes behind it, 0 if not counted.
+    error: standard error of `value`; NaN for a chi-square, which has `degrees` of freedom.
     """
 
     value: float
@@ -73,13 +73,13 @@ Statistics = Mapping[str, Statistic]
 
 
 def deviation(value: float, error: float) -> Statistic:
-    """An amount whose mean is at most 0 under an exact verifier; only how far it lies above 0 counts."""
+    """A statistic whose mean is at most 0 under an exact verifier; only its distance above 0 counts."""
     z = value / error if error else math.copysign(math.inf, value) if value else 0.0
     return Statistic(value, z, math.erfc(z / math.sqrt(2)) / 2, error=error)
 
 
 def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
-    """Standardise a sum of n terms. Where nothing is random, z is 0 for a rounding error, else infinite.
+    """Standardise a sum of n terms. If nothing is random, z is 0 for a rounding error, else infinite.
 
     Raises FloatingPointError for NaN.
     """
@@ -96,9 +96,9 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
 def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
     """The z-scores of MIN_VARIANCE's statistics that have terms, by name.
 
-    terms: of every statistic "name" its deviations (K,) and, as "name_variance", their variances (K,), see
-    `resispec.audit.z_score`. Where a term is not defined, such as an overdraft without a draft's law, both
-    are NaN or None. Raises FloatingPointError for any other NaN.
+    terms: for each statistic NAME, deviations (K,) under the key NAME and their variances (K,) under
+    NAME_variance, see `resispec.audit.z_score`. Where an overdraft is not defined, for lack of a draft's law,
+    both are NaN or None. Raises FloatingPointError for any other NaN.
     """
     scores = {}
     for name in MIN_VARIANCE:
@@ -112,11 +112,11 @@ def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
 
 
 def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
-    """The result of `measure(1)` or, where one statistic of it looks suspicious, that of `measure(AGAIN)`.
+    """The result of `measure(1)`, or of `measure(AGAIN)` if a statistic of the first looks suspicious.
 
-    measure: takes how many times as much is to be measured, and uses fresh random numbers in every call. The
-    first measurement does not count when there is a second. So an exact verifier is hardly ever accused by
-    chance, and one that has a small bias is measured for longer.
+    measure: takes a factor of the sample's size, and uses fresh random numbers in every call. The first
+    measurement does not count if there is a second. So an exact verifier is hardly ever accused by chance,
+    and a verifier with a small bias is measured for longer.
     """
     statistics = measure(1)
     is_suspicious = CERTAIN_P <= min(statistic.p_value for statistic in statistics.values()) < SUSPICIOUS_P
@@ -125,7 +125,7 @@ def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured about one verifier with one kind of draws. What is missing is None or empty.
+    """All measurements of one verifier with one kind of draws. Missing evidence is None or empty.
 
     enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations:
     estimated, by the name of the nodes. simulations: counts of what `verify` drew, by the names of the scene
@@ -157,10 +157,10 @@ class Evidence:
     def false_alarm_rate(self) -> float:
         """A bound of the probability that an exact verifier is called biased by `remeasured` statistics.
 
-        Two accidents must meet: a statistic that is suspicious and, in fresh random numbers, one of those
-        measured with it (on the same nodes, scene or tree) that is beyond its limit. A normal lies more than
-        LIMIT standard errors above 0 with probability 3.2e-5, on either side of it with 6.3e-5. However
-        dependent the statistics are, their probabilities add up (union bound).
+        Two accidents must coincide: a statistic is suspicious and, with fresh random numbers, a statistic
+        that is measured together with it (on the same nodes, scene or tree) is beyond its limit. A normal
+        number lies more than LIMIT standard errors above 0 with probability 3.2e-5, on either side of 0 with
+        6.3e-5. However dependent the statistics are, their probabilities add up (union bound).
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
         groups = [
@@ -172,10 +172,10 @@ class Evidence:
 
     @property
     def smallest_seen(self) -> float:
-        """The total variation at one node that is seen nine times in ten; NaN without estimates.
+        """The total variation at one node that is detected nine times in ten; NaN without estimates.
 
-        It looks suspicious then, and measured again at length it is beyond LIMIT. It holds on the laws that
-        were tried, if the tuples that choose a set find where the bias is.
+        It then looks suspicious, and is beyond LIMIT when measured again with a larger sample. This holds for
+        the laws that were tried, if the tuples that choose a set find where the bias is.
         """
         errors = [estimate.error for estimate in self.total_variations.values()]
         return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
@@ -183,7 +183,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and one line per reason."""
+    """A finding and one line per reason."""
 
     finding: Finding
     reasons: tuple[str, ...]
@@ -195,10 +195,10 @@ def first_with_reasons(*cases: tuple[Finding, Sequence[str]]) -> Judgement:
 
 
 def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
-    """Which of many p-values (K,) are bias, by Holm's rule (Holm 1979): (K,).
+    """Whether each of many p-values (K,) is bias, by Holm's rule (Holm 1979): (K,).
 
-    However they depend on each other, exact verifiers raise a false alarm anywhere among them at `rate` at
-    most: the smallest must pass the equal share of K, the next that of K - 1, up to the first that does not.
+    However the p-values depend on each other, exact verifiers raise any false alarm at `rate` at most: the
+    smallest is bias up to rate / K, the next up to rate / (K - 1), and so on until the first that is not.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values)
@@ -209,23 +209,23 @@ def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
 
 
 def is_weighty(name: str, score: Statistic) -> bool:
-    """Whether a z-score rests on enough to be judged: on MIN_VARIANCE, unless it is infinite."""
+    """Whether a z-score can be judged: its sum has at least MIN_VARIANCE, or the z-score is infinite."""
     return math.isinf(score.z) or score.error**2 >= MIN_VARIANCE[name]
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
-    """Judge a verifier by what was measured; how often an exact one is accused: `Evidence.false_alarm_rate`.
+    """Judge a verifier by evidence; `Evidence.false_alarm_rate` says how often an exact one is accused.
 
-    biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite one; counts of
-    tokens less likely than LEAST_P; or, of an `outcomes` that verdicts follow, an enumerated error above
+    biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite z-score; counts
+    of tokens less likely than LEAST_P; or, if verdicts follow `outcomes`, an enumerated error above
     TOLERANCE, an estimated total variation or an acceptance excess more than LIMIT standard errors above 0;
     NaN anywhere.
     inconsistent: otherwise, when counts of verdicts are less likely than LEAST_P under `outcomes`.
-    undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
-    item is missing.
+    undecided: otherwise, when no z-score has MIN_TOKENS tokens, a z-score has less than MIN_VARIANCE, or a
+    required item is missing.
     no bias seen: otherwise; its reason says what was walked, what would have shown and what could hide.
-    required: the fields of Evidence that `no bias seen` needs; leave out what a decoder cannot have (no draft
-    law: only "z_scores").
+    required: the fields of Evidence that `no bias seen` needs; leave out fields that a decoder cannot have
+    (no draft law: only "z_scores").
     """
     outcome_reasons = [*_too_high(evidence)]
     token_reasons = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
@@ -264,7 +264,7 @@ def _nothing_seen(evidence: Evidence) -> str:
 
 
 def _too_high(evidence: Evidence) -> Iterator[str]:
-    """Measurements of the law that `outcomes` says that lie above their limits, or are NaN."""
+    """Measurements of the law of `outcomes` that lie above their limits, or are NaN."""
     error = evidence.enumerated_error
     if error is not None and not error <= TOLERANCE:
         yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
@@ -290,7 +290,7 @@ def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:
 
 
 def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
-    """The z-scores that rest on too little to be judged, or the others that are too far out."""
+    """The z-scores that rest on too little to be judged, if `weak`, else the other z-scores beyond LIMIT."""
     for decoding, scores in evidence.z_scores.items():
         for name, score in scores.items():
             is_out = not abs(score.z) <= LIMIT

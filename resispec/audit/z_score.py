@@ -48,7 +48,7 @@ def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tenso
     0 deviates infinitely.
     """
     p = target_probs.double()
-    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p: what stands where p = 0 does not matter
+    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p, so values where p = 0 do not matter
     entropy = (p * surprisal).sum(-1)
     variance = (p * (surprisal - entropy[:, None]).square()).sum(-1)
     return -p.gather(-1, tokens[:, None])[:, 0].log() - entropy, variance
@@ -97,8 +97,8 @@ def step_terms(step: Step) -> Terms:
 def join(terms: Iterable[Terms], num_tokens: int | None = None) -> Terms:
     """The terms of steps, of prompts or of cells, on the host, one after the other; there may be none.
 
-    num_tokens: how many of them are kept, all by default: those of the tokens that were returned. When to
-    stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
+    num_tokens: how many terms are kept, those of the returned tokens; None keeps all. The decision to stop
+    may depend on the tokens so far without causing bias, since every term has mean 0 given the past.
     """
     none = torch.empty(0, dtype=torch.float64)
     terms = [Terms(*[none] * len(Terms._fields)), *terms]

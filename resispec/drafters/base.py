@@ -18,19 +18,19 @@ class DraftSession(Protocol):
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Begin a sequence; `prompt` holds at least one token, its last is the first root.
 
-        features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.
+        features: (L-1, H), the target's, of all prompt tokens but the last; None if there is only one token.
         """
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Propose a tree below `root`, the last committed token.
 
-        Its tensors may be overwritten by the next step's.
+        The next step may overwrite the draft's tensors.
         """
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Learn the verdict on the last tree.
 
-        features, target_probs: (N, H) and (N, V), the target's at every node of that tree.
+        features, target_probs: (N, H) and (N, V), the target's features and laws at every node of that tree.
         """
 
 
@@ -48,7 +48,7 @@ class Drafter(Protocol):
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """Prepare to draft for a pair.
 
-        warp: from logits to laws. capacity: the most committed tokens of a sequence.
+        warp: the settings that turn logits into laws. capacity: the most committed tokens of a sequence.
         """
 
 

@@ -23,11 +23,11 @@ from resispec.trees import Topology
 class DraftModel:
     """Draws the children of every node from the draft model's law at that node.
 
-    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object. sharpness: the draft's
-    laws have the sampling's temperature divided by it. recycled: the share of the target's earlier laws in
-    what siblings are drawn from, see `RecycledLaws`; 0 is off. Any law of the draft is exact. At temperature
-    0 the draft's laws, and those recycled of the prompt, are of temperature 1.
-    Raises InvalidInput for numbers out of range, and for draws that cannot be cut, such as greedy ones, where
+    topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object. sharpness:
+    divides the sampling temperature for the draft's laws. recycled: the share of the target's earlier laws in
+    the laws that siblings are drawn from, see `RecycledLaws`; 0 is off. Verification is exact for any law of
+    the draft. At temperature 0, the draft's laws and the laws recycled from the prompt have temperature 1.
+    Raises InvalidInput for numbers out of range, and for draws that cannot be cut, such as greedy ones, if
     the nodes of a level differ in their number of children.
     """
 
@@ -62,7 +62,7 @@ class DraftModel:
 
 
 class _DraftModelSession:
-    """The draft model's cache, the committed tokens that are not in it yet, and the target's laws so far."""
+    """The draft model's cache, the committed tokens that the cache lacks, and the target's laws so far."""
 
     def __init__(self, drafter: DraftModel, pair: Pair, warp: Warp, capacity: int) -> None:
         self._drafter, self._model = drafter, pair.draft_model()
@@ -94,9 +94,9 @@ class _DraftModelSession:
         return Draft(Tree(self._drafter.topology, self._tokens, self._drafter.draws), probs)
 
     def _filled(self, generator: Generator, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The tree's tokens (N,), its laws (N, V), and an entry of every law (K,).
+        """The tree's tokens (N,), its laws (N, V), and one entry of each law (K,), which shows a NaN.
 
-        known: (1 + C,) int64, the last token that is cached and the C that are not yet; the root is the last.
+        known: (1 + C,) int64, the last cached token and the C committed tokens after it; the root is last.
         """
         topology = self._drafter.topology
         features = self._session.extend(known[1:])[-1:]
@@ -115,10 +115,10 @@ class _DraftModelSession:
         return torch.cat(tokens), probs, probs[:, 0].index_select(0, self._inner)
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
-        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
+        """Keep the rows of the accepted path; an accepted leaf has no row and is forwarded later.
 
-        Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has
-        been waited for.
+        Raises FloatingPointError when a law of the last tree was NaN; the check is here because the step has
+        waited for the device by now.
         """
         if isnan(self._sample.sum().item()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")

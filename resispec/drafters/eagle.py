@@ -1,7 +1,7 @@
 """EAGLE as a drafter: candidates from features that the target has computed anyway.
 
 arXiv 2401.15077, 2406.16858, 2503.01840. Between steps the drafter's cache holds only rows of true features;
-what a step speculates is forgotten at its end.
+the rows that a step speculates are forgotten at the end of the step.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from resispec.trees import Topology
 class Eagle:
     """Drafts with the pair's EAGLE model.
 
-    tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; in each of them the draft's
+    tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; with every reading the draft's
     `probs` are the drafter's softmax at the sampling temperature. recycled: the share of the target's earlier
-    laws in what candidates are drawn from, as of a `DraftModel`. Raises InvalidInput for sampled candidates
-    in a dynamic tree: it keeps them by their scores, so those that stay would not have the drafter's law; and
-    for recycled laws where nothing is drawn.
+    laws in the laws that candidates are drawn from, as in a `DraftModel`. Raises InvalidInput for sampled
+    candidates in a dynamic tree, which keeps candidates by their scores, so that the kept ones would not have
+    the drafter's law; and for recycled laws if nothing is drawn.
     """
 
     tree: Topology | DynamicTree
@@ -50,7 +50,7 @@ class Eagle:
 
     @property
     def shape(self) -> FixedTree | DynamicTree:
-        """The tree as it grows."""
+        """The object that grows the tree."""
         return FixedTree(self.tree, self.reading) if isinstance(self.tree, Topology) else self.tree
 
     @property
@@ -66,7 +66,8 @@ class Eagle:
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`.
 
-        Raises InvalidInput without an EAGLE model, or for more candidates of one parent than tokens.
+        Raises InvalidInput if the pair has no EAGLE model, or if a parent has more candidates than there are
+        tokens to draft.
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
@@ -77,7 +78,7 @@ class Eagle:
 
 
 class _EagleDrafts:
-    """The drafter's cache, and the committed tokens and true features that are not in it yet."""
+    """The drafter's cache, and the committed tokens and true features that the cache lacks."""
 
     def __init__(self, drafter: Eagle, pair: Pair, warp: Warp, capacity: int) -> None:
         self._shape, self._draws = drafter.shape, drafter.draws
@@ -89,7 +90,7 @@ class _EagleDrafts:
         self._recycled = recycling(drafter.recycled, pair.target, warp, drafter.topology)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
-        """Cache what is known but the last row, whose token is the first root."""
+        """Cache all known rows but the last one, whose token is the first root."""
         self._session.clear()
         self._before, self._tokens = (NOTHING, *prompt)[-2], prompt[-1:]
         self._features = None if features is None else features[-1:]
@@ -99,7 +100,7 @@ class _EagleDrafts:
             self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        """Catch up with the committed tokens (the last is `root`), then speculate; one forward a level.
+        """Catch up with the committed tokens (the last is `root`), then speculate with one forward a level.
 
         A prompt of one token has no feature to draft from: its first tree is the root alone. Raises
         FloatingPointError when a law that decides about a dynamic tree is NaN.
@@ -118,8 +119,8 @@ class _EagleDrafts:
     def _speculated(self, generator: Generator, known: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         """The laws (R, V) of all forwarded rows, then the parts of a tree for `connect`.
 
-        known: (1 + C,) int64, the last token that is cached and the C committed ones that are not yet;
-        features: (C, H), the true ones before these.
+        known: (1 + C,) int64, the last cached token and the C committed tokens after it. features: (C, H),
+        the true feature before each of these C tokens.
         """
         predicted = self._session.extend(known[1:], features)[-1:]
         growth = Growth(self._session, self._head, predicted, self._warp, known, self._recycled)
@@ -127,7 +128,7 @@ class _EagleDrafts:
         return torch.cat(growth.laws), *parts
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
-        """Every emitted token has the true feature of the node before it."""
+        """Remember every emitted token with the true feature of the node before it."""
         if self._recycled is not None and self._features is not None:
             self._recycled.learn_tree(*self._drafted, target_probs)
         self._before, self._tokens = (self._before, *self._tokens)[-1], list(verdict.tokens)

@@ -1,6 +1,6 @@
-"""Growth of an EAGLE drafter's tree, a forward a level: of a fixed shape, or by EAGLE-2's choice of nodes.
+"""Growth of an EAGLE drafter's tree, one forward a level: to a fixed shape, or by EAGLE-2's choice of nodes.
 
-Both kinds of tree `grow` without waiting for the device, and `connect` what grew.
+In both kinds of tree `grow` does not wait for the device, and `connect` makes a tree of the grown nodes.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from resispec.trees import MAX_NODES, Topology, from_child_counts
 
 
 class Reading(StrEnum):
-    """A choice of candidates, and the draws that the rule is told.
+    """A way to choose candidates, and the kind of draws that the rule is told.
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
-    SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's
-        reading, which is not true, so that no rule can be exact with it.
-    SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so
-        (EAGLE-1).
-    IID: drawn from it one by one, and told so.
+    SOFTMAX: the likeliest tokens, told as if drawn without replacement from the drafter's softmax: the
+        paper's reading, which is not true, so that no rule can be exact with it.
+    SAMPLED: tokens drawn without replacement from the drafter's softmax at the sampling temperature, told as
+        such (EAGLE-1).
+    IID: tokens drawn independently from the same softmax, told as such.
     """
 
     POINT_MASS = "point_mass"
@@ -45,7 +45,7 @@ class Reading(StrEnum):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether candidates are drawn, and not the likeliest ones."""
+        """Whether candidates are drawn at random instead of being the likeliest tokens."""
         return self in (Reading.SAMPLED, Reading.IID)
 
 
@@ -53,8 +53,8 @@ class Growth:
     """The speculative rows of one step.
 
     known: (C,) int64, committed tokens, at least the last two; the root is the last. logits: (K, V) of the
-    nodes forwarded last, at first of the root. laws: the same of every level in turn, as the warp makes it,
-    and with what is recycled.
+    nodes forwarded last, at first of the root. laws: for each level so far, the laws (K, V) that the warp
+    makes of the logits, with the recycled laws mixed in.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Growth:
 class Grown(NamedTuple):
     """A grown tree.
 
-    tokens: (N-1,) int64, without the root's. nodes: (I,) those with children; rows: (I,) their places in
-    `Growth.laws`.
+    tokens: (N-1,) int64, without the root's. nodes: (I,), the nodes with children. rows: (I,), the places of
+    their laws in `Growth.laws`.
     """
 
     topology: Topology
@@ -103,39 +103,40 @@ class Grown(NamedTuple):
 
 
 class FixedTree:
-    """A tree whose shape is known beforehand; leaves are not forwarded. Its sizes are as of `DynamicTree`."""
+    """A tree of fixed shape; its leaves are not forwarded. top_k, num_rows: as for `DynamicTree`."""
 
     def __init__(self, topology: Topology, reading: Reading) -> None:
         self.largest, self.reading = topology, reading
         self.top_k, self.num_rows = max(map(len, topology.children)), topology.num_nodes
 
     def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
-        """Choose the children of every node, level by level: tokens (N-1,) of the nodes below the root."""
+        """Choose every node's children, level by level; returns the tokens (N-1,) below the root."""
         tokens = list[Tensor]()
         for level in inner_levels(self.largest, growth.logits.device):
             if tokens:
                 growth.forward(tokens[-1].index_select(0, level.places), level.parents)
             if self.reading.is_sampled:
                 candidates = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
-            else:  # by the logits themselves: at a low temperature many laws' entries are 0
+            else:  # by the logits, since many entries of a law are 0 at a low temperature
                 candidates = growth.logits.topk(level.most_children, dim=-1).indices
             tokens.append(level.children(candidates))
         return (torch.cat(tokens),)
 
     def connect(self, tokens: Tensor) -> Grown:
-        """The tree of these tokens: its nodes with children were forwarded in their order."""
+        """The tree of these tokens; its nodes with children were forwarded in the order of their ids."""
         nodes = inner_nodes(self.largest, tokens.device)
         return Grown(self.largest, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
 
 
 @dataclass(frozen=True)
 class DynamicTree:
-    """EAGLE-2's tree (arXiv 2406.16858): a beam search, of whose candidates the likeliest stay.
+    """EAGLE-2's tree (arXiv 2406.16858): a beam search whose likeliest candidates are kept.
 
-    total_token: verified positions, the root counted, so total_token - 1 drafted nodes. depth: forwards of
-    the beam after the first, so depth + 1 drafted levels. top_k: children of a node, and nodes of the beam. A
-    candidate's score is the sum of log-probabilities on its path, in float32 and without temperature.
-    Everything is deterministic given the committed tokens. Raises InvalidInput for sizes that give no tree.
+    total_token: the number of verified positions, root included, so total_token - 1 nodes are drafted. depth:
+    the number of the beam's forwards after the first one, so depth + 1 levels are drafted. top_k: the number
+    of a node's children, and of the beam's nodes. A candidate's score is the sum of log-probabilities on its
+    path, in float32 and without temperature. The tree is a deterministic function of the committed tokens.
+    Raises InvalidInput for sizes that give no tree.
     """
 
     total_token: int
@@ -159,17 +160,17 @@ class DynamicTree:
 
     @property
     def num_rows(self) -> int:
-        """Nodes that are forwarded below the root."""
+        """The number of nodes below the root that are forwarded."""
         return self.depth * self.top_k
 
     def grow(self, growth: Growth, _: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Search for the nodes of one step.
 
-        Returns, of the K = total_token - 1 likeliest candidates: their tokens (K,); their places among all
-        candidates and the forwarded rows below which they grew (2, K); the places of the rows that were
-        forwarded below the root (R,); and whether a score is NaN (1,). All int64.
+        Returns int64 tensors: the tokens (K,) of the K likeliest candidates, total_token - 1 or all; their
+        places among all candidates, and their parents' forwarded rows (2, K); the places (R,) of the
+        candidates that were forwarded; and whether a score is NaN (1,).
         """
-        # Of all candidates, by level, then parent, then rank. Parents are forwarded rows, the root's is 0.
+        # For all candidates, by level, then parent, then rank. A parent is a forwarded row; the root's is 0.
         scores: list[Tensor] = []
         tokens: list[Tensor] = []
         parents: list[Tensor] = []
@@ -198,7 +199,7 @@ class DynamicTree:
         )
 
     def connect(self, tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:
-        """The tree of what `grow` returned; it waits for the device once.
+        """The tree of the nodes that `grow` returned; waits for the device once.
 
         Raises FloatingPointError when a law was NaN.
         """
@@ -207,7 +208,7 @@ class DynamicTree:
         if nan:
             raise FloatingPointError("the EAGLE drafter's laws are NaN")
         node_at = {place: node for node, place in enumerate(numbers[:count], start=1)}
-        # The node of every forwarded row, -1 where it was not kept.
+        # The node of every forwarded row, -1 for a row that was not kept.
         nodes = [0, *(node_at.get(place, -1) for place in numbers[2 * count :])]
         topology = Topology((-1, *(nodes[row] for row in numbers[count : 2 * count])))
         rows = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
@@ -216,9 +217,9 @@ class DynamicTree:
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
-    """Places of the `count` highest scores (K,), in ascending order; of equal scores the earlier ones.
+    """The places (K,) of the `count` highest scores, in ascending order; of equal scores, the earlier ones.
 
-    A path's score never rises, and a parent's place is before its children's: so whoever is among the highest
-    has its parent there, ties or not.
+    A path's score never rises along the path, and a parent's place is before its children's places. So the
+    parent of a node among the highest is also among the highest, even with equal scores.
     """
     return scores.sort(descending=True, stable=True).indices[:count].sort().values

@@ -12,14 +12,15 @@ from resispec.models import EagleModel, Pair, Warp
 from resispec.trees import Topology
 
 READINGS = {reading.draws: reading for reading in Reading if reading is not Reading.SOFTMAX}
-"""The draws that an EAGLE drafter has."""
+"""The reading for each kind of draws that an EAGLE drafter has."""
 
 
 @dataclass(frozen=True)
 class OwnDraft:
-    """Drafts as `DraftModel` where the pair has a draft model, and as `Eagle` where it has an EAGLE drafter.
+    """Drafts as `DraftModel` if the pair has a draft model, and as `Eagle` if the pair has an EAGLE drafter.
 
-    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object. recycled: see these.
+    topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object. recycled:
+    as for `DraftModel`.
     """
 
     topology: Topology
@@ -38,5 +39,5 @@ class OwnDraft:
         return Eagle(self.topology, READINGS[self.draws], self.recycled)
 
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
-        """See `Drafter.session`. Raises what both raise."""
+        """See `Drafter.session`. Raises as `drafter`, and as the session of the drafter that it returns."""
         return self.drafter(pair).session(pair, warp, capacity)

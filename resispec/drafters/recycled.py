@@ -1,9 +1,9 @@
 """Laws of the target that earlier steps have computed, mixed into the laws that a draft model draws from.
 
-Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept. What the
-target said behind the same last tokens is a good guess of what it will say again: Token Recycling (arXiv
-2408.08696) makes whole trees of that, here it corrects a draft model. The law that a node's children are
-drawn from may be any function of earlier steps and of the node's own path, so verifiers stay exact.
+Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept. The
+target's law after some tokens is a good guess of its law after the same tokens later: Token Recycling (arXiv
+2408.08696) makes whole trees of such guesses, here they correct a draft model. The law that a node's children
+are drawn from may be any function of earlier steps and of the node's own path, so verifiers stay exact.
 """
 
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from resispec.models import Model, Warp
 from resispec.trees import Topology
 
 NUM_PLACES = 1024
-"""Laws that a table holds; a new one takes the place of an old one."""
+"""The number of laws that a table holds; a new law may take the place of an old one."""
 NOTHING = -1
-"""Stands for the token before a sequence's first."""
+"""The id that stands for the token before a sequence's first token."""
 MOST_READ = 512
-"""Of a prompt's laws the last so many are recycled."""
+"""The most laws of a prompt that are recycled: the last ones."""
 
 
 def check_share(share: float) -> None:
-    """Raise InvalidInput unless it is a share of recycled laws."""
+    """Raise InvalidInput unless `share` can be the share of recycled laws."""
     if not 0 <= share < 1:
         raise InvalidInput(f"recycled is {share}; allowed: from 0, which is off, to below 1")
 
 
 class RecycledLaws:
-    """Means of the target's laws behind the same last token, and behind the same last two.
+    """Means of the target's laws after the same last token, and after the same last two tokens.
 
-    share: of what is drawn from, the part of a mean that is known; of the last token's first, then of the
-    last two's. warp: from the target's logits to its laws. topology: of the trees whose laws are learnt. A
-    sequence begins with `begin`.
+    share: the part of a law that a known mean replaces; the mean after the last token is mixed in first, then
+    the mean after the last two. warp: turns the target's logits into laws. topology: the shape of the trees
+    whose laws are learnt. Every sequence starts with a call of `begin`.
     """
 
     def __init__(self, share: float, target: Model, warp: Warp, topology: Topology) -> None:
@@ -45,7 +45,7 @@ class RecycledLaws:
         self._learn_tree = as_unit(self._learned, self._device)
 
     def begin(self, prompt: Sequence[int], features: Tensor | None) -> None:
-        """Forget all laws, and take in those of a prompt, whose `features` are those of `prefill`."""
+        """Forget all laws, and take in the laws of a prompt. features: as for `DraftSession.prefill`."""
         for table in self._tables:
             table.keys.fill_(_NONE)
         if features is not None:
@@ -54,7 +54,7 @@ class RecycledLaws:
             self.learn(tokens[:-1], tokens[1:], laws)
 
     def learn_tree(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,); `before` (1,) is ahead of its root."""
+        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,), whose root follows `before` (1,)."""
         self._learn_tree(None, before, tokens, laws)
 
     def _learned(self, _: None, before: Tensor, tokens: Tensor, laws: Tensor) -> tuple[()]:
@@ -62,12 +62,12 @@ class RecycledLaws:
         return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (K, V) behind tokens (K,) int64, each of them behind `before` (K,) int64."""
+        """Take in laws (K, V) after `tokens`, each of them after its token of `before`; both (K,) int64."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             table.add(keys, laws)
 
     def mixed(self, before: Tensor, tokens: Tensor, laws: Tensor) -> Tensor:
-        """The laws (K, V) to draw from, where a draft model has `laws` (K, V). Tokens are as in `learn`."""
+        """A draft's `laws` (K, V) with the known means mixed in. before, tokens: as in `learn`."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             laws = table.mixed(keys, laws, self._share)
         return laws
@@ -85,26 +85,26 @@ _NONE = torch.iinfo(torch.int64).min
 
 
 class _Table:
-    """Sums of laws by key, each in the place of its key; nothing waits for the device.
+    """Sums of laws by key, each in the place of its key; no method waits for the device.
 
-    One more place, the last, takes what goes nowhere.
+    One more place, the last, takes writes that should change nothing.
     """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
-        # Not filled, which would take longest of all: a place is emptied when it is taken.
+        # Not filled with zeros, which would take longest of all: a place is zeroed when a key takes it.
         self._counts = torch.empty(NUM_PLACES + 1, 1, device=device)
         self._sums = torch.empty(NUM_PLACES + 1, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
-        """Add laws (K, V) to the sums of their keys (K,); of several for one place the largest key stays."""
+        """Add laws (K, V) to the sums of their keys (K,); of several keys for a place, the largest stays."""
         places = keys.remainder(NUM_PLACES)
         before = self.keys.index_select(0, places)
         now = (
             torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax").index_select(0, places)
         )
         self.keys.index_copy_(0, places, now)
-        # Sums stay where their key does, and a law counts unless another key has taken its place.
+        # A place's sums stay if its key stays, and a law counts unless another key has taken its place.
         resets, additions = (
             torch.where(condition, places, NUM_PLACES) for condition in (now != before, now == keys)
         )
@@ -113,7 +113,7 @@ class _Table:
             sums.index_add_(0, additions, values.float())
 
     def mixed(self, keys: Tensor, laws: Tensor, share: float) -> Tensor:
-        """Laws (K, V) with a share of the means of their keys (K,), where they are known."""
+        """Laws (K, V), each mixed with a share of the mean of its key (K,) if that key is known."""
         places = keys.remainder(NUM_PLACES)
         is_known = (self.keys.index_select(0, places) == keys)[:, None]
         mean = self._sums.index_select(0, places) / self._counts.index_select(0, places).clamp_min(1)

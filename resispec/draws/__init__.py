@@ -1,7 +1,7 @@
-"""The kinds of draws: how the siblings under one parent are chosen from the draft's law. One file a kind.
+"""The kinds of draws: how the siblings under one parent are chosen from the draft's law; one file per kind.
 
-To add one here, write its file: a subclass of `Draws` with the decorator `known`. A kind of one's own needs
-no decorator, an object of its class is passed wherever draws are asked for.
+To add a kind here, write a file with a subclass of `Draws` that has the decorator `known`. A kind of your own
+needs no decorator; pass an object of its class wherever draws are asked for.
 """
 
 from importlib import import_module

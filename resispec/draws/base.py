@@ -18,7 +18,7 @@ class _Kinds(type):
     """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
 
     def __call__(cls, *fields: Any, **options: Any) -> Any:
-        """The known kind of a name, or a new object of a subclass."""
+        """The known kind with a name, or a new object of a subclass."""
         if cls is not Draws:
             return super().__call__(*fields, **options)
         [name] = fields
@@ -40,16 +40,16 @@ class _Kinds(type):
 class Draws(str, metaclass=_Kinds):
     """The way in which the siblings under one parent are chosen from the draft's law q.
 
-    As a string it is its name, so rows, messages and JSON hold it as it is. `Draws("iid")` and `Draws.IID`
-    are the known kind of that name, `list(Draws)` all of them; a kind is given back as it is. Raises
-    InvalidInput for an unknown name. A kind of one's own is a subclass with a `name`, `draw` and `laws`; the
-    rest has safe defaults.
+    A kind is a string, its name, so rows, messages and JSON can hold it. `Draws("iid")` and `Draws.IID` are
+    the known kind of that name, `list(Draws)` holds all known kinds; `Draws(kind)` returns a kind unchanged.
+    Raises InvalidInput for an unknown name. A kind of your own is a subclass with a `name`, `draw` and
+    `laws`; everything else has safe defaults.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
-    are_independent: siblings are independent draws from q, so that n tuples of B are one long draw of n B.
-    are_distinct: no token is drawn twice, so there are at most V siblings. Rules rely on it where it is True.
-    can_be_cut: the first siblings of many follow the law of fewer siblings.
-    most_siblings: the most children of a node for which they are defined.
+    are_independent: whether siblings are independent draws from q: n tuples of B are one long draw of n B.
+    are_distinct: whether no token is drawn twice, so that there are at most V siblings. Rules rely on this.
+    can_be_cut: whether the first siblings of many follow the law of fewer siblings.
+    most_siblings: the most children of a node for which the draws are defined.
     """
 
     name: ClassVar[str]
@@ -60,7 +60,7 @@ class Draws(str, metaclass=_Kinds):
     most_siblings: ClassVar[int] = MAX_NODES
 
     def __new__(cls, *_: Any, **__: Any) -> Draws:
-        """An object of a subclass, as a string its name."""
+        """Make an object of a subclass; as a string it is its name."""
         return super().__new__(cls, cls.name)
 
     @property
@@ -73,7 +73,7 @@ class Draws(str, metaclass=_Kinds):
         raise NotImplementedError(f"draws {self} do not say how siblings are drawn")
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """For every sibling the law (..., V) that it was drawn from given the earlier ones.
+        """For every sibling the law (..., V) that it was drawn from, given the earlier siblings.
 
         draft_probs: (..., V); siblings: (..., B) int64 in draw order. Batched, no host synchronisation, no
         branch on data.
@@ -87,17 +87,17 @@ class Draws(str, metaclass=_Kinds):
         return torch.cat(chances, -1).prod(-1)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """Lower bound of a sibling's chance under its own law, where q gives its token `draft_chances` (...).
+        """A lower bound of a sibling's chance under its own law, if q gives its token `draft_chances` (...).
 
-        0 where nothing is known about it; then no subtree is skipped, see `resispec.verifiers.pruning`.
+        It is 0 if nothing is known; then no subtree is skipped, see `resispec.verifiers.pruning`.
         """
         return torch.zeros_like(draft_chances)
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """alpha* (...) of `resispec.audit.ceiling`, which checks the laws before.
+        """The ceiling alpha* (...) for `resispec.audit.ceiling`, which checks the laws first.
 
-        target_probs, draft_probs: (..., V) float64; of the two only the target's rows are sure to sum to 1.
-        Raises InvalidInput where it is not known.
+        target_probs, draft_probs: (..., V) float64; only the target's rows are sure to sum to 1.
+        Raises InvalidInput if the ceiling is not known.
         """
         raise InvalidInput(
             f"{self} draws: the ceiling of exact rules is not known; allowed: {', '.join(Draws)}"

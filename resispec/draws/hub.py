@@ -13,9 +13,9 @@ from resispec.errors import InvalidInput
 class Hub(Draws):
     """Two siblings: the first is drawn from q, the second is the hub a, q's likeliest token.
 
-    Where the first is the hub itself, the second is drawn from q without it, renormalised. So the other token
-    of a pair has the law r = q without a, whichever comes first. Not among the known kinds, since it has no
-    meaning for more than two siblings: `draws: {_target_: resispec.draws.Hub}`.
+    If the first sibling is the hub itself, the second is drawn from q without a, renormalised. So the other
+    token of a pair has the law r = q without a, whichever comes first. `Hub` is not among the known kinds,
+    since it has no meaning for more than two siblings: `draws: {_target_: resispec.draws.Hub}`.
     """
 
     name = "hub"

@@ -21,7 +21,7 @@ class Iid(Draws):
         return draw(draft_probs, count, generator)
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`: q, again and again."""
+        """See `Draws.laws`: q for every sibling."""
         for _ in range(siblings.shape[-1]):
             yield draft_probs
 
@@ -32,11 +32,11 @@ class Iid(Draws):
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
         """See `Draws.ceiling`: Pr(all siblings in H) = Q(H)^n."""
         p, q = in_order(target_probs, draft_probs / draft_probs.sum(-1, keepdim=True))
-        # The empty set gives 0; it is not among the prefixes.
+        # The empty set, which gives 0, is not among the prefixes; the last clamp stands for it.
         return 1 + (p.cumsum(-1) - q.cumsum(-1).clamp_max(1) ** num_siblings).amin(-1).clamp_max(0)
 
 
 def in_order(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (..., V) in increasing order of p / q; tokens of q = 0 come last, where they only add to P(H)."""
+    """Sort p and q (..., V) by increasing p / q; tokens of q = 0 come last, where they only add to P(H)."""
     order = torch.where(q > 0, p / q, torch.inf).argsort(-1)
     return p.gather(-1, order), q.gather(-1, order)

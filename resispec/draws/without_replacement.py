@@ -11,16 +11,16 @@ from resispec.draws.base import Draws, known
 from resispec.draws.iid import Iid, in_order
 
 STEP = 1 / 5
-"""Step of the trapezoidal rule in x, t = exp(x - exp(-x)): its error falls like exp(-10 / step)."""
+"""Step of the trapezoidal rule in x, with t = exp(x - exp(-x)); its error falls like exp(-10 / step)."""
 HORIZON = 45.0
-"""Races are followed until exp(-45) of them are undecided."""
+"""Races are followed until only a share exp(-45) of them is undecided."""
 
 
 @known
 class WithoutReplacement(Draws):
-    """Each draw removes its token from q, which is renormalised, or uniform once no mass is left.
+    """Each draw removes its token from q, which is then renormalised, or uniform once no mass is left.
 
-    Masses are those that `counted` leaves.
+    The masses of q are taken as `counted` leaves them.
     """
 
     name = "without_replacement"
@@ -61,7 +61,7 @@ class WithoutReplacement(Draws):
 
 
 def _ceiling(p: Tensor, q: Tensor, count: int) -> Tensor:
-    """alpha* () for one pair (V,), (V,)."""
+    """The ceiling alpha* () for one pair of laws (V,), (V,)."""
     support = int((q > 0).sum())
     if support <= count:
         return _exhausted(p, q, count - support)
@@ -73,10 +73,10 @@ def _ceiling(p: Tensor, q: Tensor, count: int) -> Tensor:
 
 
 def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
-    """alpha* when the siblings are all of q's tokens and `more` of the z others, uniform without replacement.
+    """The ceiling alpha* if the siblings are all of q's tokens and `more` of the z others.
 
-    H must hold all of q's tokens; of the others it takes the h least probable ones: Pr(all in H) = C(h, more)
-    / C(z, more).
+    The others are drawn uniformly without replacement. H must hold all of q's tokens, and takes the h least
+    probable of the others: Pr(all in H) = C(h, more) / C(z, more).
     """
     others = p[q == 0].sort().values
     size = torch.arange(len(others) + 1, dtype=p.dtype, device=p.device)

@@ -2,8 +2,8 @@
 
 They are for real decoding, with a real gap between target and draft, on a machine without network or
 accelerator. Their numbers say nothing about large models. The first use trains a model, which takes minutes;
-every later one opens the cache. Text, targets, drafts and EAGLE drafters are cached apart: a folder is named
-by everything that decides it, so training one anew leaves the others.
+every later use opens the cache. Text, targets, drafts and EAGLE drafters are cached apart: everything that
+decides a folder's content decides its name, so training one model anew leaves the other folders as they are.
 """
 
 from resispec.embedded.corpus import NAMES

@@ -1,9 +1,9 @@
 """Text that every installation has: the language reference, docstrings, and standard-library source.
 
-Source files are read as bytes and parsed with `ast`; nothing of them is imported or run. The split into
-training and held-out text is decided by a stable hash of names, before anything else looks at the text: whole
-files for docstrings and code (so a file's docstrings and its code are always on the same side), single chunks
-for the few long topics of the reference.
+Source files are read as bytes and parsed with `ast`; nothing in them is imported or run. A stable hash of
+names decides the split into training and held-out text, before anything else looks at the text. It assigns
+whole files for docstrings and code, so that a file's docstrings and its code are always on the same side, and
+single chunks for the few long topics of the reference.
 """
 
 import ast
@@ -24,7 +24,7 @@ from resispec.kept import make_key
 NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
 TOPICS = "stdlib/pydoc_data/topics.py"
-"""The name of the source of the language reference."""
+"""The name of the source file that holds the language reference."""
 _PACKAGES = ("numpy", "pandas")
 # Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other
 # people's packages.
@@ -42,7 +42,7 @@ _MIN_SHARED_CHARS = 40  # shorter paragraphs ("Returns -------") are idiom, not 
 
 @dataclass(frozen=True)
 class Document:
-    """One text. id: stable, made of the source's name and a place in it."""
+    """One text. id: a stable name, made of the source's name and a place in it."""
 
     id: str
     text: str
@@ -78,15 +78,16 @@ def read_sources() -> dict[str, bytes]:
 
 @cache  # it reads the whole standard library
 def text_key(recipe: object) -> str:
-    """The key of a recipe that this installation's text decides, see `make_key`. Raises as `read_sources`."""
+    """The key of a recipe that reads this installation's text, see `make_key`. Raises as `read_sources`."""
     return make_key(recipe, read_sources())
 
 
 def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | None = None) -> dict[str, Split]:
     """Split the sources' text into the three data sets, by name.
 
-    max_chars: training text of one data set at most, in characters. max_files: files of each side at most,
-    for quick trials. No paragraph of a held-out text, of any data set, is in a training text of any data set.
+    max_chars: characters of training text for each data set; the document that reaches them is the last one.
+    max_files: the most files of each side, for quick trials. No paragraph of any data set's held-out text is
+    in a training text of any data set, unless it is short enough to be idiom.
     """
     training, held_out = split_files(sources, max_files)
 
@@ -110,9 +111,9 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
 
 
 def split_files(sources: Mapping[str, bytes], max_files: int | None = None) -> tuple[list[str], list[str]]:
-    """Names of the source files of the training side and of the held-out side, each in an order of its own.
+    """Names of the source files of the training side and of the held-out side, each in a fixed mixed order.
 
-    max_files: of each side at most. The language reference is on neither side, see `reference_split`.
+    max_files: the most files of each side. The language reference is on neither side, see `reference_split`.
     """
     files = sorted((name for name in sources if name != TOPICS), key=stable_rank)
     held_out = [name for name in files if share(name) < _HELD_OUT_FILES]
@@ -131,12 +132,12 @@ def paragraph_key(paragraph: str) -> str:
 
 
 def content_keys(text: str) -> set[str]:
-    """The keys of a text's paragraphs, but for those so short that they are idiom."""
+    """The keys of a text's paragraphs, except paragraphs that are so short that they are idiom."""
     return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= _MIN_SHARED_CHARS}
 
 
 def share(name: str) -> float:
-    """A place of a name in [0, 1), uniform over names."""
+    """A name's stable number in [0, 1), uniform over names."""
     return int(stable_rank(name)[:12], 16) / 16**12
 
 
@@ -154,7 +155,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def reference_split(source: bytes) -> Split:
-    """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
+    """Split the topics into chunks; neighbouring training chunks of a topic are joined into one document."""
     split, seen = Split([], []), set[str]()
     topics = next((node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict)), None)
     if topics is None:
@@ -179,7 +180,7 @@ def reference_split(source: bytes) -> Split:
 
 
 def _is_new(text: str, seen: set[str]) -> bool:
-    """Whether a text, whatever its layout, was not seen before; it is from now on."""
+    """Whether a text was not seen before, in any layout; from now on it counts as seen."""
     num_seen = len(seen)
     seen.add(paragraph_key(text))
     return len(seen) > num_seen
@@ -206,7 +207,7 @@ def statements(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def docstrings(name: str, module: ast.Module) -> Iterator[Document]:
-    """The long docstrings of a file. name: of the file."""
+    """The long docstrings of a file. name: the file's name."""
     for node in statements(module):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -220,13 +221,13 @@ def paragraphs(text: str) -> list[str]:
 
 
 def chunked(document: Document, min_chars: int) -> Iterator[Document]:
-    """A document in chunks of whole paragraphs, see `_packed`."""
+    """The chunks of a document, each of whole paragraphs, see `_packed`."""
     for number, chunk in enumerate(_packed(paragraphs(document.text), min_chars)):
         yield Document(f"{document.id}#{number}", chunk)
 
 
 def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
-    """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest goes to the last chunk."""
+    """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest joins the last chunk."""
     chunks: list[list[str]] = [[]]
     for paragraph in parts:
         if sum(map(len, chunks[-1])) >= min_chars:
@@ -239,7 +240,7 @@ def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
 
 
 def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
-    """Documents up to a number of characters: the rest is never even parsed."""
+    """The first documents, until they have `max_chars` characters; the rest is never even parsed."""
     selection: list[Document] = []
     while max_chars > 0 and (document := next(documents, None)) is not None:
         selection.append(document)

@@ -1,4 +1,4 @@
-"""Loaders of the embedded pairs and data sets; naming one takes no torch."""
+"""Loaders of the embedded pairs and data sets; naming one does not import torch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """A target of `TARGETS` with a draft of `DRAFTS` that it taught, or none; trained first where absent.
+    """A target of `TARGETS` and a draft of `DRAFTS` that it taught, or no draft; trained first if absent.
 
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.
     Raises InvalidInput for an unknown name, and when this installation would train another pair than
     expected.
     """
@@ -72,10 +72,11 @@ def load_inflated_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """The embedded pair with the laws that it has and the cost of a pair of `PAIR_SHAPES`; see `load_pair`.
+    """An embedded pair with its own laws and the cost of a pair of `PAIR_SHAPES`; otherwise as `load_pair`.
 
-    Made in memory each time, on the device and in the precision asked for: see `resispec.models.inflate`.
-    Raises InvalidInput as `load_pair`, for an unknown shape, and for one that cannot hold the models.
+    The pair is made in memory each time, on `device` and in the precision `dtype`, by
+    `resispec.models.inflate`. Raises InvalidInput as `load_pair`, for an unknown shape, and for a shape that
+    cannot hold the models.
     """
     from resispec.models.inflate import inflate_pair
 

@@ -1,8 +1,8 @@
 """Recipes of the embedded text, models and drafters: each knows its key and makes its folder.
 
-A key is 16 hexadecimal digits of everything that a result depends on: the recipe's fields, its version
-included, the source text, the versions of the libraries, and the recipes that it builds on. Naming a folder
-takes no torch, and nothing is made.
+A key is a hash, in 16 hexadecimal digits, of everything that a result depends on: the recipe's fields, its
+version included, the source text, the versions of the libraries, and the recipes that it builds on. Naming a
+folder does not import torch and makes nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Sizes:
 class TextRecipe(PromptsRecipe):
     """Settings by which text becomes a tokenizer, training streams and prompts.
 
-    max_chars: training text of one data set at most. max_files: source files at most, for quick trials.
-    num_prompts, min_prompts: held-out documents kept of a data set, at most and at least.
-    min_prompt_tokens: tokens of each. version: as of an `EagleRecipe`.
+    max_chars, max_files: as for `build_corpus`. num_prompts, min_prompts: the most and the fewest held-out
+    documents that are kept for each data set. min_prompt_tokens: the fewest tokens of such a document.
+    version: as in an `EagleRecipe`.
     """
 
     vocab_size: int = 2048
@@ -70,10 +70,10 @@ TEXT_RECIPE = TextRecipe()
 class ModelRecipe(Kept):
     """Settings by which one model is trained: a target on the text, a draft on the laws of its teacher.
 
-    teacher: the target that a draft imitates; none for a target.
-    mixture: share of windows from each data set, in the order of `NAMES`. window: tokens of one.
-    batch_size: windows of a step. shards: parts of a batch that run in parallel, one thread each.
-    version: as of an `EagleRecipe`.
+    teacher: the target that a draft imitates; None for a target. mixture: the share of windows from each data
+    set, in the order of `NAMES`. window: the number of tokens in a window. batch_size: the number of windows
+    in a step. shards: the number of parts of a batch, which run in parallel with one thread each. version: as
+    in an `EagleRecipe`.
     """
 
     sizes: Sizes
@@ -95,7 +95,7 @@ class ModelRecipe(Kept):
         return make_key(self, {"text": self.text.key().encode()})
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Train the model, after its text and its teacher."""
+        """Train the model, whose text and teacher are made before it."""
         from resispec.embedded.train import train_model
 
         return train_model(self, folder)
@@ -113,7 +113,7 @@ class DrafterRecipe(Kept):
         return make_key(self.training, {"target": self.target.key().encode()})
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Train the drafter, after its target."""
+        """Train the drafter, whose target is made before it."""
         from resispec.embedded.train import train_drafter
 
         return train_drafter(self, folder)
@@ -140,7 +140,7 @@ EAGLE3_RECIPE = Eagle3Recipe(
 
 
 def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
-    """The recipes of a target of `TARGETS`, and of a draft of `DRAFTS` that imitates it, if any is named.
+    """The recipes of a target of `TARGETS` and, if one is named, of a draft of `DRAFTS` that imitates it.
 
     Raises InvalidInput for other names.
     """
@@ -154,7 +154,7 @@ def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
 def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterRecipe:
     """The recipe of a target's EAGLE-3 drafter with a vocabulary of `num_draftable` tokens.
 
-    It is one of an EAGLE drafter where that is None. Raises InvalidInput for an unknown target.
+    If `num_draftable` is None, the recipe is for an EAGLE drafter. Raises InvalidInput for an unknown target.
     """
     eagle3 = None if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
     return DrafterRecipe(model_recipes(target)[0], eagle3 or EAGLE_RECIPE)

@@ -1,4 +1,4 @@
-"""Sizes of Llamas that cost something: pairs are inflated to them, and steps are timed at them."""
+"""Sizes of Llamas whose forwards take time: pairs are inflated to them, and steps are timed at them."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class PairShape:
 
 
 INFLATING_VERSION = 1
-"""Version of the code that inflates a pair to a shape, as that of an `EagleRecipe`."""
+"""The version of the code that inflates a pair to a shape; it is raised like that of an `EagleRecipe`."""
 LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
 """meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
 LLAMA_68M = Shape(768, 3072, 2, 12, 12)

@@ -1,4 +1,4 @@
-"""Makes what all embedded models share: a tokenizer, a stream of training tokens a data set, and prompts."""
+"""The text that all embedded models share: a tokenizer, and each data set's training tokens and prompts."""
 
 import json
 from dataclasses import asdict

@@ -25,10 +25,10 @@ _CLIP = 1.0
 
 
 def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
-    """Write the model into `folder`; return facts of the training for the manifest.
+    """Train the model and write it into `folder`; return facts of the training for the manifest.
 
-    Goes on from the checkpoint in `folder`, if there is one, under a progress bar. The caller's random state
-    and thread count are as before afterwards.
+    The training shows a progress bar and goes on from the checkpoint in `folder`, if there is one. It leaves
+    the caller's random state and thread count as they were.
     """
     teacher = None if recipe.teacher is None else read_module(recipe.teacher.folder())
     tokenizer, streams = read_text(recipe.text.folder())
@@ -47,9 +47,9 @@ def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
 
 
 def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
-    """Write the EAGLE drafter into `folder`; otherwise as `train_model`.
+    """Train the EAGLE drafter and write it into `folder`; otherwise as `train_model`.
 
-    It learns from the text in windows of one length, every data set drawn as often as for the target.
+    It learns from the text in windows of one length; every data set is drawn as often as for the target.
     """
     target, window = recipe.target, recipe.target.window
     tokens: list[list[int]] = []
@@ -69,7 +69,7 @@ def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
 def build_model(recipe: ModelRecipe, vocab_size: int) -> Any:
     """A fresh model, seeded by the recipe, in float32."""
     with torch.random.fork_rng(devices=[]):
-        # The CPU's only: torch.manual_seed would reseed the devices, too.
+        # Only the CPU's generator: torch.manual_seed would reseed the devices, too.
         torch.default_generator.manual_seed(recipe.seed)
         sizes = asdict(recipe.sizes)
         return build_llama(vocab_size=vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **sizes).float()
@@ -82,11 +82,11 @@ def read_module(folder: Path) -> Any:
 
 
 class ModelTraining(Training):
-    """A training under way of a model, to be made with `one_thread_each`.
+    """The training of one model, to be run within `one_thread_each`.
 
-    Muon trains the layers' matrices, in as many parts as there are shards, which run in parallel; AdamW the
-    embeddings and the gains of the norms. teacher: a module that gives the laws to learn; None where the text
-    is learnt. streams: training tokens of every data set, (tokens,) int64.
+    Muon trains the layers' matrices, in as many parts as there are shards, which run in parallel. AdamW
+    trains the embeddings and the gains of the norms. teacher: a module whose laws are learnt; None if the
+    text is learnt. streams: training tokens of every data set, (tokens,) int64.
     """
 
     measured = ("text_loss_nats",)
@@ -118,7 +118,7 @@ class ModelTraining(Training):
         return (float(torch.stack(losses).mean()),)
 
     def _windows(self) -> Tensor:
-        """Random contiguous windows and one token more: (batch_size, window + 1) int64."""
+        """Random contiguous windows, each with the token after it: (batch_size, window + 1) int64."""
         recipe, generator = self.recipe, self._generator
         mixture = torch.tensor(recipe.mixture)
         kinds = torch.multinomial(mixture, recipe.batch_size, replacement=True, generator=generator)
@@ -152,11 +152,11 @@ class ModelTraining(Training):
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """One intra-operation thread, so that only the shards run in parallel.
+    """A context with one intra-operation thread, so that only the shards run in parallel.
 
-    Threads inside an operation wait for each other at every one of thousands of small products: one busy
-    neighbour on a core made a step ten times slower. Shards meet once a step, and results do not depend on
-    the core count.
+    Threads inside an operation wait for each other at each of thousands of small products: one busy neighbour
+    on a core made a step ten times slower. Shards wait for each other once a step, and results do not depend
+    on the core count.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,10 +1,10 @@
-"""Language models behind small interfaces; beside `resispec.transformers` the only importer of transformers.
+"""Language models behind small interfaces; only this package and `resispec.transformers` import transformers.
 
 A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an explicit
 mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.
-Features are the hidden states after the final norm; `head` turns them into logits, so a forward whose logits
-nobody reads does not compute them. An `EagleModel` drafts on its target's features; one of an `Eagle3Module`
-on those that also hold what enters three of the target's layers.
+Features are the hidden states after the final norm. `head` turns them into logits, so a forward does not
+compute logits that nobody reads. An `EagleModel` drafts from its target's features; with an `Eagle3Module`
+these features also hold the inputs of three of the target's layers.
 """
 
 from resispec.models.base import Model, Session, features_of, keeping

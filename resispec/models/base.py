@@ -10,21 +10,21 @@ from resispec.cuda_graphs import as_unit, upload
 
 
 class Session(Protocol):
-    """One sequence in a model: committed rows in its cache, and behind them those of the current step.
+    """One sequence in a model: the committed rows of its cache, followed by the rows of the current step.
 
-    Whatever changes lies in tensors on the device, so that its methods can be part of a captured unit, see
-    `resispec.cuda_graphs`.
+    All state that changes lies in tensors on the device, so that the methods can be part of a captured unit,
+    see `resispec.cuda_graphs`.
     """
 
     def extend(self, tokens: Tensor) -> Tensor:
-        """Commit K tokens (K,) int64, each seeing all before it; returns their features (K, H)."""
+        """Commit K tokens (K,) int64, each of which sees all before it; returns their features (K, H)."""
 
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """Append K tokens (K,) int64 to the current step and return their features (K, H).
 
-        depths: (K,) int64, positions behind the last committed one, 0 for the next. visible: (K, R) bool, of
-        the step's R rows, of which these K are the last, those that a token may attend to; it sees all
-        committed rows.
+        depths: (K,) int64, the tokens' positions, counted from the first position that is not committed.
+        visible: (K, R) bool, whether each token may attend to each of the step's R rows, the last K of which
+        are these tokens; every token sees all committed rows.
         """
 
     def keep(self, rows: Tensor) -> None:
@@ -42,14 +42,14 @@ class Model(Protocol):
     device: torch.device
 
     def session(self, capacity: int, drafted: int = 0) -> Session:
-        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` of a step."""
+        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` rows of a step."""
 
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H)."""
 
 
 def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]], object]:
-    """`Session.keep` as a captured unit, by the numbers of the rows."""
+    """`Session.keep` as a captured unit that takes the places of the rows as a list of numbers."""
 
     def keep(_: None, rows: Tensor) -> tuple[()]:
         session.keep(rows)
@@ -60,5 +60,5 @@ def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]],
 
 
 def features_of(model: Model, tokens: Sequence[int]) -> Tensor:
-    """Features (K, H) of a whole sequence of K tokens, each seeing all before it."""
+    """Features (K, H) of a whole sequence of K tokens, each of which sees all before it."""
     return model.session(len(tokens)).extend(upload(tokens, model.device))

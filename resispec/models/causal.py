@@ -22,9 +22,9 @@ from resispec.models.packed import pack_if_faster, unpack
 from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
-"""A model of transformers without its head, compiled or as it is."""
+"""A transformers model without its head, compiled or not."""
 CATCH_UP = 2
-"""Tokens that a step commits through a forward, at most: an accepted leaf and the next root, in the draft."""
+"""The most tokens that a step commits through a forward: in the draft, an accepted leaf and the next root."""
 
 
 class _Session:
@@ -73,9 +73,9 @@ class _Session:
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
-    """Token ids (B, L) int64 of prompts that all end at one place, and which are no padding (B, L) int64.
+    """Token ids (B, L) int64 of left-padded prompts, and their mask (B, L) int64, which is 0 at padding.
 
-    value: the token before shorter prompts.
+    value: the padding token.
     """
     rows = [torch.tensor(list(prompt)) for prompt in prompts]
     tokens = pad_sequence(rows, batch_first=True, padding_value=value, padding_side="left")
@@ -83,12 +83,12 @@ def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, T
 
 
 class TransformersModel:
-    """A `Model` around a transformers causal language model whose layers attend to all before or to a window.
+    """A `Model` around a transformers causal language model with layers of full or sliding-window attention.
 
-    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: that of the
-    hub, None for a model from elsewhere. end_token_ids: see the function of this name.
+    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
+    on the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for a model that does not
-    say how many positions it can attend to, and where the logits of a small tree are not the model's own,
+    say how many positions it can attend to, and if the logits of a small tree differ from the model's own,
     see `check_logits`.
     """
 
@@ -110,29 +110,29 @@ class TransformersModel:
         self._head = shortened(self._head, module, check_logits(self, module))
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
-        """A model like this one, whose features also hold what enters these layers: (K, (1 + taps) H).
+        """A copy of this model whose features also hold the inputs of these layers: (K, (1 + len(taps)) H).
 
-        taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
+        taps: layer numbers from 0. The head reads the first H columns, which are the features without taps.
         """
         model = copy.copy(self)
         model.taps = taps
         return model
 
     def in_vocabulary(self, size: int) -> TransformersModel:
-        """This model as one of `size` tokens with the same meanings of ids: a draft for a target of so many.
+        """A copy of this model with a vocabulary of `size` tokens: a draft for a target with as many tokens.
 
-        Tokens that it has no row for have no probability, and are read as its last one where they were
-        committed; those from `size` on are cut off, and the others' law is renormalised.
+        Ids keep their meaning. Tokens that the model has no row for get probability 0, and are read as its
+        last token where they were committed. Tokens from `size` on are cut off, and the law is renormalised.
         """
         model = copy.copy(self)
         model.vocab_size = size
         return model
 
     def drafting(self, token_ids: Tensor) -> TransformersModel:
-        """This model as a draft of the tokens (D,) int64 alone, of which only it computes the logits.
+        """A copy of this model that drafts only the tokens (D,) int64 and computes only their logits.
 
-        The others have no probability (FR-Spec, arXiv 2502.14856). Raises InvalidInput where the head is more
-        than a linear layer.
+        All other tokens get probability 0 (FR-Spec, arXiv 2502.14856). Raises InvalidInput if the head is
+        more than a linear layer.
         """
         if not isinstance(self._head, nn.Linear):
             raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
@@ -154,14 +154,15 @@ class TransformersModel:
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
         logits = self._head(features.chunk(1 + len(self.taps), dim=-1)[0])
-        padding = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
+        padding = self.vocab_size - logits.shape[-1]  # missing rows; if negative, rows to cut off
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
 def windows_of(name: str, config: Any) -> dict[str, int | None]:
-    """The window of each kind of layer of a text model, as `KeyValues` takes it.
+    """The attention window of each kind of layer of a text model, in the form that `KeyValues` takes.
 
-    config: of transformers. Raises InvalidInput, naming them, for layers that do not attend so.
+    config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer has neither
+    full attention nor a window.
     """
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
@@ -177,13 +178,13 @@ def windows_of(name: str, config: Any) -> dict[str, int | None]:
 
 
 def compiled_pair(pair: Pair) -> Pair:
-    """A pair like this one, whose forwards of a step are compiled by torch, each shape when it is met first.
+    """A copy of a pair whose step forwards are compiled by torch, each shape when it first occurs.
 
-    EAGLE drafters stay as they are. Packed weights are unpacked for it, those of the given pair, too. Where
-    compiling fails, as without a C++ compiler, torch warns and the forward stays as it is. A compiled forward
-    rounds differently: tokens may differ where that decides.
+    EAGLE drafters are not compiled. Packed weights are unpacked, in the given pair, too. Where compiling
+    fails, for example without a C++ compiler, torch warns and the forward runs uncompiled. A compiled forward
+    rounds differently, so tokens may differ where rounding decides.
     """
-    # Every shape has code of its own; torch's limits are for shapes that change all the time.
+    # Every shape gets compiled code of its own; torch's limits are meant for shapes that change all the time.
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 4096
     torch._dynamo.config.suppress_errors = True
 

@@ -1,8 +1,8 @@
-"""Reading a model and its tokenizer from a folder or the hub, in transformers' layout.
+"""Reading of a model and its tokenizer from a folder or the hub, in transformers' layout.
 
 Weights are read as tensors and nothing else: code that a folder brings along, in a pickle or as `auto_map`,
-is never run and never asked about. A model whose configuration does not fit its weights is refused, where
-transformers alone would fill the gaps with random numbers.
+is never run, and the user is never asked to run it. A model whose configuration does not fit its weights is
+refused, whereas transformers alone would fill the gaps with random numbers.
 """
 
 import logging
@@ -32,7 +32,7 @@ _REFUSED = {
     "quantization_config": _QUANTISED,
     "compression_config": _QUANTISED,
 }
-"""Keys of config.json for what transformers would ask about, or read as something else than it is."""
+"""Keys of config.json that make a model refused: transformers would ask the user about them or misread it."""
 _LONGEST_CAUSE = 240
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
@@ -40,10 +40,10 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 
 
 def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
-    """The causal language model of transformers and the tokenizer that a folder or a hub name holds.
+    """The transformers causal language model and the tokenizer in a folder or under a hub name.
 
-    The model's configuration says under which name and, of the hub, at which commit it was found.
-    Raises InvalidInput, one line with the cause, for whatever is wrong with them.
+    The model's configuration records the name and, for a model from the hub, the commit.
+    Raises InvalidInput, with the cause in one line, for anything that is wrong with them.
     """
     folder = hub.model_folder(name, revision)
     with _reading(f"model {name}"):
@@ -68,14 +68,14 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
 
 
 def read_tokenizer(name: str, revision: str | None = None) -> Any:
-    """The tokenizer of transformers that a folder or a hub name holds. Raises as `read_checkpoint`."""
+    """The transformers tokenizer in a folder or under a hub name. Raises as `read_checkpoint`."""
     return _tokenizer_in(hub.model_folder(name, revision), name)
 
 
 def end_token_ids(module: Any) -> tuple[int, ...]:
-    """The tokens that end a sequence, by generation_config.json, or else by config.json; () if neither does.
+    """The tokens that end a sequence, from generation_config.json or else config.json; () if both lack them.
 
-    They may be several: chat models end a turn with another token than a document.
+    There may be several: chat models end a turn with another token than a document.
     """
     for config in (module.generation_config, module.config.get_text_config()):
         if (ids := config.eos_token_id) is not None:
@@ -95,12 +95,12 @@ def check_device(device: str) -> None:
 
 
 def found_device(name: str) -> str:
-    """A torch device's name, where auto is CUDA if there is a device, and the CPU otherwise."""
+    """The name of a torch device; "auto" means "cuda" if there is a CUDA device, and "cpu" otherwise."""
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def find_dtype(name: str) -> torch.dtype:
-    """One of `DTYPES` by its name. Raises InvalidInput for an unknown one."""
+    """One of `DTYPES` by its name. Raises InvalidInput for an unknown name."""
     return entry("dtype", name, DTYPES)
 
 
@@ -114,7 +114,7 @@ def cause(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing tables about what is said in one line."""
+    """Keep transformers from printing tables about problems that an error here states in one line."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:
@@ -125,7 +125,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Say of every error in one line what could not be loaded, and why."""
+    """Turn every error into an InvalidInput that says in one line what could not be loaded, and why."""
     try:
         with quiet():
             yield
@@ -134,7 +134,7 @@ def _reading(source: str) -> Iterator[None]:
 
 
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
-    """Raise InvalidInput when transformers could not give every parameter its weight, or left a layer out."""
+    """Raise InvalidInput when a parameter has no fitting weight, or when a layer's weights were not used."""
     sizes = [
         f"{key} is {tuple(shape)} in the weights and {tuple(expected)} by config.json"
         for key, shape, expected in sorted(report["mismatched_keys"])
@@ -169,10 +169,10 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
 
 
 def _check_conversion(tokenizer: Any, model: Path) -> None:
-    """Raise InvalidInput unless transformers converted a sentencepiece model to one of the same ids.
+    """Raise InvalidInput unless transformers' conversion of a sentencepiece model gives the same ids.
 
-    Which conversion is the right one transformers takes from tokenizer_config.json; without a word there it
-    leaves out the space before a text, and so gives other tokens for nearly every one.
+    Transformers takes the kind of conversion from tokenizer_config.json. Where that file does not name one,
+    transformers leaves out the space before a text, and so gives other tokens for nearly every text.
     """
     from sentencepiece import SentencePieceProcessor
 

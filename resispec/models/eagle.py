@@ -16,7 +16,7 @@ from resispec.models.kv_cache import KeyValues, Mask
 
 
 class EagleModule(nn.Module):
-    """fc(embedding, feature), then a Llama layer without its first norm; there is no final norm.
+    """The drafter's network: fc(embedding, feature), then a Llama layer without first norm; no final norm.
 
     Parameters have their published names.
     """
@@ -37,16 +37,16 @@ class EagleModule(nn.Module):
         """Predicted features (..., K, H).
 
         tokens, positions: (..., K) int64; features: (..., K, H), the feature before each token. attention:
-        the layer's mask and cache; without a mask every row sees those before it and itself.
+        the layer's mask and cache; without a mask every row sees itself and all rows before it.
         """
         hidden = self.fc(torch.cat((self.embed_tokens(tokens), features), -1))
         return self.layers[0](hidden, position_embeddings=self.rotary_emb(hidden, positions), **attention)
 
 
 class EagleSession:
-    """One sequence in an EAGLE drafter: committed rows of true features, behind them those of a step.
+    """One sequence in an EAGLE drafter: committed rows of true features, followed by the rows of a step.
 
-    Like a `Session` of a model, but every row also takes the feature before its token.
+    It is like the `Session` of a model, but every row also takes the feature before its token.
     """
 
     def __init__(self, module: Any, capacity: int, drafted: int) -> None:
@@ -56,7 +56,7 @@ class EagleSession:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """Commit rows of tokens (K,) int64 and true features (K, H), each seeing all before it.
+        """Commit rows of tokens (K,) int64 and true features (K, H); each row sees all rows before it.
 
         Returns predicted features (K, H).
         """
@@ -83,9 +83,9 @@ class EagleSession:
 class EagleModel:
     """An EAGLE drafter, ready to draft.
 
-    module: an `EagleModule` or an `Eagle3Module`. commit: that of the hub, None for a drafter from elsewhere.
-    taps: the target's layers whose inputs are features. head: from predicted features (K, H) to logits
-    (K, V); None where the target's serves. num_draftable: tokens that can be drafted.
+    module: an `EagleModule` or an `Eagle3Module`. commit: the hub's commit, None for one from elsewhere.
+    taps: the target's layers whose inputs are features. head: a function from predicted features (K, H) to
+    logits (K, V); None if the target's head is used. num_draftable: how many tokens can be drafted.
     """
 
     def __init__(self, module: Any, commit: str | None = None) -> None:
@@ -98,7 +98,7 @@ class EagleModel:
         self.device: torch.device = module.fc.weight.device
 
     def session(self, capacity: int, drafted: int = 0) -> EagleSession:
-        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` of a step."""
+        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` rows of a step."""
         return EagleSession(self.module, capacity, drafted)
 
 

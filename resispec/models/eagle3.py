@@ -1,9 +1,9 @@
-"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer on what enters three of the target's layers.
+"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer that reads the inputs of three target layers.
 
 Row t pairs the hidden states of token x_t at a low, a middle and a high layer with the next token x_{t+1},
 has position t, and gives the law of x_{t+2} by a head of its own, over a vocabulary of its own: the target's
-most frequent tokens. Where the target has not been yet, the layer's own output of the row before takes the
-place of `fc` of those states.
+most frequent tokens. Where the target has not computed these states yet, the drafter's own output for the
+row before takes the place of `fc` of the states.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from transformers.models.llama.modeling_llama import (
 from resispec.models.own_lm_head import spread
 
 NUM_TAPS = 3
-"""Layers of the target whose inputs are features."""
+"""The number of the target's layers whose inputs are features."""
 
 
 class _Layer(nn.Module):
-    """A Llama layer whose attention reads embeddings beside hidden states; only the latter are added to."""
+    """A Llama layer whose attention also reads embeddings; it adds its results to the hidden states alone."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -40,18 +40,18 @@ class _Layer(nn.Module):
         )
 
     def forward(self, embeddings: Tensor, hidden: Tensor, **attention: Any) -> Tensor:
-        """Both (..., K, H); returns (..., K, H)."""
+        """The layer's output (..., K, H). embeddings, hidden: (..., K, H)."""
         inputs = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(hidden)), -1)
         hidden = hidden + self.self_attn(hidden_states=inputs, **attention)[0]
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
 class Eagle3Module(nn.Module):
-    """The drafter's network and its vocabulary; parameters and what else is saved have their published names.
+    """The drafter's network and its vocabulary; parameters and saved buffers have their published names.
 
-    config: of the drafter's layer; its `vocab_size` is the target's V. target_size: the target's hidden size.
-    taps: the target's layers whose inputs are features. token_ids: (D,) int64, the target's id of every token
-    that can be drafted, no two alike.
+    config: for the drafter's layer; its `vocab_size` is the target's V. target_size: the target's hidden
+    size. taps: the target's layers whose inputs are features. token_ids: (D,) int64, the target's id of every
+    token that can be drafted, all different.
     """
 
     token_ids: Tensor
@@ -76,10 +76,11 @@ class Eagle3Module(nn.Module):
         self.rotary_emb = LlamaRotaryEmbedding(config)
 
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
-        """Outputs of the layer (..., K, H): the features of rows that follow, and what `head` reads.
+        """Outputs of the layer (..., K, H): later rows take them as features, and `head` reads them.
 
-        tokens, positions: (..., K) int64. features: those before each token; (..., K, H) of this module, or
-        the target's, whose last columns are those of the tapped layers. attention: as for `EagleModule`.
+        tokens, positions: (..., K) int64. features: the ones before each token, either this module's outputs
+        (..., K, H) or the target's features, whose last columns are the inputs of the tapped layers.
+        attention: as for `EagleModule`.
         """
         if features.shape[-1] != self.config.hidden_size:
             features = self.fc(features[..., -self.fc.in_features :])
@@ -88,19 +89,19 @@ class Eagle3Module(nn.Module):
         return self.midlayer(embeddings, features, position_embeddings=rotary, **attention)
 
     def draft_logits(self, predicted: Tensor) -> Tensor:
-        """Logits (..., D) over the drafter's own vocabulary, of what `forward` returns."""
+        """Logits (..., D) over the drafter's own vocabulary. predicted: outputs (..., H) of `forward`."""
         return self.lm_head(self.norm(predicted))
 
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:
-        """Logits (K, V) over the target's vocabulary, -inf for what cannot be drafted, of rows (K, H)."""
+        """Logits (K, V) over the target's vocabulary of outputs (K, H); -inf if a token cannot be drafted."""
         return spread(self.draft_logits(predicted), self.token_ids, self.config.vocab_size)
 
 
 def usual_taps(num_layers: int) -> tuple[int, ...]:
-    """The layers that are tapped where nothing else is said: a low, the middle and a high one.
+    """The layers that are tapped by default: a low, the middle and a high one.
 
-    The published ones where these are three that rise; in smaller targets the last three.
+    These are the published layers if the three numbers rise, and the last three layers in smaller targets.
     """
     taps = (2, num_layers // 2, num_layers - 3)
     rises = taps[0] < taps[1] < taps[2]
@@ -108,11 +109,11 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
 
 
 def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
-    """Outputs of the drafter (B, T - 1 - s, H) in step s of `depth`, fed with its own outputs: for training.
+    """Outputs (B, T - 1 - s, H) of the drafter in steps s < `depth`, fed with its own outputs, for training.
 
-    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s behind what
-    row t of step s - 1 gave, as if s tokens were drafted there. It sees the first step's rows up to t, and
-    row t of every other step.
+    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s and the
+    output of row t in step s - 1, as if s tokens had been drafted there. It sees rows 0 to t of the first
+    step, and row t of every later step up to its own.
     """
     count = tokens.shape[1] - 1
     visible = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()

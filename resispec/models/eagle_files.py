@@ -1,9 +1,9 @@
 """EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin or model.safetensors.
 
-Of EAGLE-1 and EAGLE-2 the head and the final norm are the target's and are not stored. EAGLE-3, whose layer
-is called midlayer, has its own, and a vocabulary of its own: token i of the drafter is token i + d2t[i] of
-the target (`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that have one. Where both vocabularies
-have the same size neither is read, as by its authors. The embeddings may be stored.
+EAGLE-1 and EAGLE-2 use the target's head and final norm and do not store them. EAGLE-3, whose layer is called
+midlayer, has its own head, norm and vocabulary: token i of the drafter is token i + d2t[i] of the target
+(`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that the drafter has. If both vocabularies have
+the same size, `d2t` and `t2d` are not read, as in the authors' code. The embeddings may be stored.
 """
 
 import json
@@ -28,14 +28,14 @@ from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
 CONFIG = "config.json"
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that exists is read
 TAPS = "eagle_aux_hidden_state_layer_ids"
 TARGET_SIZE = "target_hidden_size"
 DRAFT_VOCAB = "draft_vocab_size"
-_LONGEST = 400  # of a message about weights
-# Follows from the configuration; old checkpoints stored it.
+_LONGEST = 400  # characters of a message about weights
+# These frequencies follow from the configuration; old checkpoints stored them.
 _DERIVED = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
-_UNSUPPORTED = ("norm_before_residual", "norm_before_fc", "fc_norm")  # of later layouts; true there
+_UNSUPPORTED = ("norm_before_residual", "norm_before_fc", "fc_norm")  # keys of later layouts, true there
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
     *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
@@ -54,8 +54,8 @@ def load_eagle_pair(
 ) -> Pair:
     """Load a target and its EAGLE drafter from hub names or folders.
 
-    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, or when the drafter's files are not
-    what they should be or were made for another target.
+    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, and when the drafter's files are
+    faulty or were made for another target.
     """
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
@@ -66,10 +66,10 @@ def load_eagle_pair(
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
-    """An EAGLE drafter for a `TransformersModel`, on its device and in its precision.
+    """An EAGLE drafter for a target, a `TransformersModel`, on the target's device and in its precision.
 
-    Where the checkpoint has no embeddings the target's are used. Raises InvalidInput naming the file, the key
-    or the size at fault.
+    If the checkpoint has no embeddings, the target's are used. Raises InvalidInput, which names the file, the
+    key or the size at fault.
     """
     folder = hub.model_folder(name, revision)
     content, weights = read_json(folder / CONFIG), _read_weights(folder)
@@ -148,7 +148,8 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The fields of a `LlamaConfig` that describe a drafter, from the content of its config.json.
 
-    Raises InvalidInput where they are absent, or are not those of the target's configuration.
+    target: the target's configuration. Raises InvalidInput for a required field that is absent, for a number
+    of layers that is not 1, and for a hidden size or a vocabulary size that is not the target's.
     """
     absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
@@ -165,9 +166,9 @@ def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, A
 def _eagle3(
     drafter: str, content: Mapping[str, Any], config: LlamaConfig, weights: dict[str, Tensor], target: Any
 ) -> Eagle3Module:
-    """The untrained network of an EAGLE-3 checkpoint; `weights` get the maps that it uses for their own.
+    """The untrained network of an EAGLE-3 checkpoint, whose `d2t` and `t2d` replace those in `weights`.
 
-    content: its config.json. Raises InvalidInput naming the drafter and what is wrong.
+    content: the checkpoint's config.json. Raises InvalidInput, which names the drafter and what is wrong.
     """
     keys = [key for key in _UNSUPPORTED if content.get(key)]
     if keys:
@@ -209,8 +210,8 @@ def _token_ids(drafter: str, content: Mapping[str, Any], weights: Mapping[str, T
 def _taps(drafter: str, content: Mapping[str, Any], num_layers: int) -> tuple[int, ...]:
     """The target's layers whose inputs are features.
 
-    A list of the configuration itself names layers by what enters them (vLLM), one within `eagle_config` by
-    what leaves them (SGLang).
+    A list at the top level of the configuration numbers layers by their inputs (vLLM), a list within
+    `eagle_config` by their outputs (SGLang).
     """
     nested = (content.get("eagle_config") or {}).get(TAPS)
     layers, offset = content.get(TAPS), 0

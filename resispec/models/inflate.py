@@ -1,23 +1,23 @@
 """A Llama of any larger shape that computes the law of a small one: true acceptance at real cost.
 
-Every number that a large forward reads is there, so that it costs what it costs; what is added changes no
-logit. The hidden state holds the small one in its first H of H' dimensions, and then
+The large model has all weights of its shape, so that its forwards have their real cost; the added weights
+change no logit. The first H of the H' dimensions of its hidden state hold the small one; after them come
 
-- a *mark*, one dimension with the same small value for every token, its share of the state's square 1e-8 or
-  less: it lets the head push tokens down that the small model does not have;
-- zeros, which nothing writes to, so that weights that read them may have any value and have random ones.
+- a *mark*, one dimension with the same small value for every token, 1e-8 or less of the state's square: it
+  lets the head push down the logits of tokens that the small model does not have;
+- zeros, which no layer ever writes to, so that the weights that read them may be random.
 
-Where the small model's numbers go:
+The places of the small model's numbers:
 
 - RMSNorm divides by the root of a mean over H' dimensions: its gain is multiplied by sqrt(H / H'), its
   epsilon by H / H'.
-- A head of d dimensions lies in one of D = m d. Rotary pair i of d / 2 turns by base^(-2 i / d), as pair m i
-  of D / 2 does. Attention divides by sqrt(D), so queries are multiplied by sqrt(D / d). In the D - d
-  dimensions between, keys and values are random, queries and output weights zero.
-- Query heads that share a key-value head share one in the large model, or several copies of it.
-- Further heads, layers and columns of the MLP are random up to their output projection, which is zero.
-- Token v past the small vocabulary of V is read as token v mod V. Its logit is that of v mod V less some
-  thousand, so that its mass is exactly 0 in every precision.
+- A head of d dimensions lies in a head of D = m d. Rotary pair i of d / 2 turns by base^(-2 i / d), as pair
+  m i of D / 2 does. Attention divides by sqrt(D), so queries are multiplied by sqrt(D / d). In the other
+  D - d dimensions keys and values are random, and queries and output weights are zero.
+- Query heads that share a key-value head also share one in the large model, or several copies of it.
+- Additional heads, layers and columns of the MLP are random, except that their output projections are zero.
+- A token v beyond the small vocabulary of V tokens is read as token v mod V. Its logit is that of v mod V
+  minus some thousands, so that its mass is exactly 0 in every precision.
 """
 
 import copy
@@ -36,29 +36,30 @@ from resispec.models.checkpoint import check_device, find_dtype
 from resispec.models.pair import Pair
 
 FILL = 0.02
-"""Standard deviation of the weights that change no logit; that of an untrained Llama."""
+"""The standard deviation of the weights that change no logit, as in an untrained Llama."""
 MARK = 1e-4
-"""The mark over the length of the shortest embedding: too little to count in float32 once it is squared."""
+"""The mark divided by the length of the shortest embedding; its square is too small to count in float32."""
 PUSH = 4000.0
-"""Padded tokens lose this much at the largest state that is tried: more elsewhere, and 104 would do at T = 1.
+"""The amount that a padded token's logit loses at the largest state that is tried, the least of all.
 
-Small enough for float16, whose largest number is 65504, and large enough for states 38 times as large.
+At temperature 1 an amount of 104 would be enough. 4000 is small enough for float16, whose largest number is
+65504, and large enough for states 38 times as large.
 """
 TRIED = (8, 64)
-"""Sequences, and random tokens of each, in which the largest state is looked for."""
+"""The number of random sequences, and of tokens in each, in which the largest state is searched for."""
 
 
 @torch.no_grad()
 def inflate(
     small: Any, sizes: Mapping[str, int], device: torch.device, dtype: torch.dtype, seed: int = 0
 ) -> LlamaForCausalLM:
-    """A Llama of larger sizes with the law of `small`, made on the device in its precision.
+    """A Llama of larger sizes with the law of `small`, made on `device` in the precision `dtype`.
 
-    small: a `LlamaForCausalLM` in float32, with or without tied embeddings. sizes: of the large one, these
-    fields of `LlamaConfig`: hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-    num_key_value_heads and vocab_size. The context is that of `small`. seed: of the weights that change no
-    logit; the same one gives the same weights on the same kind of device.
-    Beside the result memory holds a copy of `small`, and of its embeddings one for the large vocabulary.
+    small: a `LlamaForCausalLM` in float32, with or without tied embeddings. sizes: the large model's values
+    of the fields hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads
+    and vocab_size of `LlamaConfig`. The context is that of `small`. seed: for the weights that change no
+    logit; the same seed gives the same weights on the same kind of device.
+    Besides the result, memory holds a copy of `small` and one of its embeddings for the large vocabulary.
     Raises InvalidInput when `small` is no plain Llama, or does not fit into the sizes.
     """
     _check(small.config, sizes)
@@ -67,7 +68,7 @@ def inflate(
     with torch.device("meta"):
         large: Any = LlamaForCausalLM(config)
     large.to(dtype).to_empty(device=device)
-    # The frequencies are no weights, stay in float32 and were on no device until here.
+    # Rotary frequencies are not weights: they stay in float32, and the meta device gave them no values.
     large.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
     generator = torch.Generator(device).manual_seed(seed)
     for parameter in large.parameters():
@@ -91,9 +92,9 @@ def inflate(
 def inflate_pair(
     small: Pair, target: Mapping[str, int], draft: Mapping[str, int], device: str, dtype: str
 ) -> Pair:
-    """The pair of two small Llamas in larger sizes, with their laws and their tokenizer.
+    """A pair of two larger Llamas with the laws and the tokenizer of a small pair of Llamas.
 
-    small: in float32. target, draft: sizes, as for `inflate`. device, dtype: as for `load_pair`.
+    small: the pair, in float32. target, draft: sizes, as for `inflate`. device, dtype: as for `load_pair`.
     Raises InvalidInput as `inflate`, for an unknown device or dtype, and for a pair without a draft model.
     """
     check_device(device)
@@ -107,9 +108,9 @@ def inflate_pair(
 
 @torch.inference_mode()
 def distance(small: Any, large: Any, tokens: Tensor) -> float:
-    """The largest total variation between the next token's laws of two Llamas, over all positions.
+    """The largest total variation, over all positions, between two Llamas' laws of the next token.
 
-    tokens: (L,) int64. The laws are those of temperature 1; tokens that `small` does not have count in full.
+    tokens: (L,) int64. The laws are at temperature 1; the mass of tokens that `small` lacks counts in full.
     """
     small_law, large_law = (
         model(input_ids=tokens[None].to(model.device)).logits[0].double().softmax(-1).cpu()
@@ -136,7 +137,7 @@ def _config(small: Any, sizes: Mapping[str, int]) -> LlamaConfig:
 
 
 def _check(small: Any, sizes: Mapping[str, int]) -> None:
-    """Raise InvalidInput unless a configuration is that of a plain Llama, and the sizes can hold it."""
+    """Raise InvalidInput unless `small` configures a plain Llama that a Llama of these sizes can hold."""
     kind = {name: getattr(small, name, False) for name in ("model_type", "attention_bias", "mlp_bias")}
     kind["rope_type"] = (getattr(small, "rope_parameters", None) or {}).get("rope_type")
     for (name, value), allowed in zip(kind.items(), ("llama", False, False, "default"), strict=True):
@@ -160,7 +161,7 @@ def _check(small: Any, sizes: Mapping[str, int]) -> None:
 
 
 def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> None:
-    """Put small heads into large ones, whose output weights are zero. small, large: the configurations."""
+    """Write `narrow`'s heads into `attention`, whose output weights are 0. small, large: configurations."""
     width, ratio = small.hidden_size, large.head_dim // small.head_dim
     pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * ratio
     dims = torch.cat((pairs, pairs + large.head_dim // 2))  # places of a small head's dimensions
@@ -184,13 +185,13 @@ def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> Non
 
 
 def _write_gain(gain: Tensor, small: Tensor) -> None:
-    """A norm's gain: 0 for all that is not the small model's, so that nothing of it is read."""
+    """Write a norm's gain: 0 in every dimension that the small model lacks, so that none of them is read."""
     gain.zero_()
     gain[: len(small)] = small * math.sqrt(len(small) / len(gain))
 
 
 def _write_ends(large: Any, small: Any) -> None:
-    """Put the embeddings, the last norm and the head, which pushes padded tokens down by the mark."""
+    """Write the embeddings, the last norm and the head, which pushes padded tokens down by the mark."""
     source = small.get_input_embeddings().weight
     size, width = source.shape
     lengths = source.norm(dim=1)
@@ -202,7 +203,7 @@ def _write_ends(large: Any, small: Any) -> None:
     embeddings[:, width] = mark
     scale = math.sqrt(width / large.config.hidden_size)
     # The mark after the last norm, where the state is largest, is multiplied by the norm's gain and by the
-    # head's weight: each takes the root of what is needed, so that neither is too large for float16.
+    # head's weight: each is the square root of the needed factor, so that neither is too large for float16.
     least = mark / scale / math.sqrt(_largest_square(small) + small.config.rms_norm_eps)
     push = math.sqrt(PUSH / least)
     gain = large.model.norm.weight
@@ -227,10 +228,10 @@ def _largest_square(small: Any) -> float:
 
 
 def _queries_per_key(config: Any) -> int:
-    """Query heads that share a key-value head."""
+    """The number of query heads that share a key-value head."""
     return config.num_attention_heads // config.num_key_value_heads
 
 
 def _needed_copies(small: Any, group: int) -> int:
-    """Key-value heads that one of a small model needs where `group` query heads share one."""
+    """The number of large key-value heads that replace a small one if `group` query heads share each."""
     return math.ceil(_queries_per_key(small) / group)

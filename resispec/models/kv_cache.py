@@ -1,8 +1,8 @@
 """Keys and values in memory that is allocated once, in places that do not depend on what was accepted.
 
-The rows of the current step come first, always at the same places; behind them lie the committed ones, in
-order. A forward reads all places, and its mask says which of them hold something. So nothing that a step does
-has a shape or an address that depends on data, and a device can run it as one captured unit.
+The rows of the current step come first, always at the same places; after them come the committed rows, in
+order. A forward reads all places, and its mask says which of them hold a row. So no shape and no address in a
+step depends on data, and a device can run the step as one captured unit.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Mask = Tensor | dict[str, Tensor]
-"""Which rows a row may attend to, (1, 1, K, places) bool; by kind of layer where there are several."""
+"""The rows that each row may attend to, (1, 1, K, places) bool; by kind of layer if there are several."""
 
 FULL: Mapping[str, int | None] = {"full_attention": None}
-"""The window of every kind of layer: how far back a row sees, itself included; None where it sees all."""
+"""The window for each kind of layer: how many positions back a row sees, its own included; None for all."""
 
 
 class _Store:
-    """The memory of all layers: keys and values, each (layers, 2, 1, heads, places, head_dim).
+    """The memory of all layers: tensors (layers, 2, 1, heads, places, head_dim) of keys and values.
 
-    Layers of the first one's shape are one tensor, so that rows of all of them move at once; any other has
-    its own. places: (K,) int64, of the rows that the next forward writes.
+    Layers with the first layer's shape share one tensor, so that their rows move at once; any other layer has
+    its own tensor. places: (K,) int64, where the next forward writes its rows.
     """
 
     def __init__(self, num_layers: int, num_places: int) -> None:
@@ -34,7 +34,7 @@ class _Store:
     def allocated(self, layer: int, key_states: Tensor) -> Tensor:
         """Memory of a layer (2, 1, heads, places, head_dim), given its first keys (1, heads, K, head_dim)."""
         shape = torch.Size((2, *key_states.shape[:2], self.num_places, key_states.shape[3]))
-        # A mask hides no NaN, so unused rows must be numbers.
+        # A mask does not hide NaN, so unused rows must hold numbers.
         if not self.rows:
             self.rows.append(key_states.new_zeros(self.num_layers, *shape))
         if self.rows[0].shape[1:] == shape:
@@ -59,7 +59,7 @@ class _Layer(CacheLayerMixin):
         self._rows: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: `update` allocates what it needs."""
+        """Do nothing, since `update` allocates the memory."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -73,7 +73,7 @@ class _Layer(CacheLayerMixin):
         return keys, values
 
     def get_seq_length(self) -> int:
-        """Nothing is asked for by length: positions and masks are always given."""
+        """Return 0: nothing depends on the length, since positions and masks are always given."""
         return 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -81,7 +81,7 @@ class _Layer(CacheLayerMixin):
         return self._store.num_places, 0
 
     def get_max_length(self) -> int:
-        """Rows that fit."""
+        """The number of rows that fit."""
         return self._store.num_places
 
     get_max_cache_shape = get_max_length  # the name that transformers before 5.14 asks for
@@ -90,10 +90,10 @@ class _Layer(CacheLayerMixin):
 class KeyValues:
     """The cache of one sequence: `drafted` places for the rows of a step, then `capacity` for committed ones.
 
-    Every layer holds all rows; where one sees a window, its mask leaves the farther ones out. So what lies
-    where does not depend on the window, and neither does keeping a path.
-    windows: of the model's kinds of layers. cache: what transformers gets. past: () int64 on the device, the
-    number of committed rows.
+    Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the window. So
+    neither the places of rows nor the keeping of a path depends on the window.
+    windows: for each kind of layer, as in `FULL`. cache: the cache that transformers gets. past: () int64 on
+    the device, the number of committed rows.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class KeyValues:
         self._depths = torch.zeros(drafted, dtype=torch.int64, device=device)  # of the step's rows
 
     def extend(self, count: int) -> tuple[Tensor, Mask]:
-        """Make room for committed rows: their positions (1, K), and their mask.
+        """Make room for `count` committed rows; returns their positions (1, K) and their mask.
 
-        Each sees all rows before it that its layers' windows reach. Rows that do not fit have no place, so
-        the forward that writes them raises IndexError on a processor.
+        Each row sees all rows before it that its layer's window reaches. Rows that do not fit have no place,
+        so on a CPU the forward that writes them raises IndexError.
         """
         positions = self.past + torch.arange(count, device=self.past.device)
         self._store.places = self._drafted + positions
@@ -126,9 +126,9 @@ class KeyValues:
         return positions[None], mask
 
     def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Mask]:
-        """Make room for rows of the current step: their positions (1, K) and mask, as `extend` returns them.
+        """Make room for K rows of the current step; returns their positions (1, K) and their mask.
 
-        depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for so many.
+        depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for these rows.
         """
         count, total = visible.shape
         if total > self._drafted:
@@ -142,7 +142,7 @@ class KeyValues:
         return positions[None], self._masked(torch.cat((visible, padding, committed), 1), positions)
 
     def _masked(self, visible: Tensor, positions: Tensor) -> Mask:
-        """The mask of rows at `positions` (K,) that may see `visible` (K, places) as far as windows reach."""
+        """The mask of rows at `positions` (K,): `visible` (K, places) as far as the layers' windows reach."""
         masks = {}
         for kind, window in self._windows.items():
             mask = visible

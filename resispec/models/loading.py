@@ -1,8 +1,8 @@
-"""Pairs of models: read from folders or the hub, or made of a program's modules; their vocabularies; saving.
+"""Pairs of models: loading them from folders or the hub, making them of a program's modules, and saving.
 
 Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has 151,936,
-and their tokenizer knows 151,665. The law of a target is what it is, whole. That of a draft may be any law
-over the target's ids: it is 0 where the draft has no row, and cut and renormalised where it has more.
+and their tokenizer knows 151,665. The target's law is used whole. The draft's law may be any law over the
+target's ids: it is 0 where the draft has no row, and is cut and renormalised where the draft has more rows.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from resispec.models.tokenizer import TransformersTokenizer
 transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
 LOADED = {"cpu": "float32", "cuda": "bfloat16"}
-"""The precision in which `as_pair` loads two names, by the type of the device."""
+"""The precision in which `as_pair` loads a pair given by two names, by the type of the device."""
 MOST_PADDING = 1024
-"""Rows that only pad, at most: numbers of rows are rounded up to multiples of 64 to 512."""
+"""The most rows that are only padding: numbers of rows are rounded up to multiples of 64 to 512."""
 
 
 def load_pair(
@@ -58,12 +58,12 @@ def load_pair(
 def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     """A pair of a target and a draft, each a causal language model of transformers, a `Model` or a name.
 
-    Names are of folders or of the hub, as for `load_pair`. Two names bring their tokenizer and are loaded on
-    CUDA where there is a device, in bfloat16, otherwise on the CPU in float32; a name beside a model is
-    loaded as that one is. Modules are set to evaluation. tokenizer: of transformers, or what does as a
-    `TransformersTokenizer` does. That ids of two modules mean the same is taken on trust.
-    Raises InvalidInput for anything else, for models on different devices or of numbers of tokens that differ
-    by more than padding, and as `load_pair` and `Pair`.
+    Names are folders or hub names, as for `load_pair`. Two names bring their tokenizer and are loaded in
+    bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside a model is loaded on
+    that model's device in its precision. Modules are set to evaluation mode. tokenizer: a transformers
+    tokenizer, or an object with the methods of a `TransformersTokenizer`. It is not checked that the ids of
+    two modules mean the same tokens. Raises InvalidInput for anything else, for models on different devices
+    or with vocabulary sizes that differ by more than padding, and as `load_pair` and `Pair`.
     """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
@@ -88,7 +88,7 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
 
 
 def _as_model(role: str, model: Any, other: Any) -> Any:
-    """One model of a pair; a name is loaded as the model beside it is."""
+    """One model of a pair; a name is loaded on the other model's device in its precision."""
     if isinstance(model, str | Path):
         module = getattr(other, "module", other)
         if not hasattr(module, "dtype") or not hasattr(module, "device"):
@@ -109,7 +109,7 @@ def _as_model(role: str, model: Any, other: Any) -> Any:
 def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:
     """Raise InvalidInput, with the first id that differs, unless all agree on every id below `size`.
 
-    names: of the models, for the message. tokenizers: of transformers.
+    names: the models' names, for the message. tokenizers: transformers tokenizers.
     """
     tokens = [{index: token for token, index in tokenizer.get_vocab().items()} for tokenizer in tokenizers]
     for name, others in zip(names[1:], tokens[1:], strict=True):
@@ -127,7 +127,7 @@ def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int)
 def save_model(model: Any, tokenizer: Tokenizer, folder: Path, **described: Any) -> None:
     """Write a model folder that `load_pair` and every other user of transformers can open.
 
-    described: what a tokenizer of transformers also knows, like `eos_token` and `chat_template`.
+    described: further settings of a transformers tokenizer, like `eos_token` and `chat_template`.
     """
     model.save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **described).save_pretrained(folder)

@@ -1,8 +1,8 @@
-"""From a model's features to its logits, as the model computes them itself; a check that they are its own.
+"""A model's own step from features to logits, and a check that the logits are the model's own.
 
-What lies between the last hidden state and the logits differs from model to model: a scale (Cohere,
-Granite), a soft cap (Gemma, NanoChat), another layer. None of that is written down again here, where it would
-be forgotten for the next model: the forward of the causal language model does it.
+The operations between the last hidden state and the logits differ from model to model: a scale (Cohere,
+Granite), a soft cap (Gemma, NanoChat), another layer. They are not repeated here, where the next model's
+would be forgotten: the forward of the causal language model computes them.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ Head = Callable[[Tensor], Tensor]
 ROUNDING_EPS = 16
 """Logits may differ by this many machine epsilons of their size, as the layers' roundings add up."""
 LEAST_ALLOWED = 1e-3
-"""And by this much in float32, as a device may multiply in less than its full precision (TF32)."""
+"""At least this difference is allowed, as a device may multiply float32 in less precision (TF32)."""
 
 
 class _Output(tuple[Tensor]):
-    """A body's return value when there is nothing but the last hidden state: (features,)."""
+    """The return value of a body that has nothing but the last hidden state: (features,)."""
 
     def __getattr__(self, name: str) -> Tensor | None:
         return self[0] if name == "last_hidden_state" else None
 
 
 class _Handed:
-    """In the place of a model's body: its last hidden state is what it is handed as embeddings."""
+    """A stand-in for a model's body, which returns the given embeddings as its last hidden state."""
 
     def __call__(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Output:
         return _Output((inputs_embeds,))
 
     @property
     def decoder(self) -> _Handed:
-        """The part of its body that OPT's forward calls."""
+        """The stand-in itself: OPT's forward calls the decoder of its body."""
         return self
 
 
 def own_head(module: Any) -> Head:
     """The function from features (K, H) to logits (K, V) within the forward of a causal language model.
 
-    module: of transformers. It stays as it is: what is called is a shallow copy without the body, which
-    shares all weights.
+    module: a transformers model, which stays as it is: the function calls a shallow copy without the body,
+    which shares all weights.
     """
     model = copy.copy(module)
     model._modules = module._modules | {module.base_model_prefix: _Handed()}
@@ -57,16 +57,16 @@ def own_head(module: Any) -> Head:
 
 
 def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:
-    """Logits (K, size), -inf but for the tokens (D,) int64, which have those of (K, D)."""
+    """The logits (K, D) of the tokens (D,) int64 as logits (K, size), -inf for every other token."""
     return logits.new_full((len(logits), size), -torch.inf).index_copy_(1, token_ids, logits)
 
 
 @torch.inference_mode()
 def shortened(own: Head, module: Any, features: Tensor) -> Head:
-    """`own`, or the module's last layer where that is all of it, which saves most of a call's time.
+    """`own`, or the module's output layer if `own` does nothing else, which saves most of a call's time.
 
-    features: (K, H), of real tokens. That the layer is all of it shows in equal bits for features from a
-    hundredth to a hundred times as large: a scale, a soft cap or another layer would change some.
+    features: (K, H), of real tokens. `own` does nothing else if both give equal bits for features from a
+    hundredth to a hundred times as large: a scale, a soft cap or another layer would change some bits.
     """
     layer = module.get_output_embeddings()
     sizes = 10.0 ** torch.arange(-2, 3, device=features.device)
@@ -79,10 +79,10 @@ def shortened(own: Head, module: Any, features: Tensor) -> Head:
 def check_logits(model: Any, module: Any) -> Tensor:
     """Raise InvalidInput unless a `TransformersModel` gives a small tree the logits of its module.
 
-    Three of the tree's four tokens share their parent, which is cached, so that a model also shows itself
-    which does not heed the mask or the positions, as where attention is biased by distance (ALiBi).
-    Where layers see a window, a second look at one of a single token shows that both mean the same by it.
-    Takes three short forwards a look. Returns the features (4, H).
+    Three of the tree's four tokens share their parent, which is cached, so the check also finds a model that
+    ignores the mask or the positions, for example one whose attention is biased by distance (ALiBi).
+    If layers see a window, a second look, with a window of one token, checks that both models mean the same
+    by a window. Each look takes three short forwards. Returns the features (4, H) of the four tokens.
     """
     configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
     windows = [(config, window) for config in configs if (window := getattr(config, "sliding_window", None))]
@@ -109,7 +109,7 @@ def check_logits(model: Any, module: Any) -> Tensor:
 
 
 def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
-    """The distance of a tree's four logits from the module's own, and their features (4, H)."""
+    """The largest relative error of a tree's logits at its four nodes, and the nodes' features (4, H)."""
     tree = complete(2, 3)
     tokens = torch.arange(1, 5, device=model.device) * model.vocab_size // 5
     paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)

@@ -1,6 +1,6 @@
-"""Linear layers on a processor, with weights in the order in which its kernels read them.
+"""Linear layers on a CPU, with weights in the order in which the CPU's kernels read them.
 
-oneDNN otherwise brings a weight into its own order in every call, and in float32 torch calls MKL, which is
+Otherwise oneDNN brings a weight into its own order in every call, and in float32 torch calls MKL, which is
 slow on AMD's processors: docs/studies/few_rows.py has the times.
 """
 
@@ -13,22 +13,22 @@ from torch import Tensor, nn
 from resispec.machine import memory_bytes, processor_name
 
 LEAST_FLOAT32 = 2**19
-"""Weights of a float32 layer from which on packing pays: a packed layer takes longer to call."""
+"""The number of weights from which on packing a float32 layer pays: a packed layer takes longer to call."""
 
 LARGEST_SHARE = 1 / 4
-"""Of the machine's memory, for the copies of a model's weights."""
+"""The largest share of the machine's memory that the copies of a model's weights may take."""
 
 
 class PackedLinear(nn.Linear):
     """A linear layer with a second copy of its weight, `packed`, for calls that need no gradient.
 
-    What changes the weight, moves or copies the layer leaves that out, and the layer is a plain one again.
+    Loading a weight, moving the layer or copying it drops `packed`, and the layer works as a plain one again.
     """
 
     packed: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """By operators that torch keeps for its compiler; `can_pack` asks for them."""
+        """The layer's output, by operators that torch keeps for its compiler; `can_pack` looks for them."""
         if self.packed is None or torch.is_grad_enabled():
             return super().forward(inputs)
         return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
@@ -46,11 +46,11 @@ class PackedLinear(nn.Linear):
 
 
 def pack_if_faster(module: nn.Module) -> None:
-    """Pack the weights of linear layers for which it was measured to pay; all others stay as they are.
+    """Pack the weights of the linear layers for which packing was measured to pay.
 
-    These are layers in bfloat16 on a processor that computes in it, and large ones in float32 on one of AMD
-    whose kernels are those for AVX2. Their weights take twice the memory, so a model for which that would be
-    a large part of the machine's, see LARGEST_SHARE, stays as it is, too.
+    These are bfloat16 layers on a CPU that computes in bfloat16, and large float32 layers on an AMD CPU whose
+    kernels are those for AVX2. Packed weights take twice the memory, so a model whose copies would need more
+    than LARGEST_SHARE of the machine's memory stays as it is.
     """
     layers = [layer for layer in _linear_layers(module) if _is_faster(layer.weight)]
     if sum(layer.weight.nbytes for layer in layers) <= LARGEST_SHARE * memory_bytes():
@@ -74,7 +74,7 @@ def _pack(layers: Sequence[Any]) -> None:
 
 
 def unpack(module: nn.Module) -> None:
-    """Undo `pack`: torch's compiler does not take what was packed."""
+    """Undo `pack`, since torch's compiler does not take packed layers."""
     for layer in _linear_layers(module):
         vars(layer).pop("packed", None)
         layer.__class__ = nn.Linear
@@ -90,7 +90,7 @@ def _is_faster(weight: Tensor) -> bool:
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether torch has the operators here, and for this precision."""
+    """Whether torch has the operators for packing on this machine and for this precision."""
     operators = torch.ops.mkldnn
     names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
     if not (torch.backends.mkldnn.is_available() and all(hasattr(operators, name) for name in names)):

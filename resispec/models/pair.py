@@ -1,4 +1,4 @@
-"""A target with what drafts for it: an independent model, a drafter on its features, or nothing."""
+"""A target and its draft: an independent model, a drafter that reads the target's features, or none."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from resispec.models.tokenizer import TransformersTokenizer
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its draft where there is one, and the tokenizer that they share, if it is known."""
+    """A target, its draft (None if there is none) and the tokenizer that they share (None if unknown)."""
 
     target: Model
     draft: Model | EagleModel | None
@@ -27,12 +27,12 @@ class Pair:
             )
 
     def commits(self) -> dict[str, str | None]:
-        """The commits of the hub that target and draft are copies of; None for one from elsewhere."""
+        """The hub commits of target and draft, by role; None for a model from elsewhere."""
         return {role: getattr(getattr(self, role), "commit", None) for role in ("target", "draft")}
 
     @property
     def end_token_ids(self) -> frozenset[int]:
-        """The tokens that end a sequence: those that the target's files name, or else the tokenizer's."""
+        """The tokens that end a sequence: the ones that the target's files name, or else the tokenizer's."""
         ids = getattr(self.target, "end_token_ids", ())
         return frozenset(ids) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
@@ -61,7 +61,7 @@ class Pair:
         return self.draft
 
     def eagle_head(self) -> Callable[[Tensor], Tensor]:
-        """From the EAGLE drafter's predicted features (K, H) to logits (K, V): its own head, or the target's.
+        """The head from the EAGLE drafter's features (K, H) to logits (K, V): its own, or the target's.
 
         Raises InvalidInput as `eagle_model`.
         """

@@ -1,4 +1,4 @@
-"""Tokenizers of transformers, and chats by the template that they bring."""
+"""Tokenizers of transformers, and chats written with the tokenizer's own template."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -9,9 +9,9 @@ from resispec.data import CHAT, Prompt, check_turn
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
-"""Today, to templates that ask for it: the day that Llama 3's names where it cannot ask."""
+"""The date that templates get as today's: Llama 3's template names it where it cannot ask for the date."""
 
-# Put before a template, it takes the place of transformers' own strftime_now.
+# A macro that replaces transformers' own strftime_now when it is put before a template.
 _ON_THAT_DAY = "".join([
     "{% macro strftime_now(format) %}{{ format",
     *(f"|replace('%{code}', '{DAY.strftime('%' + code)}')" for code in "aAbBcdHIjmMpSuUwWxXyY"),
@@ -31,10 +31,10 @@ class TransformersTokenizer:
         return list(self.inner.encode(text, verbose=False))
 
     def encode_prompt(self, prompt: Prompt, num_tokens: int, template: str | None) -> list[int]:
-        """A document's first tokens; a template stands around them and is never cut, nor are earlier turns.
+        """Token ids of a document's first tokens, in a template; template and earlier turns are never cut.
 
-        template: a text with {text} where the document stands, to which the tokenizer adds the special tokens
-        that the model expects; or CHAT for the tokenizer's own chat template.
+        template: a text with {text} in the document's place, to which the tokenizer adds the special tokens
+        that the model expects; CHAT for the tokenizer's own chat template; None for the document alone.
         Raises InvalidInput as `check_turn` and `encode_chat`.
         """
         check_turn(prompt, template)
@@ -48,9 +48,9 @@ class TransformersTokenizer:
     def encode_chat(self, text: str, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids of a chat in which the user says `text`; the template writes the special tokens.
 
-        earlier: turns of the user and the assistant before it. Templates that write today's date get DAY, so
-        that a prompt is the same every day. Raises InvalidInput when the tokenizer has no template, or one
-        that cannot be used.
+        earlier: the turns of user and assistant before `text`. Templates that write today's date get DAY, so
+        that a prompt is the same every day. Raises InvalidInput when the tokenizer has no template, or a
+        template that cannot be used.
         """
         name = f"the tokenizer {self.inner.name_or_path}"
         if not self.inner.chat_template:

@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct, a published chat model that a package of the Python index bundles, and its drafters.
 
-convert: the bundled GGUF as a folder that transformers reads. questions: what training asks, and two data
-sets. answers: the target's, to what training asks. train: the drafters that learn from them. recipe: all that
-is kept in the cache, each thing by the key of what decides it. pairs: the loaders.
+convert: makes a folder that transformers reads of the bundled GGUF file. questions: the training questions,
+and two data sets. answers: the target's answers to the training questions. train: the training of drafters on
+these answers. recipe: recipes of everything that is kept in the cache. pairs: the loaders.
 """
 
 from resispec.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint

@@ -1,6 +1,6 @@
 """The target's own answers to the training questions, which its drafters learn from.
 
-Half of them are drawn at temperature 1 and half at 0.6, as verification meets both.
+Half of them are drawn at temperature 1 and half at 0.6, since drafts are verified at both.
 """
 
 from pathlib import Path
@@ -26,12 +26,12 @@ ANSWERS = "answers.safetensors"
 def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     """Write the answers; return facts for the manifest.
 
-    A try that was stopped goes on behind its last batch, of which the checkpoint keeps all before.
+    A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers so far.
     """
     pair = load_pair(str(recipe.target.folder()), None)
     texts = [row.text for row in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
     tokenizer: Any = pair.tokenizer
-    # Questions of like lengths share a batch, which is as wide as its longest.
+    # Questions of similar lengths share a batch, since a batch is as wide as its longest question.
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
     checkpoint = folder / CHECKPOINT
     answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
@@ -59,7 +59,7 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
 def answered(
     pair: Pair, questions: list[list[int]], temperature: float, max_new_tokens: int, seed: int
 ) -> list[Tensor]:
-    """An answer (n,) int64 of the target to each question, with its end token, drawn without filters."""
+    """The target's answer (n,) int64 to each question, drawn without filters; the limit may cut it off."""
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
     tokens, mask = left_padded(questions, end)
@@ -82,7 +82,7 @@ def answered(
 
 
 def read_answers(folder: Path) -> Sequences:
-    """Questions with their answers, of which the laws of the answers' tokens are learnt, each drawn alike."""
+    """Questions with their answers, of equal weights; only the laws of the answers' tokens are learnt."""
     content = load_file(folder / ANSWERS)
     tokens = [part.tolist() for part in content["tokens"].long().split(content["lengths"].tolist())]
     return Sequences(tokens, torch.ones(len(tokens)), [count - 1 for count in content["questions"].tolist()])

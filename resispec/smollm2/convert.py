@@ -1,9 +1,9 @@
-"""A Llama in a GGUF file, quantised or not, becomes a folder that every user of transformers reads.
+"""Conversion of a Llama in a GGUF file, quantised or not, into a folder that transformers reads.
 
 The weights are those of the file, dequantised to float32: the model's law is that of the quantised weights,
 computed in float32. Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair
-neighbouring rows of a head there and its halves in transformers, so the rows of queries and keys change
-places, as `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py did, the other way round.
+neighbouring rows of a head in GGUF, and rows of the head's two halves in transformers. So the rows of queries
+and keys are reordered, which undoes `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _KINDS = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "smollm",
 }
-"""Keys that say of which kind a model and its tokenizer are, and the kind that is converted."""
+"""The keys that hold the kinds of a model and its tokenizer, and the kinds that can be converted."""
 _SIZES = {
     "vocab_size": "llama.vocab_size",
     "hidden_size": "llama.embedding_length",
@@ -74,7 +74,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
             tie_word_embeddings="output.weight" not in {tensor.name for tensor in reader.tensors},
             **{f"{role}_token_id": ids[role] for role in ("bos", "eos", "pad")},
         )
-    # All are there; a tied head is none of them.
+    # `_weights` returns every weight but a tied head, which `tie_weights` sets.
     model.load_state_dict(_weights(reader, model, source.name), strict=False, assign=True)
     model.tie_weights()
     tokens = values["tokenizer.ggml.tokens"]
@@ -90,7 +90,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
 
 
 def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
-    """The weights in float32 by their names in transformers, each of the shape that the model has."""
+    """The weights in float32 by their names in transformers, each with the shape that the model has."""
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
@@ -108,7 +108,7 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
         if values.shape != weight.shape:
             reason = f"{gguf_name} is {values.shape} and {tuple(weight.shape)} by the sizes that it gives"
             raise InvalidInput(f"{source}: {reason}")
-        # A copy, since the file is mapped.
+        # A copy, since the file is mapped into memory.
         weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))
     if tensors:
         raise InvalidInput(f"{source} has besides {', '.join(sorted(tensors)[:3])}, which no plain Llama has")
@@ -116,9 +116,9 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
 
 
 def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.ndarray:
-    """Weights (rows, columns) or (rows,), rows of queries and keys in the order of the other format.
+    """Weights (rows, columns) or (rows,), with the rows of queries and keys in the other format's order.
 
-    parts: of a head's rows as they are: (-1, 2), GGUF's pairs, or (2, -1), transformers' halves.
+    parts: the present shape of a head's rows: (-1, 2) for GGUF's pairs, (2, -1) for transformers' halves.
     """
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     count = heads.get(name.split(".")[-2])
@@ -128,7 +128,7 @@ def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.nda
 
 
 def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
-    """The byte-level BPE tokenizer of a file's keys: every digit is a word, others are split as GPT-2's."""
+    """The byte-level BPE tokenizer of a file's keys: a digit is a word, other text is split as in GPT-2."""
     import gguf
 
     tokens, kinds = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]

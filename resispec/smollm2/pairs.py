@@ -1,4 +1,4 @@
-"""Loaders of SmolLM2-135M-Instruct with its drafters; naming a pair takes no torch."""
+"""Loaders of SmolLM2-135M-Instruct with its drafters; naming a pair does not import torch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """SmolLM2-135M-Instruct with the distilled draft, or none; each is made first where it is absent.
+    """SmolLM2-135M-Instruct with the distilled draft, or without one; each is made first if it is absent.
 
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.
     Raises InvalidInput for another draft, when this installation would make another pair than expected, and
-    when the target's package cannot be had.
+    when the target's package cannot be fetched.
     """
     from resispec.models import load_pair as load_models
     from resispec.smollm2.train import read_token_ids
@@ -52,6 +52,6 @@ def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: st
 
 
 def _folders(draft: str | None, fingerprint: str | None) -> list[Path]:
-    """The folders of the pair's models, which are made first where they are absent."""
+    """The folders of the pair's models, which are made first if they are absent."""
     check_expected("SmolLM2 models", fingerprint, pair_fingerprint(draft))
     return [recipe.folder() for recipe in recipes(draft)]

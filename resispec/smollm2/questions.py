@@ -1,12 +1,13 @@
-"""Questions about what every Python installation has: those that training asks, and two data sets.
+"""Questions about text that every Python installation has: training questions, and two data sets.
 
-Questions are about functions, of the standard library, numpy and pandas, and about pages of their
-documentation and of the language reference. Which side a document is on is decided by the embedded text's
-split, before anything looks at it: training asks about other files and other pages of the reference than the
-data sets do, and about nothing that has a paragraph of theirs. HumanEval's problems are on neither side: they
-are part of no installation, and no package puts files of its own into the folders that are read.
+Questions are about functions of the standard library, numpy and pandas, and about pages of their
+documentation and of the language reference. The embedded text's split decides, before anything looks at a
+document, whether it is for training or for the data sets. Training asks about other files and other pages of
+the reference than the data sets do, and about no text that contains one of their paragraphs. HumanEval's
+problems are on neither side: no installation contains them, and no package puts files of its own into the
+folders that are read.
 
-A text is a user's message, without a chat template. Nothing that is read is imported or run.
+A question's text is a user's message, without a chat template. Nothing that is read is imported or run.
 """
 
 import ast
@@ -40,15 +41,15 @@ from resispec.errors import InvalidInput
 
 TRAINING, EXPLAIN, SUMMARISE = "training", "explain", "summarise"
 """Files of the recipe's folder, without their suffix; the last two are the data sets."""
-_MIN_CHARS = 160  # less gives nothing to talk about
+_MIN_CHARS = 160  # a shorter text gives nothing to talk about
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function as a document. id: stable, made of its file's name and its line.
+    """A function as a document. id: a stable name, made of the file's name and the function's line.
 
-    code: its source, decorators included. docstring: its own, "" without one. bare: the code without it.
-    head: the code up to the end of it, "" without one.
+    code: the source, decorators included. docstring: "" if there is none. bare: the code without the
+    docstring. head: the code up to the docstring's end, "" without a docstring.
     """
 
     id: str
@@ -63,9 +64,9 @@ About = TypeVar("About", Function, Document)
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A kind of question. weight: share of the documents that are asked about so, relative to other kinds.
+    """A kind of question. weight: the share of documents that get this kind, relative to other kinds.
 
-    ask: makes the text of a document; "" where there is nothing to ask.
+    ask: makes the question's text of a document; "" if there is nothing to ask.
     """
 
     weight: int
@@ -80,7 +81,7 @@ def _page(instruction: str) -> Callable[[Document], str]:
     return lambda page: f"{instruction}\n\n{page.text}"
 
 
-# The kinds that are measured have the most weight; "complete" gives a head alone, as HumanEval does.
+# The kinds that are measured have the most weight; "complete" gives only the head, as HumanEval does.
 FUNCTION_KINDS = {
     EXPLAIN: QuestionKind(5, _code("Explain what this function does.")),
     "complete": QuestionKind(9, lambda function: function.head),
@@ -103,10 +104,10 @@ PAGE_KINDS = {
 class QuestionsRecipe(PromptsRecipe):
     """Settings by which the installation's text becomes questions.
 
-    num_functions, num_pages: training questions about each. num_prompts: questions of each data set.
-    max_chars: characters of a function or of a page's excerpt at most, so that nearly all prompts have at
-    most 256 tokens. max_files: source files of each side at most, for quick trials. version: a number that
-    is raised when the same settings give other questions.
+    num_functions, num_pages: the number of training questions about functions and about pages. num_prompts:
+    the number of questions in each data set. max_chars: the most characters of a function or of a page's
+    excerpt, so that nearly all prompts have at most 256 tokens. max_files: the most source files of each
+    side, for quick trials. version: a number that is raised when the same settings give other questions.
     """
 
     num_functions: int = 4096
@@ -142,11 +143,11 @@ class SmolLM2Dataset(KeptDataset):
 
 
 def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dict[str, list[Prompt]]:
-    """Questions by the name of their file, each in a fixed mixed order.
+    """Lists of questions by the names of their files, each in a fixed mixed order.
 
-    The first training questions, however many, are of all kinds; no two are about one document, and none is
-    about a text with a paragraph of a held-out document. Raises InvalidInput where the installation's text
-    gives fewer than the recipe asks for.
+    The first training questions, however many are taken, mix all kinds. No two are about the same document,
+    and none is about a text that contains a paragraph of a held-out document. Raises InvalidInput if the
+    installation's text gives fewer questions than the recipe asks for.
     """
     training, held_out = split_files(sources, recipe.max_files)
     reference = reference_split(sources[TOPICS])
@@ -164,7 +165,7 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     for function in held_out_functions:
         held_out_keys |= content_keys(function.code) | content_keys(function.docstring)
     new_functions = (function for function in _mixed(functions) if _is_fresh(function.code, held_out_keys))
-    # The reference comes first, since the data set's pages are of it; docstrings fill up.
+    # The reference comes first, since the data set's pages are from it; docstrings give the rest.
     new_pages = (page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, held_out_keys))
     excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
     questions = [
@@ -180,7 +181,7 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
 
 
 def _is_fresh(text: str, paragraphs: Set[str]) -> bool:
-    """Whether a text holds none of these paragraphs, wherever its own begin and end."""
+    """Whether a text contains none of these paragraphs, wherever its own paragraphs begin and end."""
     key = paragraph_key(text)
     return not any(paragraph in key for paragraph in paragraphs)
 
@@ -229,9 +230,9 @@ def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
 def _ask(
     name: str, documents: Iterable[Function | Document], kinds: Mapping[str, QuestionKind], count: int
 ) -> list[Prompt]:
-    """Questions about the first documents, one each; a document's name decides its kind.
+    """Questions about the first documents, one for each; a hash of the document's id decides the kind.
 
-    name: of what is asked. Raises InvalidInput where there are fewer than `count`.
+    name: the name of the questions, for the message. Raises InvalidInput if there are fewer than `count`.
     """
     deck = [kind for kind, about in kinds.items() for _ in range(about.weight)]
     prompts: dict[str, Prompt] = {}  # by their texts

@@ -1,6 +1,6 @@
 """Recipes of SmolLM2-135M-Instruct and of all that is made for it: each knows its key and makes its folder.
 
-A key is as those of `resispec.embedded.recipe`. Naming a folder takes neither torch nor a network.
+Keys are made as in `resispec.embedded.recipe`. Naming a folder needs neither torch nor a network.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ SMOLLM2 = Package(
 class TargetRecipe(Kept):
     """The GGUF file of a package as a folder that transformers reads, see `resispec.smollm2.convert`.
 
-    version: of the code that converts; raise it with a change of its results.
+    version: the version of the converting code; raise it when the code's results change.
     """
 
     package: Package = SMOLLM2
@@ -50,8 +50,8 @@ TARGET = TargetRecipe()
 class AnswersRecipe(Kept):
     """Settings by which the target answers the training questions.
 
-    count: of questions, the first ones. max_new_tokens: of an answer, which may end before. temperatures: by
-    turns, from batch to batch. version: as of an `EagleRecipe`.
+    count: how many questions are answered, the first ones. max_new_tokens: the most tokens of an answer.
+    temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
     """
 
     target: TargetRecipe = TARGET
@@ -68,7 +68,7 @@ class AnswersRecipe(Kept):
         return make_key(self, {"questions": self.questions.key().encode()})
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Draw the answers, after the target and the questions."""
+        """Draw the answers; the target and the questions are made before."""
         from resispec.smollm2.answers import make_answers
 
         return make_answers(self, folder)
@@ -90,13 +90,13 @@ class LearntRecipe(Kept):
         return make_key(self.training, {"answers": self.answers.key().encode()})
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Train the drafter, after the answers."""
+        """Train the drafter; the answers are made before."""
         from resispec.smollm2.train import train_drafter
 
         return train_drafter(self, folder)
 
 
-# A forward takes a tenth of the target's weights.
+# A forward of this draft takes a tenth of the target's weights.
 DISTILLATION = DistillationRecipe(
     (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
 )
@@ -115,7 +115,7 @@ DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_R
 
 
 def recipes(draft: str | None = None) -> list[Kept]:
-    """The recipes of the target, and of a draft of `DRAFTERS`, if any is named.
+    """The recipes of the target and, if one is named, of a draft of `DRAFTERS`.
 
     Raises InvalidInput for another name.
     """

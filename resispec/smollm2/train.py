@@ -1,4 +1,4 @@
-"""Training of SmolLM2's drafters on its answers: a draft that is distilled, and an EAGLE-3 drafter."""
+"""Training of SmolLM2's drafters on its answers: a distilled draft, and an EAGLE-3 drafter."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ TOKEN_IDS = "token_ids.safetensors"
 
 
 def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
-    """Write the drafter into `folder`, going on from the checkpoint there; return facts for the manifest."""
+    """Train the drafter in `folder`, going on from a checkpoint there; return facts for the manifest."""
     sequences = read_answers(recipe.answers.folder())
     pair = load_pair(str(recipe.answers.target.folder()), None)
     target: Any = pair.target
@@ -33,7 +33,7 @@ def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
 def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
     """Write a distilled draft as a folder that transformers reads, with the ids of the tokens that it drafts.
 
-    Rows of the head that it has not are the target's.
+    The rows of the head that the draft lacks are the target's.
     """
     ids, weight = draft.token_ids, draft.lm_head.weight.detach()
     rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, weight)

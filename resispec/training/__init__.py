@@ -1,4 +1,4 @@
-"""Training of models and drafters; naming a recipe takes no torch."""
+"""Training of models and drafters; naming a recipe does not import torch."""
 
 CHECKPOINT = "checkpoint.pt"
-"""Name of the file that a training goes on from."""
+"""The name of the file from which a stopped training goes on."""

@@ -1,7 +1,7 @@
-"""Trainings that can be killed at any moment: each goes on from its own checkpoint, and from no other's.
+"""Trainings that can be killed at any moment: each goes on from its own checkpoint, and from no other.
 
-A step's result follows from the state before it alone, so a training that goes on ends with the same bytes as
-one that was never stopped.
+A step's result depends only on the state before it, so a training that goes on ends with the same bytes as a
+training that was never stopped.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ _SAVING_SHARE = 0.02  # of the time at most: a checkpoint of gigabytes is writte
 
 
 class Training(ABC):
-    """A training under way.
+    """A training that can be stopped at any moment and goes on from its checkpoint.
 
-    module: the network. recipe: its settings; all trainings read the fields `steps`, `learning_rate` (at its
+    module: the network. recipe: the settings; all trainings read the fields `steps`, `learning_rate` (at its
     peak) and `warmup_steps`. history: the losses `measured` of every step that is done.
     """
 
@@ -45,7 +45,7 @@ class Training(ABC):
         optimizers: Iterable[torch.optim.Optimizer],
         sources: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
-        """sources: tensors that the result depends on beside the recipe, by the source and in it by name."""
+        """sources: tensors that the result depends on besides the recipe, by source and then by name."""
         self.module: Any = module
         self.recipe = recipe
         self.history: list[tuple[float, ...]] = []
@@ -53,7 +53,7 @@ class Training(ABC):
 
     @abstractmethod
     def _update(self) -> tuple[float, ...]:
-        """Make one update; returns the losses `measured` before it."""
+        """Make one update; returns the losses `measured` before the update."""
 
     @property
     def done(self) -> int:
@@ -61,9 +61,9 @@ class Training(ABC):
         return len(self.history)
 
     def step(self) -> tuple[float, ...]:
-        """One update at the learning rate of its turn; returns the losses `measured` before it.
+        """Make the next update at its learning rate; returns the losses `measured` before the update.
 
-        The rate rises in a line, then falls with a cosine.
+        The rate rises linearly, then falls with a cosine.
         """
         recipe = self.recipe
         share = (self.done + 1) / max(1, recipe.warmup_steps)
@@ -77,16 +77,16 @@ class Training(ABC):
         return self.history[-1]
 
     def run(self, title: str, checkpoint: Path) -> None:
-        """Go on from the checkpoint, if there is one, to the last step, under a progress bar.
+        """Train to the last step, from the checkpoint if there is one, with a progress bar.
 
-        checkpoint: file that is replaced every 20 seconds, less often where writing it takes long, and at the
-        end; nobody else may write it.
-        Raises InvalidInput when it is damaged, or another training's.
+        checkpoint: the file that is replaced every 20 seconds, less often if writing it takes long, and at
+        the end; no other process may write it. Raises InvalidInput when the checkpoint is damaged or belongs
+        to another training.
         """
         kind = type(self.recipe).__name__
         identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
         identity |= {name: digest_of(tensors) for name, tensors in self._sources.items()}
-        for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half written, when it was killed
+        for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half-written files of a killed run
             leftover.unlink()
         if checkpoint.exists():
             self._restore(_read(checkpoint, identity))
@@ -111,7 +111,7 @@ class Training(ABC):
         return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
 
     def _state(self) -> dict[str, Any]:
-        """Values and tensors that decide the next step, as `torch.load` reads them safely."""
+        """The values and tensors that decide the next step, of types that `torch.load` reads safely."""
         return {
             "history": list(self.history),
             "module": self.module.state_dict(),
@@ -119,7 +119,7 @@ class Training(ABC):
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `_state` returned."""
+        """Restore the state that `_state` returned."""
         self.history = list(state["history"])
         self.module.load_state_dict(state["module"])
         for optimizer, values in zip(self._optimizers, state["optimizers"], strict=True):
@@ -127,7 +127,7 @@ class Training(ABC):
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """16 hexadecimal digits of the names, the types, the shapes and the bytes of tensors."""
+    """A hash, in 16 hexadecimal digits, of the names, types, shapes and bytes of tensors."""
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -136,9 +136,9 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
-    """The checkpoint of this identity in a file. Raises InvalidInput when it is damaged or another's."""
+    """A file's checkpoint. Raises InvalidInput when it is damaged, or of a training of another identity."""
     try:
-        with ZipFile(path) as archive:  # torch.load checks no sums
+        with ZipFile(path) as archive:  # torch.load does not verify checksums
             if (member := archive.testzip()) is not None:
                 raise BadZipFile(f"{member} is not what was written")
         checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -1,8 +1,8 @@
-"""Training of drafters for their targets: EAGLE, EAGLE-3, and drafts that are distilled.
+"""Training of drafters for their targets: EAGLE, EAGLE-3, and distilled drafts.
 
-AdamW, or Muon for all matrices but the head's, gradients clipped by value, a linear warm-up and a cosine; in
-float32 whatever the target's precision, with the embeddings frozen. Every step's randomness follows from the
-seed and the step's number.
+The optimizer is AdamW, or Muon for all matrices but the head's. Gradients are clipped by value; the learning
+rate has a linear warm-up and a cosine. Training is in float32 for every precision of the target, with frozen
+embeddings. Every step's randomness follows from the seed and the step's number.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _SIZES = (
     "rope_parameters",
 )  # fmt: skip
 
-_REMEMBERED_BYTES = 5 << 30  # of a target's outputs, all of a short training's
+_REMEMBERED_BYTES = 5 << 30  # of a target's outputs; a short training needs less
 
 
 @dataclass(frozen=True)
 class Sequences:
     """Training text.
 
-    tokens: S sequences of at least three tokens. weights: (S,), in proportion to which they are drawn.
-    learnt_from: of every sequence, the place of the first token behind which the law is learnt, as that of
-    the last token of a question; 0 for all when None.
+    tokens: S sequences of at least three tokens. weights: (S,); sequences are drawn in proportion to them.
+    learnt_from: for each sequence, the place of the first token after which the law is learnt, for example of
+    a question's last token; None means 0 for all.
     """
 
     tokens: Sequence[Sequence[int]]
@@ -60,11 +60,11 @@ class Sequences:
             raise InvalidInput("training needs sequences of at least three tokens; found fewer")
 
     def draw(self, count: int, generator: Generator) -> list[int]:
-        """The places of `count` sequences."""
+        """The places of `count` sequences, drawn with replacement."""
         return torch.multinomial(self.weights, count, True, generator=generator).tolist()
 
     def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Sequences padded with zeros, and where they are learnt: (count, T) int64 and bool."""
+        """Sequences padded with zeros, (count, T) int64, and the places that are learnt, (count, T) bool."""
         rows = [torch.tensor(self.tokens[place]) for place in places]
         tokens = pad_sequence(rows, batch_first=True)
         numbers, firsts = torch.arange(tokens.shape[1]), self.learnt_from or [0] * len(self.tokens)
@@ -88,10 +88,11 @@ def new_training(target: Any, sequences: Sequences, recipe: Recipe) -> DrafterTr
 
 
 class TargetOutput(NamedTuple):
-    """Outputs of a target for a sequence of T tokens, of which n are learnt.
+    """Outputs of a target for a sequence of T tokens, n of which are learnt.
 
-    taps: (T, F), what enters the layers that the drafter taps. features: (n, H), after the last norm.
-    log_norms: (n,), of the laws behind the tokens. is_draftable: (n,) bool, of the likeliest token there.
+    taps: (T, F), the inputs of the layers that the drafter taps. features: (n, H), after the last norm.
+    log_norms: (n,), the logsumexp of the logits after each learnt token. is_draftable: (n,) bool, whether the
+    likeliest token after it can be drafted.
     """
 
     taps: Tensor
@@ -101,14 +102,14 @@ class TargetOutput(NamedTuple):
 
 
 class DrafterTraining(Training):
-    """A training under way of a drafter.
+    """The training of a drafter.
 
     target: a transformers Llama, which stays as it is. module: the drafter.
     """
 
     def __init__(self, target: Any, module: nn.Module, sequences: Sequences, recipe: Recipe) -> None:
         self._target, self._sequences = target, sequences
-        # Precise and apart from the target's own, whose gradients nobody needs.
+        # In float32 and detached from the target's own head, whose gradients nobody needs.
         self._head = target.get_output_embeddings().weight.detach().float()
         self._outputs: dict[int, TargetOutput] = {}
         self._room = _REMEMBERED_BYTES
@@ -131,10 +132,10 @@ class DrafterTraining(Training):
 
     @abstractmethod
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The loss of the sequences at these places that is minimised, and the two that are measured."""
+        """The minimised loss of the sequences at these places, and the two losses that are `measured`."""
 
     def _padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """See `Sequences.padded`, on the device."""
+        """The tensors of `Sequences.padded`, on the device."""
         tokens, is_learnt = self._sequences.padded(places)
         return tokens.to(self._head.device), is_learnt.to(self._head.device)
 
@@ -142,7 +143,7 @@ class DrafterTraining(Training):
     def _output(self, place: int) -> TargetOutput:
         """Outputs of the target for the sequence at a place.
 
-        It stays as it is and costs more than the drafter, so it is remembered as long as there is room.
+        The target never changes and costs more than the drafter, so outputs are kept while there is room.
         """
         if place in self._outputs:
             return self._outputs[place]
@@ -179,7 +180,7 @@ class DrafterTraining(Training):
 
 
 def new_eagle(target: Any, seed: int) -> EagleModule:
-    """An untrained drafter for a transformers Llama: its sizes, its embeddings (frozen), its device; float32.
+    """An untrained float32 drafter with the sizes, device and embeddings (frozen) of a transformers Llama.
 
     Raises InvalidInput when the target is no Llama.
     """
@@ -194,10 +195,10 @@ def new_eagle(target: Any, seed: int) -> EagleModule:
 
 
 class EagleTraining(DrafterTraining):
-    """The training of a drafter from `new_eagle`: the next feature, and the law that it gives, in nats.
+    """The training of a drafter from `new_eagle` on the next feature and the feature's law, in nats.
 
-    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), means over the real
-    tokens, uniform noise on the input features, the head frozen.
+    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), as means over the learnt
+    tokens, with uniform noise on the input features and a frozen head.
     """
 
     measured = ("feature_loss", "law_loss_nats")
@@ -222,9 +223,9 @@ class EagleTraining(DrafterTraining):
 
 
 def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
-    """The ids (count,) int64, ascending, of the tokens that are drawn most often; of equals the first.
+    """The ids (count,) int64, ascending, of the tokens that are drawn most often; of equal ones the first.
 
-    vocab: tokens of the target. Raises InvalidInput when there are not so many.
+    vocab: the number of the target's tokens. Raises InvalidInput when `count` is greater.
     """
     if count > vocab:
         raise InvalidInput(f"a drafter of {count} tokens was asked for; its target has {vocab}")
@@ -235,7 +236,7 @@ def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
 
 
 def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle3Module:
-    """An untrained drafter for a transformers Llama: otherwise as `new_eagle`.
+    """An untrained EAGLE-3 drafter for a transformers Llama; otherwise as `new_eagle`.
 
     Its head and the norm before it start as the target's, which a short training never finds by itself.
     Raises InvalidInput when the target has fewer layers than are tapped, and as `frequent_tokens`.
@@ -243,7 +244,7 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
     num_layers = target.config.num_hidden_layers
     if num_layers < NUM_TAPS:
         raise InvalidInput(f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}")
-    eagle = new_eagle(target, recipe.seed)  # with its sizes, and its embeddings
+    eagle = new_eagle(target, recipe.seed)  # for the target's sizes and embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
     taps = usual_taps(num_layers)
     module = build_eagle3(eagle.config, target.config.hidden_size, taps, token_ids, recipe.seed)
@@ -256,12 +257,12 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
 
 
 class Eagle3Training(DrafterTraining):
-    """The training of a drafter from `new_eagle3` on what enters its target's layers, to give its laws.
+    """The training of a drafter from `new_eagle3` to give the target's laws from its layers' inputs.
 
     As published (arXiv 2503.01840): training-time test, in which every step but the first gets the drafter's
-    own outputs of the step before as features, as drafting does. The loss is the sum over steps s of decay^s
-    CE, between the target's law among the drafter's tokens and the drafter's, where the target's likeliest
-    token is one of them. Measured are the first step's and the last one's.
+    own outputs of the step before as features, as in drafting. The loss is the sum over steps s of decay^s
+    CE. CE is the cross-entropy between the target's law among the drafter's tokens and the drafter's law, at
+    tokens after which the target's likeliest token can be drafted. The first and last step's are measured.
     """
 
     measured = ("first_loss_nats", "last_loss_nats")
@@ -284,12 +285,12 @@ def eagle3_losses(
 ) -> list[Tensor]:
     """The cross-entropy of every step's laws in nats, a mean over the tokens that count.
 
-    tokens: (B, T) int64. features: (B, T, F), the target's. counts: (B, T) bool. wanted: (n, D), the target's
-    laws behind the n tokens that count.
+    tokens: (B, T) int64. features: (B, T, F), the target's. counts: (B, T) bool, whether a token counts.
+    wanted: (n, D), the target's laws after the n tokens that count.
     """
     losses, places = [], counts.nonzero()[:, 1]
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
-        mask = counts[:, 1 + step :]  # the law behind the token that a row reads
+        mask = counts[:, 1 + step :]  # the law after the token that a row reads
         logits = module.draft_logits(hidden[mask])
         total = functional.cross_entropy(logits, wanted[places > step], reduction="sum")
         losses.append(total / mask.sum().clamp_min(1))
@@ -300,11 +301,11 @@ def eagle3_losses(
 
 
 def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> Any:
-    """A Llama of some of a Llama's layers, whose head has the rows of the tokens that are drafted alone.
+    """A Llama of some of the target's layers, whose head has only the rows of the tokens that are drafted.
 
-    Its embeddings are the target's and stay so; all weights are in float32 and on the target's device.
+    Its embeddings are the target's and stay frozen; all weights are in float32 and on the target's device.
     `token_ids` (D,) int64 are the target's ids of the head's rows.
-    Raises InvalidInput when the target is no Llama or has no such layer, and as `frequent_tokens`.
+    Raises InvalidInput when the target is no Llama or lacks one of the layers, and as `frequent_tokens`.
     """
     config = target.config
     if config.model_type != "llama":
@@ -331,9 +332,9 @@ def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> 
 class DistillationTraining(DrafterTraining):
     """The training of a draft from `new_draft` on its target's laws.
 
-    The loss is the cross-entropy between the target's law, whole, and the draft's; beside it the overlap of
-    the two is measured, the sum over tokens of the lesser probability, which is how often one draw of the
-    draft is accepted.
+    The loss is the cross-entropy between the target's law, not renormalised among the draft's tokens, and the
+    draft's law. The overlap of the two laws is also measured: the sum over tokens of the lesser probability,
+    which is how often one draw of the draft is accepted.
     """
 
     measured = ("law_loss_nats", "overlap")

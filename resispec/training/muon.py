@@ -1,8 +1,8 @@
-"""Muon: momentum whose step has all its singular values near one.
+"""The optimizer Muon: momentum whose steps are matrices with all singular values near one.
 
-Jordan et al., 2024, https://kellerjordan.github.io/posts/muon. With a few hundred steps to spend it reaches
-the loss that AdamW needs three times the tokens for. torch.optim.Muon computes in bfloat16, which most CPUs
-emulate: there the same step takes several times as long as the gradient.
+Jordan et al., 2024, https://kellerjordan.github.io/posts/muon. In a few hundred steps it reaches a loss for
+which AdamW needs three times the tokens. torch.optim.Muon computes in bfloat16, which most CPUs emulate: on
+these, the same step takes several times as long as the gradient.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix; those of one shape are orthogonalised together. closure: not used."""
+        """Update every matrix; matrices of one shape are orthogonalised together. closure: not used."""
         [group] = self.param_groups
         directions: defaultdict[torch.Size, dict[Tensor, Tensor]] = defaultdict(dict)
         for matrix in group["params"]:
@@ -40,7 +40,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Matrices (K, m, n) with the same singular vectors, and singular values near one: Newton-Schulz."""
+    """Matrices (K, m, n) with the same singular vectors and singular values near one, by Newton-Schulz."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
     a, b, c = _QUINTIC

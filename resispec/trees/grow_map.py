@@ -1,7 +1,7 @@
 """Grow maps: files that hold a topology.
 
 `.json` is our format. `.pt` is Sequoia's (arXiv 2402.12374), which is read and never written: it says
-everything six times over, and its children of every node, `Successors`, are the whole topology.
+everything six times over, and its list of each node's children, `Successors`, is the whole topology.
 """
 
 import json
@@ -20,9 +20,9 @@ FORMAT = "resispec grow map 1"
 def load(path: str | Path, num_nodes: int | None = None) -> Topology:
     """Read a topology; a configuration can name this function.
 
-    num_nodes: the nodes that the map must have, the root counted.
+    num_nodes: the number of nodes that the map must have, the root counted; None allows any.
     Raises InvalidInput when the file is missing, of an unknown kind, unreadable or changed since it was
-    saved, when it holds no topology, or one of another number of nodes.
+    saved, when it holds no topology, or a topology with another number of nodes.
     """
     path = Path(path)
     if path.suffix not in (".json", ".pt"):
@@ -42,9 +42,9 @@ def load(path: str | Path, num_nodes: int | None = None) -> Topology:
 
 
 def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write a topology as JSON, so that the file's presence means it is complete; folders are made.
+    """Write a topology as JSON; a file that is present is complete. Folders are made.
 
-    about: where the map comes from, values that JSON can hold.
+    about: the origin of the map, in values that JSON can hold.
     Raises InvalidInput for a suffix other than .json.
     """
     path = Path(path)
@@ -59,7 +59,7 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
 
 
 def about(path: str | Path) -> dict[str, Any]:
-    """The origin of a map, as `save` was told; empty when the file does not say so, or there is none.
+    """The origin of a map, as given to `save`; empty if the file does not say it, or does not exist.
 
     Raises InvalidInput when a `.json` map cannot be read or was changed since it was saved.
     """
@@ -69,7 +69,7 @@ def about(path: str | Path) -> dict[str, Any]:
 
 
 def _from_ours(content: Mapping[str, Any]) -> Topology:
-    """The topology of our format, whose last level may be left out: it has no children."""
+    """The topology of a map in our format, which may leave out the last level, since it has no children."""
     if content.get("format") != FORMAT:
         raise InvalidInput(f"'format' is {reprlib.repr(content.get('format'))}; allowed: '{FORMAT}'")
     topology = from_child_counts(content.get("child_counts", "missing"))
@@ -93,7 +93,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _from_sequoias(content: Any) -> Topology:
-    """The topology of Sequoia's format. `Successors` lists every node's children, breadth first."""
+    """The topology of a map in Sequoia's format. `Successors` lists every node's children, breadth first."""
     successors = content.get("Successors") if isinstance(content, dict) else None
     if not isinstance(successors, list) or not all(isinstance(children, list) for children in successors):
         raise InvalidInput("'Successors' is missing, or no list of lists; allowed: one of Sequoia's maps")

@@ -9,19 +9,19 @@ from resispec.trees import grow_map
 from resispec.trees.topology import Topology, chain, complete, root_only
 
 SHAPES = Path(__file__).parent / "shapes"
-"""The shapes of `best_N`: grow maps named KIND.N.json, and each says where it comes from."""
+"""The folder of the shapes of `best_N`: grow maps named KIND.N.json, each of which states its origin."""
 _ALLOWED = "root, d5b3, chain_4, best_{}, or a .json or .pt grow map"
 
 
 def find(tree: str | Path | Topology, draws: str) -> Topology:
-    """The topology of a name, for siblings that are drawn in the way that `draws` names.
+    """The topology with a name, for siblings that are drawn in the way that `draws` names.
 
-    `dDbB` is a complete tree, D levels with the root's; `chain_K` a path of K drafted tokens; `root` nothing
-    drafted; what ends in .json or .pt a grow map's file. `best_N` is a shape that comes with this library:
-    the one of N nodes with which most tokens a step were emitted on its embedded pair at temperature 1, with
-    the best exact verifier for independent draws, or for draws that have an order. Nothing is measured on
-    the models at hand: a pair that agrees more wants more levels, see `resispec.trees.search`.
-    Raises InvalidInput for an unknown name or a file that is none.
+    `dDbB` is a complete tree of D levels, the root counted, with B children per node; `chain_K` is a path of
+    K drafted tokens; `root` drafts nothing; a name that ends in .json or .pt is a grow map's file. `best_N`
+    is a shape that comes with this library: the tree of N nodes that emitted most tokens per step on the
+    library's embedded pair at temperature 1, with the best exact verifier for independent draws, or for draws
+    that have an order. Nothing is measured on the models at hand: a pair that agrees more wants more levels,
+    see `resispec.trees.search`. Raises InvalidInput for an unknown name or a file that holds no topology.
     """
     if isinstance(tree, Topology):
         return tree

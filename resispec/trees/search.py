@@ -1,8 +1,8 @@
 """The best topology for a budget of nodes, found by dynamic programming (Sequoia, arXiv 2402.12374).
 
-The model behind it: whatever the prefix, the b-th child in draw order is the accepted one with probability
-p_b. A node is then reached with the product of the probabilities on its path, and a step emits as many tokens
-in the mean as nodes are reached, the root counted: the token that ends every step.
+The search assumes that, whatever the prefix, the b-th child in draw order is the accepted one with
+probability p_b. A node is then reached with the product of the probabilities on its path. A step emits in the
+mean as many tokens as nodes are reached; the root counts for the token that ends every step.
 """
 
 import math
@@ -19,14 +19,14 @@ IMPOSSIBLE = -math.inf
 """The value of a size that no tree within the limits has."""
 
 ROUNDING = 1e-5
-"""Tolerance of measured probabilities, means in float32, to a law."""
+"""Allowed excess of measured probabilities, which are means in float32, over the bounds of a law."""
 
 
 def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
-    """Expected tokens a step: over the nodes, the sum of the product of the probabilities on their paths.
+    """Expected tokens per step: the sum, over all nodes, of the product of the probabilities on their paths.
 
     acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every node.
-    Raises InvalidInput when they are no probabilities, or fewer than a node has children.
+    Raises InvalidInput when `acceptance` holds no probabilities, or fewer than a node has children.
     """
     chances = _checked(acceptance)
     probs = [1.0] * topology.num_nodes
@@ -48,9 +48,9 @@ class Searched:
     N is the most nodes and D the most levels, the root counted in both.
 
     expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l levels, -inf
-    where there is no such tree. num_children: (N + 1, D + 1) int64, the root's children in the best one.
-    kept: (B + 1, N + 1, D + 1) int64; [b, m, l] is how many of m nodes are left in the best tree with b
-    children when the last child's subtree is taken off.
+    where there is no such tree. num_children: (N + 1, D + 1) int64, the number of the root's children in the
+    best tree. kept: (B + 1, N + 1, D + 1) int64; [b, m, l] is how many of m nodes are left when the last
+    child's subtree is taken off the best tree with b children.
     """
 
     expected: NDArray[np.float64]
@@ -60,8 +60,8 @@ class Searched:
     def topology(self, num_nodes: int, num_levels: int) -> Topology:
         """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels.
 
-        Of equally good ones the root has the fewest children. Raises InvalidInput when there is none, or when
-        it was not searched for.
+        Among equally good trees, the root with the fewest children wins. Raises InvalidInput when there is no
+        such tree, or when it was not searched for.
         """
         most_nodes, most_levels = (size - 1 for size in self.expected.shape)
         is_searched = 1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels
@@ -78,7 +78,7 @@ class Searched:
         return from_child_counts(counts)
 
     def _subtrees(self, num_nodes: int, num_levels: int) -> list[int]:
-        """Nodes in the subtree of each child of the root, in draw order."""
+        """The number of nodes in the subtree of each child of the root, in draw order."""
         sizes = []
         for rank in range(int(self.num_children[num_nodes, num_levels]), 0, -1):
             rest = int(self.kept[rank, num_nodes, num_levels])
@@ -90,10 +90,10 @@ class Searched:
 def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Searched:
     """The best tree of every size up to `num_nodes` and depth up to `num_levels`, the root counted in both.
 
-    With E_b[m, l] the best value when the root has b children (Sequoia's recurrence):
+    Sequoia's recurrence, where E_b[m, l] is the best value if the root has b children:
         E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1, l] = 1.
     acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children win.
-    Raises InvalidInput when they are no probabilities or a limit is below one.
+    Raises InvalidInput when `acceptance` holds no probabilities, or a limit is not from 1 to MAX_NODES.
     """
     if not all(type(limit) is int and 1 <= limit <= MAX_NODES for limit in (num_nodes, num_levels)):
         raise InvalidInput(
@@ -105,7 +105,7 @@ def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Sear
     num_children = np.zeros(best.shape, dtype=np.int64)
     kept = np.zeros((len(chances) + 1, *best.shape), dtype=np.int64)
     sizes = np.arange(num_nodes + 1)
-    # [m, y] = m - y, and 0 nodes, which are impossible, where y exceeds m.
+    # [m, y] = m - y, or 0 if y exceeds m: no tree has 0 nodes.
     rest = np.maximum(sizes[:, None] - sizes, 0)
     for level in range(1, num_levels + 1):
         values = np.full((len(chances) + 1, num_nodes + 1), IMPOSSIBLE)
@@ -124,7 +124,7 @@ def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Sear
 
 
 def _checked(acceptance: Sequence[float]) -> list[float]:
-    """Acceptance probabilities as plain numbers in [0, 1], once they are a law but for rounding."""
+    """Acceptance chances in [0, 1]. Raises InvalidInput for others or a sum above 1, up to ROUNDING."""
     chances = [float(chance) for chance in acceptance]
     in_range = all(-ROUNDING <= chance <= 1 + ROUNDING for chance in chances)  # not so for NaN
     if not chances or not in_range or math.fsum(chances) > 1 + ROUNDING:
@@ -137,10 +137,10 @@ def _checked(acceptance: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Times:
-    """Measured seconds.
+    """Measured seconds of a step's parts.
 
-    target_s: number of positions -> one forward of the target over so many, and whatever else a step costs.
-    draft_s: one forward of the draft over a level.
+    target_s: number of positions -> seconds of one target forward over that many, and of the rest of a step.
+    draft_s: seconds of one forward of the draft over a level.
     Raises InvalidInput unless target_s holds 1 and its times are positive, and draft_s is not negative.
     """
 
@@ -167,12 +167,12 @@ class Choice:
 
 
 def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Choice:
-    """The searched tree of a measured size with the fewest expected seconds a token.
+    """The searched tree of a measured size with the fewest expected seconds per token.
 
     One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its leaves are
     never forwarded. At ties the fewest nodes win, then the fewest levels.
 
-    num_nodes: the only size that is allowed; every measured one when None. Sizes without a tree are skipped.
+    num_nodes: the only allowed size; None allows every measured size. Sizes without a tree are skipped.
     Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
     """
     most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
@@ -197,7 +197,7 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
 
 @dataclass(frozen=True)
 class Winner:
-    """A shape that emits most per unit of time at cost ratios in [from_ratio, to_ratio].
+    """A shape that emits most tokens per unit of time at cost ratios in [from_ratio, to_ratio].
 
     index: its place among the shapes.
     """
@@ -208,12 +208,12 @@ class Winner:
 
 
 def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
-    """The winning shapes, each with its interval of cost ratios r >= 0; by rising r.
+    """The winning shapes, each with its interval of cost ratios r >= 0, in order of rising r.
 
-    r: the time of one draft forward over a level, of one target forward.
-    shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target
-    forwards. Time a token is a line in r, so the winners are the lower envelope of the lines, which is exact.
-    Of equal shapes the first is named, and of those that win at a single ratio only, none.
+    r: the time of one draft forward over a level, divided by the time of one target forward.
+    shapes: (levels, expected tokens), the root counted; a step of l levels takes the time of 1 + r (l - 1)
+    target forwards. Time per token is a line in r, so the winners are the lower envelope of the lines,
+    computed exactly. Of equal shapes the first is named; a shape that wins at a single ratio only is not.
     """
     # The time at r = 0, and its slope.
     lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]
@@ -221,7 +221,7 @@ def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
     envelope: list[Winner] = []
     while True:
         start, slope = lines[best]
-        # A later winner has a smaller slope; the first to be met is next, the flattest of those met at once.
+        # A later winner has a smaller slope; the line met first is next, the flattest of lines met at once.
         crossings = [
             ((line[0] - start) / (slope - line[1]), line[1], index)
             for index, line in enumerate(lines)

@@ -52,7 +52,7 @@ class Topology:
                 )
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
-        """Copies, in another process or not, are made from the parents; cached tensors stay here."""
+        """Make copies, in this or another process, from the parents alone, without cached tensors."""
         return Topology, (self.parents,)
 
     @property
@@ -62,7 +62,7 @@ class Topology:
 
     @property
     def num_levels(self) -> int:
-        """D, the most tokens that one step can emit."""
+        """D, the number of levels and the most tokens that one step can emit."""
         return len(self.levels)
 
     @cached_property
@@ -92,14 +92,14 @@ class Topology:
 
     @cached_property
     def depths(self) -> Tensor:
-        """(N,) int64, 0 for the root: a node's position is that of the root plus its depth."""
+        """The nodes' depths (N,) int64, 0 for the root: a node's position is the root's plus its depth."""
         import torch
 
         return torch.tensor([depth for depth, level in enumerate(self.levels) for _ in level])
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """(N, N) bool; entry (i, j) says that j is i or an ancestor of i: the mask among the tree's nodes."""
+        """The nodes' attention mask (N, N) bool: entry (i, j) says whether j is i or an ancestor of i."""
         import numpy as np
         import torch
 
@@ -128,11 +128,11 @@ class Topology:
         return {}
 
     def _below(self, parents: Iterable[int]) -> list[int]:
-        """The children of some nodes, in their order."""
+        """The children of the given parents, in the parents' order."""
         return [child for parent in parents for child in self.children[parent]]
 
     def _grouped(self, nodes: range) -> list[list[int]]:
-        """The nodes that have children, by their number of children."""
+        """The nodes that have children, in groups of equal numbers of children."""
         by_count: dict[int, list[int]] = {}
         for node in nodes:
             if self.children[node]:
@@ -143,10 +143,10 @@ class Topology:
 def kept_with_topology(
     make: Callable[[Topology, torch.device], Kept],
 ) -> Callable[[Topology, torch.device], Kept]:
-    """`make`, called once for a topology and a device; its result lives as long as the topology.
+    """A decorator that calls `make` once per topology and device; results live as long as the topology.
 
-    It is for tensors that follow from a topology: a captured graph reads them where they were when it was
-    captured, so they may not go before the topology that it was captured for.
+    It is for tensors that follow from a topology: a captured graph reads them where they were at its capture,
+    so they must stay in memory as long as the topology that the graph was captured for.
     """
 
     @wraps(make)
@@ -160,11 +160,11 @@ def kept_with_topology(
 
 
 class FamiliesOn(NamedTuple):
-    """`Topology.families` on a device, one by one and as one; the children of one parent lie side by side.
+    """`Topology.families` on a device, in groups and joined; the children of one parent lie side by side.
 
     parents: (I,). children: (J,). owners: (J,), the place of every child's parent among `parents`. ends:
-    (I,), the place of every parent's last child among `children`. above: (N - 1,), of every node but the root
-    the place of its parent in the level above. All int64.
+    (I,), the place of every parent's last child among `children`. above: (N - 1,), for every node but the
+    root, the place of its parent in the level above. All int64.
     """
 
     groups: Families
@@ -175,7 +175,7 @@ class FamiliesOn(NamedTuple):
     above: Tensor
 
     def sums(self, values: Tensor) -> Tensor:
-        """The sum (I,) of values (J,) over every parent's children, in float64: order hardly matters."""
+        """The sum (I,) of values (J,) over each parent's children, added in float64: order hardly matters."""
         import torch
 
         totals = values.cumsum(0, dtype=torch.float64).index_select(0, self.ends)
@@ -184,7 +184,7 @@ class FamiliesOn(NamedTuple):
 
 @kept_with_topology
 def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
-    """A topology's families on a device, sent as one: a tree may have another shape every step."""
+    """A topology's families on a device, sent at once, since a tree may have another shape every step."""
     groups, levels = topology._grouped(range(topology.num_nodes)), topology.levels
     parents = list(chained(*groups))
     owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
@@ -198,7 +198,7 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
 
 @kept_with_topology
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
-    """`Topology.families_by_level` on a device, sent as one."""
+    """`Topology.families_by_level` on a device, sent at once."""
     groups = [group for level in topology.levels for group in topology._grouped(level)]
     tensors = _sent([part for group in groups for part in (group, topology._below(group))], device)
     return _pairs(tensors[::2], tensors[1::2])
@@ -286,7 +286,7 @@ def union(topologies: Sequence[Topology]) -> Topology:
     """
     if not topologies:
         raise InvalidInput("a union needs at least one topology; found none")
-    # A node is the same in two topologies when the ranks of the children on its path are.
+    # Two topologies share a node if the ranks of the children on its path are the same.
     counts: dict[tuple[int, ...], int] = {}
     for topology in topologies:
         ranks: list[tuple[int, ...]] = [()] * topology.num_nodes
@@ -303,7 +303,7 @@ def union(topologies: Sequence[Topology]) -> Topology:
 def _even(shape: str, widths: Iterable[int]) -> Topology:
     """The topology with levels of these widths below the root, whose children are spread evenly.
 
-    Raises InvalidInput, which names the shape, at the first level with which there are too many nodes.
+    Raises InvalidInput, which names the shape, at the first level that makes too many nodes.
     """
     parents, level = [-1], range(1)
     for width in widths:
@@ -317,14 +317,14 @@ def _even(shape: str, widths: Iterable[int]) -> Topology:
 
 
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
-    """Raise InvalidInput unless all are whole numbers from `least`; configurations give them as they are."""
+    """Raise InvalidInput unless all are whole numbers from `least`; configurations pass unchecked values."""
     if not all(type(count) is int and count >= least for count in counts.values()):
         numbers = ", ".join(f"{name} {count!r}" for name, count in counts.items())
         raise InvalidInput(f"{shape} takes whole numbers from {least}; found {numbers}")
 
 
 def _whole_numbers(name: str, numbers: Any, least: int) -> list[int]:
-    """A list of numbers, once it is one. Raises InvalidInput for anything else."""
+    """A list of whole numbers from `least`. Raises InvalidInput if `numbers` is anything else."""
     is_list = isinstance(numbers, Sequence) and not isinstance(numbers, str)
     if not is_list or not all(type(number) is int and number >= least for number in numbers):
         excerpt = list(numbers[:12]) if is_list else repr(numbers)

@@ -1,8 +1,8 @@
-"""Acceptance rules and tree verifiers: one file each, by class or by name.
+"""Acceptance rules and tree verifiers, one file for each, found by class or by name.
 
-To add one here, write its file: a class with the decorator `register`. One of one's own needs no decorator:
-its class is named in a YAML's `_target_`, its file as `path/to/file.py:Class`, or its package has an entry
-point in the group `resispec.verifiers`.
+To add a verifier here, write a file with a class that has the decorator `register`. A verifier of your own
+needs no decorator: a YAML's `_target_` or `path/to/file.py:Class` names its class, or its package has an
+entry point in the group `resispec.verifiers`.
 """
 
 from importlib import import_module
@@ -60,7 +60,7 @@ __all__ = [
     "register",
 ]
 
-# Comparisons are made against these, so an audit that does not find them exact fails.
+# Verifiers are compared with the baselines, so an audit that does not find the baselines exact fails.
 BASELINES = ("standard",)
 
 for _module in iter_modules(__path__, f"{__name__}."):

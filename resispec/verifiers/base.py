@@ -1,4 +1,4 @@
-"""The contracts of verification: a rule is a conditional law at one node, a verifier walks a tree with it."""
+"""The contracts of verification: a rule gives a conditional law at one node, a verifier decides a tree."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,8 +17,8 @@ class Law:
 
     select: (..., B) probability that sibling i is the emitted token through acceptance.
     residual: (..., V) law of the emitted token given that no sibling was selected.
-    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than 1, and what
-    is missing is the probability that this node itself is rejected, given that no sibling was selected.
+    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than 1; the
+    missing mass is the probability that this node itself is rejected, given that no sibling was selected.
     """
 
     select: Tensor
@@ -27,9 +27,9 @@ class Law:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The whole law of one verified tree.
+    """The law of the verdict on one drafted tree.
 
-    stop: (N,) probability that node n is the last accepted one (0: the root, so nothing was accepted).
+    stop: (N,) probability that node n is the last accepted node (0: the root, so nothing was accepted).
     final: (N, V) law of the final token given that the walk stops at node n.
     """
 
@@ -50,10 +50,10 @@ class SiblingRule(Protocol):
 
 
 class Verifier(Protocol):
-    """Decides which nodes of a tree are accepted, and draws the final token."""
+    """A verifier decides which nodes of a tree are accepted, and draws the final token."""
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome. target_probs, draft_probs: (N, V)."""
+        """Draw a verdict. target_probs, draft_probs: (N, V)."""
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, given the drafted tokens."""
@@ -76,7 +76,7 @@ def rule_name(rule: SiblingRule) -> str:
 def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = "") -> None:
     """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V), in the target's precision.
 
-    It looks at no value, so it costs no host synchronisation. whose: the beginning of the message.
+    The check reads no value, so it costs no host synchronisation. whose: the beginning of the message.
     """
     for quantity, like in (("select", siblings), ("residual", target_probs)):
         check_tensor(f"{whose}{quantity} is", getattr(law, quantity, None), like.shape, target_probs.dtype)
@@ -94,7 +94,7 @@ def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtyp
 
 
 class naming:
-    """Name a law and its node in a FloatingPointError, which means that the law is none."""
+    """A context that adds the name and the node of a law to a FloatingPointError about an invalid law."""
 
     def __init__(self, law: str, node: int) -> None:
         self._law, self._node = law, node
@@ -120,9 +120,9 @@ def require_draws(name: str, draws: Draws, supported: Draws) -> None:
 
 
 def reads_numbers(verifier: Verifier | SiblingRule) -> bool:
-    """Whether the host reads numbers to compute its law, so that no device can capture it as one program.
+    """Whether the host reads numbers to compute the verifier's law, so that no device can capture it whole.
 
-    The verifier says so, or its rule: `reads_numbers = True`.
+    The verifier or its rule declares this by `reads_numbers = True`.
     """
     return getattr(getattr(verifier, "rule", verifier), "reads_numbers", False)
 

@@ -19,15 +19,15 @@ from resispec.verifiers.registry import register
 @register("block")
 @dataclass(frozen=True)
 class Block:
-    """Tosses a coin for every prefix of the chain and accepts the longest prefix whose coin says so.
+    """Block Verification tosses a coin for every prefix of the chain and accepts the longest that passes.
 
     A prefix of l tokens has w_l = min(1, w_{l-1} p(x_l) / q(x_l)), w_0 = 1, and is accepted with probability
-    h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. Then (w_l p - q)_+ emits
-    the final token.
+    h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. The final token has the
+    law (w_l p - q)_+, normalised, or p after the whole chain.
     """
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome; all prefixes are decided at once, for one host synchronisation.
+        """Draw a verdict; all prefixes are decided at once, with one host synchronisation.
 
         Raises InvalidInput for a tree that is no chain, FloatingPointError for a law that is NaN or empty.
         """
@@ -47,7 +47,7 @@ class Block:
         return Outcomes((accept * longer_fail).to(final.dtype), normalise(final, target_probs))
 
     def prefixes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """h (N,) float64 of every prefix, and the unnormalised law (N, V) of the final token behind it."""
+        """The chance h (N,) float64 of each prefix, and the unnormalised law (N, V) of the final token."""
         ratios, draft = chain_ratios(tree, target_probs, draft_probs)
         weights = [ratios.new_ones(1)]
         for ratio in ratios:
@@ -56,7 +56,7 @@ class Block:
         final = target_probs.clone()
         final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
         masses = final.sum(-1).double()
-        # With w = 1 nothing is lacking, even where p = q and nothing is kept.
+        # With w = 1 a prefix is surely accepted, even where p = q makes s = 0 and the quotient 0 / 0.
         accept = torch.where(weight == 1, 1.0, masses / (masses + 1 - weight))
         accept[-1] = weight[-1]
         # Rounding alone can lead to a prefix that leaves no residual.
@@ -64,9 +64,9 @@ class Block:
 
 
 def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """p(x) / q(x) of every drafted token of a chain, (N-1, 1) float64, and the draft's laws (N-1, V).
+    """The ratio p(x) / q(x) of each drafted token, (N-1, 1) float64, and the draft's laws (N-1, V).
 
-    Raises InvalidInput for another tree.
+    Raises InvalidInput for a tree that is no chain.
     """
     width = max(map(len, tree.topology.children))
     if width > 1:
@@ -75,7 +75,7 @@ def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple
             "allowed: chains, whose nodes have at most one child"
         )
     token = tree.tokens[1:, None]
-    # Of a root alone there are no rows, and its draft may have no columns either: no law of it is ever read.
+    # A root alone has no rows, and its draft may have no columns either: its laws are never read.
     draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else target_probs[:-1]
     tiny = torch.finfo(draft.dtype).tiny
     return (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double(), draft

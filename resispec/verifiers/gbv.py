@@ -1,7 +1,7 @@
 """Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths, verified as a block.
 
-From the paper's abstract, its reviews and its authors' code, which orders tokens by min(1, p / q) and breaks
-ties one way in the choice and another way in its law: it is not exact. Here the order is strict.
+Written from the paper's abstract, its reviews and its authors' code, which orders tokens by min(1, p / q) and
+breaks ties one way in the choice and another way in its law, so it is not exact. Here the order is strict.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from resispec.verifiers.registry import register
 @register("gbv")
 @dataclass(frozen=True)
 class GreedyMultiPath:
-    """Chooses one of K i.i.d. paths, and runs Block Verification on it with the law that it then has.
+    """GBV chooses one of K i.i.d. paths, and runs Block Verification on it with the chosen path's law.
 
-    At every prefix tokens are in the order of p / q, equal ones by their ids, and paths are compared at the
-    first token in which they differ; the largest is chosen. With m(u) the draft's mass of a prefix u and A(u)
-    that of all prefixes below it in this order, the chosen path begins with u with probability
-    (A + m)^K - A^K, from which its law at every prefix follows.
+    After each prefix, tokens are ordered by p / q, and by their ids if equal. Paths are compared at the first
+    token in which they differ, and the largest path is chosen. With m(u) the draft's mass of a prefix u and
+    A(u) the mass of all prefixes below u in this order, the chosen path begins with u with probability
+    (A + m)^K - A^K, from which its law after each prefix follows.
     """
 
     reads_numbers: ClassVar[bool] = True
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome. Raises InvalidInput for other trees than paths of one length, or other draws."""
+        """Draw a verdict. Raises InvalidInput unless the tree is paths of one length and draws are IID."""
         nodes, path, target, laws = self._chosen(tree, target_probs, draft_probs)
         verdict = Block().verify(path, target, laws, generator)
         return Verdict(nodes[1 : 1 + verdict.num_accepted], verdict.tokens)
@@ -49,7 +49,7 @@ class GreedyMultiPath:
     def _chosen(
         self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
     ) -> tuple[tuple[int, ...], Tree, Tensor, Tensor]:
-        """The nodes of the chosen path, the root first; it as a chain, and p and the path's laws (L+1, V)."""
+        """The chosen path's nodes, the root first; the path as a chain; p and the path's laws, (L+1, V)."""
         require_draws("gbv", tree.draws, Draws.IID)
         paths, tokens = _paths(tree.topology), tree.tokens.tolist()
         target, draft = target_probs.double(), draft_probs.double()
@@ -66,17 +66,17 @@ class GreedyMultiPath:
             laws.append(draft[node] * powers / _powers(below + mass, below, count))
             winner = max((tokens[path[level + 1]] for path in paths), key=lambda token: rank[token])
             paths = [path for path in paths if tokens[path[level + 1]] == winner]
-            # Only ratios count, so both are kept of sum 1.
+            # Only ratios count, so both are rescaled to sum to 1.
             total = low[winner] + width[winner]
             below, mass = low[winner] / total, width[winner] / total
         rows = list(paths[0])
-        laws.append(draft[rows[-1]])  # of a leaf, never read
+        laws.append(draft[rows[-1]])  # the law of a leaf, never read
         path = Tree(chain(len(rows) - 1), tree.tokens[rows], Draws.IID)
         return paths[0], path, target[rows], torch.stack(laws)
 
 
 def _paths(topology: Topology) -> list[tuple[int, ...]]:
-    """The nodes of every path, the root first. Raises InvalidInput unless all have one length."""
+    """The nodes of each path, the root first. Raises InvalidInput if lengths differ or a path branches."""
     branches = any(len(children) > 1 for children in topology.children[1:])
     if branches or len({len(level) for level in topology.levels[1:]}) > 1:
         raise NotDefined(
@@ -86,7 +86,7 @@ def _paths(topology: Topology) -> list[tuple[int, ...]]:
 
 
 def _powers(high: Tensor, low: Tensor, count: int) -> Tensor:
-    """(high^K - low^K) / (high - low) without a difference: the sum of high^(K-1-j) low^j."""
+    """The sum of high^(K-1-j) low^j: (high^K - low^K) / (high - low) without a difference, K = count."""
     total = torch.ones_like(high)
     for power in range(1, count):
         total = total * high + low**power

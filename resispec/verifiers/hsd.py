@@ -1,4 +1,4 @@
-"""Hierarchical Speculative Decoding (arXiv 2601.05724) of one draft, as its authors' code has it. Biased.
+"""Hierarchical Speculative Decoding (arXiv 2601.05724) for one draft, as in its authors' code. Biased.
 
 The code is `transformers/generation/utils.py` of github.com/ZhouYuxuanYX/Hierarchical-Speculative-Decoding at
 commit f3adf7f; see docs/exactness.md for what is wrong with it.
@@ -16,10 +16,10 @@ from resispec.verifiers.registry import register
 @register("hsd")
 @dataclass(frozen=True)
 class Hsd(Block):
-    """Decides every prefix as `Block` does, but the whole chain by its uncapped ratio.
+    """HSD decides every prefix as `Block` does, but the whole chain by its uncapped ratio.
 
-    The chain x is accepted with probability min(1, p(x) / q(x)), not with w: tokens that p likes less make up
-    for earlier ones that it likes more, to which the residuals have given what is lacking already.
+    The chain x is accepted with probability min(1, p(x) / q(x)), not w. So earlier tokens that p likes more
+    make up for later ones that p likes less, although residuals already give the earlier ones what they lack.
     """
 
     def prefixes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """The canonical decomposition with truncated linear programs: Khisti et al., arXiv 2410.18234.
 
-One sibling is chosen, by a rule that knows p and q, then it is tested with its law in the place of q. From an
-implementation of the authors' algorithm and the description in arXiv 2602.16994, appendix B; the paper's own
-text was not at hand, nor what else it truncates.
+A rule that knows p and q chooses one sibling, which is then tested with its own law in the place of q.
+Written from an implementation of the authors' algorithm and the description in arXiv 2602.16994, appendix B;
+the paper's own text was not at hand, so what else it truncates is not known.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Floats = NDArray[np.float64]
 @register("khisti")
 @dataclass(frozen=True)
 class Khisti:
-    """Siblings meet one after another, each the winner so far, and the last winner is tested.
+    """Each sibling in turn meets the winner so far, and the last winner is tested.
 
-    size: tokens whose meetings a linear program decides, those with the largest p - q1 q2; in other meetings
-    the token wins that comes first in this order. The programs are solved on the host, one a law and meeting.
-    Raises InvalidInput for a size below 1.
+    size: number of tokens, those with the largest p - q1 q2, whose meetings a linear program decides; in
+    other meetings the token wins that comes first in this order. The programs are solved on the host, one for
+    each law and meeting. Raises InvalidInput for a size below 1.
     """
 
     size: int = 5
@@ -48,7 +48,7 @@ class Khisti:
         size = target_probs.shape[-1]
         p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
         tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
-        meetings: dict[bytes, list[_Meeting]] = {}  # of equal rows, which are usual in audits, the same
+        meetings: dict[bytes, list[_Meeting]] = {}  # shared by equal rows, which are usual in audits
         chances, laws = [], []
         for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
             key = target.tobytes() + draft.tobytes()
@@ -65,7 +65,7 @@ class Khisti:
 
 
 def _meetings(p: Floats, q: Floats, count: int, size: int) -> Iterator[_Meeting]:
-    """The meetings of the winner so far, which is a draft from q at first, with `count` drafts from q."""
+    """The meetings of the winner so far, at first a draft from q, with `count` more drafts from q."""
     law = q
     for _ in range(count):
         meeting = _Meeting.of(p, law, q, size)
@@ -84,10 +84,10 @@ def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:
 
 
 class _Meeting(NamedTuple):
-    """The winner of a token drawn from q1 and another drawn from q2.
+    """A meeting of a token drawn from q1 and a token drawn from q2, one of which wins.
 
-    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) the chance that of
-    two of the first tokens the later one wins. law: (V,) of the winner's token.
+    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) for two of the first
+    S tokens, the chance that the later one wins. law: (V,) the law of the winner's token.
     """
 
     rank: NDArray[np.int64]
@@ -96,7 +96,7 @@ class _Meeting(NamedTuple):
 
     @classmethod
     def of(cls, p: Floats, q1: Floats, q2: Floats, size: int) -> _Meeting:
-        """The best one for p, with a linear program over the first `size` tokens."""
+        """The best meeting for p, by a linear program over the first `size` tokens."""
         order = np.argsort(q1 * q2 - p, kind="stable")
         a, b = q1[order], q2[order]
         law = a * b + a * _behind(b) + _behind(a) * b  # where the earlier token always wins
@@ -113,7 +113,7 @@ class _Meeting(NamedTuple):
         return cls(rank, upsets, by_token)
 
     def first_wins(self, one: int, other: int) -> float:
-        """The chance that token `one` wins when it meets token `other`; 1 for equal ones."""
+        """The chance that token `one` wins when it meets token `other`; 1 for equal tokens."""
         places = self.rank[one], self.rank[other]
         low, high = min(places), max(places)
         upset = self.upsets[low, high] if high < len(self.upsets) else 0.0
@@ -121,23 +121,23 @@ class _Meeting(NamedTuple):
 
 
 def _behind(masses: Floats) -> Floats:
-    """For every place the mass of all later ones."""
+    """For each place, the mass of all later places."""
     return np.append(masses[::-1].cumsum()[::-1][1:], 0.0)
 
 
 def _moved(
     p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], chances: Floats
 ) -> Floats:
-    """Mass that upsets move from earlier to later tokens, (pairs,), such that sum min(p, law) is largest.
+    """The mass (pairs,) that upsets move from earlier to later tokens to make sum min(p, law) largest.
 
-    Whatever the program's precision, the rule is exact: it uses the law that these masses give.
+    The rule is exact whatever the program's precision, since it uses the law that these masses give.
     """
     size, pairs = len(p), len(chances)
     if np.isnan(law).any() or np.isnan(p).any():
         raise FloatingPointError("khisti: a law is nan")
     if not pairs:
         return chances
-    # Variables: what is moved, then z <= p and z <= law.
+    # Variables: the moved masses, then z with z <= p and z <= law.
     change = np.zeros((size, pairs))
     change[first, np.arange(pairs)], change[second, np.arange(pairs)] = 1.0, -1.0
     solution = linprog(

@@ -1,22 +1,23 @@
 r"""Optimal transport over whole levels: all nodes of a level compete at once for what their parents may give.
 
-Levels are decided from the root down. A node n of a level has a weight c_n, the probability that it is passed
-given all tokens drafted so far: averaged over what lies below, and 1 for the root. A token y below n may get
-c_n p_n(y) at most. All drafts of the next level compete by scores, as the siblings of `optimal` do, but those
-of different parents have different laws, and a parent should win as often as its weight says. So the score of
-each of the B children of n has the distribution function u^e with e = c_n / (B C), where C is the sum of the
-weights: the largest score of all is uniform, and belongs to a child of n with probability c_n / C. Within its
-share each parent is a problem of its own, see `transport`. A winner's token y is accepted with probability
-min(1, c_n p_n(y) / m_n(y)), and the chance to win and be accepted, given all drafts, is the child's weight.
+Levels are decided from the root down. Each node n of a level has a weight c_n: the probability that the walk
+passes n given all tokens drafted so far, averaged over the drafts below; the root's is 1. A token y below n
+may get c_n p_n(y) at most. All drafts of the next level compete by scores, as the siblings of `optimal` do.
+But drafts of different parents have different laws, and a parent should win as often as its weight says. So
+the score of each of the B children of n has the distribution function u^e with e = c_n / (B C), where C is
+the sum of the weights: the largest score of all is uniform, and belongs to a child of n with probability
+c_n / C. Within its share each parent is a separate problem, see `transport`. A winner's token y is accepted
+with probability min(1, c_n p_n(y) / m_n(y)); the chance to win and be accepted, given all drafts, is the
+child's weight.
 
-What a parent could not pass on is the mass s_n with which the walk stops there, and (c_n p_n - m_n)+ the law
-of the final token. Since the weights were fixed level by level, an outcome is drawn from the deepest level
+The mass that parent n could not pass on is s_n, with which the walk stops at n; the final token then has the
+law (c_n p_n - m_n)+. Since the weights were fixed level by level, a verdict is drawn from the deepest level
 up: stop at node n of level l, given that the walk stops no deeper, with probability s_n / (1 - T_l), where
-T_l is what all parents of the level passed on. Averaged over the drafts below level l that is s_n.
+T_l is the mass that all parents of the level passed on. Averaged over the drafts below level l that is s_n.
 
-`traversal_optimal` instead lets siblings use only what those before them left, so a subtree cannot win over
-another by what was drafted in it. On a chain both are Block Verification (arXiv 2403.10444), up to the nodes
-that are too light to compete.
+`traversal_optimal` instead lets siblings use only what earlier siblings left, so a subtree cannot win over
+another because of its drafted tokens. On a chain both are Block Verification (arXiv 2403.10444), except for
+nodes that are too light to compete.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ from resispec.verifiers.sample_outcome import draw_from, read_verdict
 LEAST_WEIGHT = 3e-4
 """Nodes of smaller weight do not compete: the walk stops there instead, which is exact.
 
-Looking at lighter ones would take time for tokens that hardly ever come. On trees of many thousands of nodes,
-whose weights are all small, it gives something away.
+To examine lighter nodes would take time for tokens that are hardly ever emitted. On trees of many thousands
+of nodes, whose weights are all small, this limit loses some acceptance.
 """
 
 
 @register("level_optimal")
 @dataclass(frozen=True)
 class LevelOptimal:
-    """Decides level by level; defined for independent draws.
+    """A verifier that decides a tree level by level; defined for independent draws.
 
-    bins: groups of tokens with nearly equal p / q of a parent, as for `Optimal`. classes: equally likely
-    values of the largest score; within one of them scores are drawn without regard to the token. The law is
-    exact for any number of both; what they give away shrinks with it. Raises InvalidInput for fewer than 2.
+    bins: number of groups of tokens with nearly equal p / q of a parent, as for `Optimal`. classes: number of
+    equally likely ranges of the largest score; within a range, scores do not depend on the token. The law is
+    exact for any numbers; the acceptance lost shrinks as they grow. Raises InvalidInput for fewer than 2.
     """
 
     bins: int = 256
@@ -74,10 +75,10 @@ class LevelOptimal:
                 raise InvalidInput(f"level_optimal: {number} {name}; allowed: at least 2")
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw from the law of `outcomes`, looking at the laws of nodes that compete, and of the last one.
+        """Draw from the law of `outcomes`, reading the laws only of nodes that compete, and of the last node.
 
-        It waits for the host at every level. Raises InvalidInput for draws other than IID, and
-        FloatingPointError when what is drawn from is no law, see `read_verdict`.
+        The host waits for the device at every level. Raises InvalidInput for draws other than IID, and
+        FloatingPointError when it would draw from an invalid law, see `read_verdict`.
         """
         masses = _Masses.at_the_root(target_probs)
         residuals: dict[int, Tensor] = {}
@@ -105,7 +106,7 @@ class LevelOptimal:
     ) -> Tensor:
         """Fill in the masses of one level's parents and children.
 
-        Returns what the parents keep of their laws (K, V), in proportion; where it is nothing, all of it.
+        Returns the parents' residuals (K, V), not normalised; a parent with none left keeps its whole law.
         """
         require_draws("level_optimal", tree.draws, Draws.IID)
         weights, tokens = masses.weights[level.parents], tree.tokens[level.children]
@@ -124,19 +125,19 @@ class LevelOptimal:
     def _compete(
         self, level: _Level, weights: Tensor, laws: tuple[Tensor, Tensor], tokens: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All children of a level compete for what their parents may give.
+        """Let all children of a level compete for what their parents may give.
 
-        weights: (K,), of the parents, 0 where one does not compete. laws: p and q of the parents, (K, V).
-        tokens: (J,) int64, the children's. Returns the chance (K,) that a parent's children win; given that
-        they do, what the parent may give and the law m of the winner's token, both (K, V); and the chance
-        (J,) of every child to win, given all tokens. p is overwritten.
+        weights: (K,), the parents', 0 for a parent that does not compete. laws: the parents' p and q, (K, V).
+        tokens: (J,) int64, the children's. Returns the chance (K,) that one of a parent's children wins;
+        given that one does, what the parent may give and the law m of the winner's token, both (K, V); and
+        the chance (J,) of every child to win, given all tokens. p is overwritten.
         """
         p, q = laws
-        if len(tokens) == 1:  # wins whatever its score
+        if len(tokens) == 1:  # a single child wins whatever its score
             ones = torch.ones_like(weights)
             return ones, p.mul_(weights.to(p.dtype)), q, ones
         exponents = weights / level.counts / weights.sum().clamp_min(TINY)
-        # The values of the largest score between which the classes lie.
+        # The ends of the classes, as values of the largest score.
         ends = torch.linspace(0, 1, self.classes + 1, dtype=torch.float64, device=p.device)
         blind = ends ** exponents[level.owners, None]
         wins = win_masses(blind)
@@ -154,9 +155,9 @@ class LevelOptimal:
 class _Level(NamedTuple):
     """Parents of a level and their children.
 
-    parents: (K,) int64. counts: (K,) int64, their numbers of children. children: (J,) int64, those of one
-    parent side by side. owners: (J,) int64, the place of each one's parent. first: (K,) int64, the place of
-    each parent's first child.
+    parents: (K,) int64. counts: (K,) int64, each parent's number of children. children: (J,) int64, the
+    children of one parent side by side. owners: (J,) int64, the place of each child's parent among `parents`.
+    first: (K,) int64, the place of each parent's first child among `children`.
     """
 
     parents: Tensor
@@ -183,7 +184,7 @@ def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
 
 
 def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
-    """`_levels` of the parents that compete. weights: (N,), read when their level's turn has come."""
+    """The levels, with the parents that compete only. weights: (N,), read when a level's turn has come."""
     for nodes in topology.levels:
         heavy = (weights[nodes[0] : nodes[-1] + 1] >= LEAST_WEIGHT).tolist()
         parents = [
@@ -197,9 +198,9 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
 class _Masses(NamedTuple):
     """Masses of the nodes so far, (N,) float64 each.
 
-    weights: with which they are passed, given the tokens down to their level. ending: what is left of that,
-    on average, when their children have got theirs; negative where there are none, or none that was looked
-    at, so that all is left.
+    weights: the probability that the walk passes each node, given the tokens down to its level. ending: the
+    part of a node's weight that is left, on average, after its children got theirs; negative for a node
+    without children, or without examined children, where all is left.
     """
 
     weights: Tensor
@@ -207,7 +208,7 @@ class _Masses(NamedTuple):
 
     @classmethod
     def at_the_root(cls, target_probs: Tensor) -> _Masses:
-        """Before anything is decided."""
+        """The masses before anything is decided."""
         weights = torch.zeros_like(target_probs[:, 0], dtype=torch.float64)
         weights[0] = 1
         return cls(weights, torch.full_like(weights, -1))
@@ -219,12 +220,12 @@ class _Masses(NamedTuple):
         zeros = self.weights.new_zeros(topology.num_levels)
         passed = zeros.index_add(0, depths, self.weights)
         rest = 1 - passed + zeros.index_add(0, depths, ending)
-        # Drafts of no chance (masses below the normal numbers) can be refused although all was passed on. The
-        # walk that comes back to such a level stops there.
+        # Drafts of no chance (masses below the normal numbers) can be refused although all mass was passed
+        # on. A walk that comes back to such a level stops there.
         is_spent = rest < TINY
         ending = torch.where(is_spent[depths], self.weights, ending)
         rest = torch.where(is_spent, 1.0, rest)
-        # Stops higher, given that it stops no deeper.
+        # The chance that the walk stops higher, given that it stops no deeper.
         goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)
         no_deeper = pad(goes_up[1:], (0, 1), value=1.0).flip(0).cumprod(0).flip(0)
         return (no_deeper / rest)[depths] * ending

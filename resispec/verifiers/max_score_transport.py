@@ -1,10 +1,10 @@
 r"""Optimal transport from drafts to a target law by the largest score, for `optimal` and `level_optimal`.
 
-Drafts with law q compete by scores, the largest wins, and a score's law depends on its draft's token alone.
-Without regard to the token a score is uniform on [0, 1], and a draft with score t wins with chance g'(t): for
-B equal drafts g(t) = t^B counts the wins of all of them. So whatever the scores, tokens from a set H win with
-at most 1 - g(1 - Q(H)), and any law m with M(H) >= g(Q(H)) for every prefix H of the tokens, in increasing
-order of p / q, can be reached. The one that agrees best with p is
+Drafts with law q compete by scores: the largest score wins, and a score's law depends on its draft's token
+alone. Averaged over tokens a score is uniform on [0, 1], and a draft with score t wins with chance g'(t): for
+B equal drafts g(t) = t^B counts the wins of all of them. So tokens from a set H win with probability at most
+1 - g(1 - Q(H)), whatever the scores, and any law m with M(H) >= g(Q(H)) for every prefix H of the tokens, in
+increasing order of p / q, can be reached. The reachable law that agrees best with p is
     m = clip(p, c0 q, c1 q),
 and sum min(p, m) = 1 - d with d = max_H [g(Q(H)) - P(H)] (Hu et al., arXiv 2502.18779, for equal drafts).
 
@@ -27,24 +27,24 @@ LEAST_CHANCE = 1e-20
 
 
 def ratio_groups(p: Tensor, q: Tensor, most: Tensor | float, num_groups: int) -> Tensor:
-    """Every token's group (..., V) int64, equally wide in sqrt(p / q) from 0 to the ratio `most`, (..., 1).
+    """Each token's group (..., V) int64; groups are equally wide in sqrt(p / q).
 
-    Larger ratios belong to the last group. p, q: (..., V), of any sum.
+    The last group begins at the ratio `most`, (..., 1). p, q: (..., V), of any sum.
     """
     last = num_groups - 1
     scale = last**2 / most
     place = (p / q).mul_(scale if isinstance(scale, float) else scale.to(q.dtype)).sqrt_()
     # Groups are indices, so they must be numbers. 0 / 0 belongs to a token without mass, whose group does not
-    # matter; a NaN in p or q is not hidden by this, since it makes the groups' sums NaN. A CPU has fast
-    # instructions from floating point to int32 only.
+    # matter; a NaN in p or q is not hidden by this, since it makes the groups' sums NaN. A CPU converts
+    # floating point fast to int32 only.
     return place.nan_to_num_(0.0).clamp_max_(last).int().long()
 
 
 def group_sums(p: Tensor, q: Tensor, groups: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
     """The masses (..., K) of every group under two laws, float64.
 
-    p, q: (..., V). groups: (..., V) int64, each token's. On a CPU adding to groups takes longest, and complex
-    numbers do it for both at once.
+    p, q: (..., V). groups: (..., V) int64, each token's group. On a CPU adding to groups takes longest, and
+    complex numbers do it for both laws at once.
     """
     pairs = torch.complex(p, q).to(torch.complex128)
     sums = pairs.new_zeros(*groups.shape[:-1], num_groups).scatter_add_(-1, groups, pairs)
@@ -52,21 +52,21 @@ def group_sums(p: Tensor, q: Tensor, groups: Tensor, num_groups: int) -> tuple[T
 
 
 def prefix_sums(masses: Tensor) -> Tensor:
-    """Q_0 = 0, Q_1, ..., Q_K = 1 of masses (..., K) of any positive sum: (..., K + 1)."""
+    """The sums Q_0 = 0, Q_1, ..., Q_K = 1, (..., K + 1), of masses (..., K) of any positive sum."""
     below = pad(masses.cumsum(-1), (1, 0))
     return below / below[..., -1:].clamp_min(TINY)
 
 
 def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Tensor, Tensor]:
-    """c0 and c1, (..., 1).
+    """The factors c0 and c1 of m = clip(p, c0 q, c1 q), (..., 1) each.
 
     p: (..., K), masses of the groups. ratio: (..., K), p / q, never decreasing. below: (..., K + 1), the sums
-    Q_0 to Q_K. reached: (..., K + 1), g of them.
+    Q_0 to Q_K. reached: (..., K + 1), the values of g at these sums.
     c0 raises the tokens of smallest p / q until they have gained the mass d: c0 = min_k (P_k + d) / Q_k.
-    c1 lowers those of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 - Q_k). For
+    c1 lowers the tokens of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 - Q_k). For
     tiny 1 - Q_k this ratio is all rounding, so the maximum is not searched for. Clipping at the ratio of
-    token k takes 1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so counting the tokens at which
-    that is more than d gives the k of the maximum.
+    token k takes the mass 1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so the number of tokens
+    at which that is more than d is the k of the maximum.
     """
     target = pad(p.cumsum(-1), (1, 0))
     gap = (reached - target).amax(-1, keepdim=True)
@@ -79,11 +79,11 @@ def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Ten
 
 
 def log_chain(knots: Tensor, below: Tensor) -> Tensor:
-    r"""c_k = log h_1 + ... + log h_k, (..., K), which encodes the law of the scores.
+    r"""The sums c_k = log h_1 + ... + log h_k, (..., K), which encode the law of the scores.
 
     knots: (..., K), b_1, ..., b_K, never decreasing; b_0 = 0. below: (..., K + 1), the sums Q_0, ..., Q_K.
     The score of a token in group k is drawn like this: start with J = k; toss coins, and as long as the coin
-    of group J shows heads, which it does with probability h_J, lower J by 1; then draw the score uniformly
+    of group J shows heads, which happens with probability h_J, lower J by 1; then draw the score uniformly
     from (b_{J-1}, b_J]. So it is at most b_j, j < k, with probability h_{j+1} ... h_k = exp(c_k - c_j).
 
     With b_k the largest root of g(b) = M_k + r_k (b - Q_k), where r = m / q, and
@@ -93,8 +93,8 @@ def log_chain(knots: Tensor, below: Tensor) -> Tensor:
     """
     start = below[..., :-1]
     before = pad(knots[..., :-1], (1, 0))
-    # A group that has no tokens and where M_k = g(Q_k) gives 0 / 0; nothing stops there, as if all coins
-    # showed heads.
+    # A group without tokens and with M_k = g(Q_k) gives 0 / 0; no score stops there, as if all coins showed
+    # heads.
     heads = torch.where(knots > start, (before - start) / (knots - start), 1.0)
     return heads.clamp(LEAST_CHANCE, 1).log().cumsum(-1)
 
@@ -115,22 +115,22 @@ class Curve:
         return (torch.searchsorted(self.positions, at.contiguous(), right=True) - 1).clamp_(0, last)
 
     def at(self, positions: Tensor, segment: Tensor) -> Tensor:
-        """g of positions (K, G) that lie in these segments."""
+        """The values (K, G) of g at positions (K, G) that lie in these segments."""
         start, slope = self.positions.gather(-1, segment), self.slopes.gather(-1, segment)
         return self.values.gather(-1, segment) + slope * (positions - start)
 
     def last_crossing(self, slope: Tensor, through: tuple[Tensor, Tensor], segment: Tensor) -> Tensor:
-        """The largest root of g(b) = y + slope (b - x), (K, G); through: x and y, where g(x) <= y.
+        """The largest root (K, G) of g(b) = y + slope (b - x). through: x and y, with g(x) <= y.
 
-        segment: in which x lies.
+        segment: the segment in which x lies.
         """
         x, y = through
         offset, last = y - slope * x, self.slopes.shape[-1]
-        # Behind the last knot, at 1, there are some that are above every line, and g rises without bound.
+        # After the last knot, at 1, come extra knots that are above every line: g rises without bound there.
         positions = pad(self.positions, (0, last), value=1.0)
         values, slopes = (pad(tensor, (0, last), value=torch.inf) for tensor in (self.values, self.slopes))
-        # From x on g is below the line until the root, and above it behind. The last knot below is searched
-        # for by halving.
+        # From x on g is below the line up to the root, and above it after the root. The last knot below the
+        # line is found by bisection.
         low, step = segment, 1 << (last.bit_length() - 1)
         while step:
             guess = low + step
@@ -146,8 +146,8 @@ class Curve:
 class Scores(NamedTuple):
     """The laws of scores at the knots of the classes, by the group of the token.
 
-    chain: (K, G + 1), c_0 = 0 and `log_chain` of the groups. above: (K, R + 1) int64, the first knot b_j that
-    is not below each class's; share: (K, R + 1), how far that lies between b_{j-1} and b_j.
+    chain: (K, G + 1), c_0 = 0 and `log_chain` of the groups. above: (K, R + 1) int64, the first knot b_j not
+    below each knot of the classes; share: (K, R + 1), how far the class knot lies from b_{j-1} to b_j.
     """
 
     chain: Tensor
@@ -164,7 +164,7 @@ class Scores(NamedTuple):
 
 
 def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
-    """m / q of every group (K, G), and the scores that reach it. p, q: (K, G), masses of the groups."""
+    """The ratio m / q of each group (K, G), and the scores that reach m. p, q: (K, G), the groups' masses."""
     below = prefix_sums(q)
     q = below.diff(dim=-1)
     limit = curve.slopes[:, -1:]
@@ -185,7 +185,7 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
 
 
 def win_masses(functions: Tensor) -> Tensor:
-    """The mass (J, R) with which each of J independent scores is the largest and in each of R classes.
+    """The probability (J, R) that each of J independent scores is the largest and lies in each of R classes.
 
     functions: (J, R + 1), distribution functions at the ends of the classes, linear in between. The integral
     of dF_i prod_{j != i} F_j over a class is one of a polynomial of degree J - 1, for which Gauss-Legendre
@@ -200,7 +200,7 @@ def win_masses(functions: Tensor) -> Tensor:
     return rise * (masses * before * after).sum(0)
 
 
-@cache  # for good, since captured graphs read these tensors
+@cache  # kept for good, since captured graphs read these tensors
 def _quadrature(num_nodes: int, device: torch.device) -> tuple[Tensor, ...]:
     """The nodes and weights of `gauss_legendre`, each (X, 1, 1) on a device."""
     columns = torch.tensor(gauss_legendre(num_nodes), dtype=torch.float64).to(device)

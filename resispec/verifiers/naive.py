@@ -1,7 +1,7 @@
 """The naive rule of SpecInfer (arXiv 2305.09781): draw from the target and see whether the token was drafted.
 
-Exact however the siblings were chosen, and the best exact rule when they were chosen deterministically
-(EAGLE-2, 2406.16858).
+The rule is exact however the siblings were chosen, and the best exact rule when they were chosen
+deterministically (EAGLE-2, 2406.16858).
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from resispec.verifiers.registry import register
 @register("naive")
 @dataclass(frozen=True)
 class Naive:
-    """Sibling i is emitted with its token's probability under the target; of equal ones only the first is."""
+    """Sibling i is emitted with its token's target probability; of equal siblings only the first can be."""
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
-        """See `SiblingRule.law`; defined for every kind of draws, and the draft's law plays no part."""
+        """See `SiblingRule.law`; defined for every kind of draws. The draft's law plays no part."""
         select = target_probs.gather(-1, siblings)
         if not draws.are_distinct:
             select = torch.where(is_first(siblings), select, 0.0)

@@ -2,16 +2,16 @@ r"""The best exact rule for independent draws: it attains the ceiling of optimal
 
 The highest acceptance is 1 - d with d = max_H [Q(H)^B - P(H)] over prefixes H of the tokens in increasing
 order of p / q (Hu et al., arXiv 2502.18779). It is reached in two steps, the decomposition of Khisti et al.
-(2410.18234). First one sibling is chosen so that it has the law
+(2410.18234). First one sibling is chosen in such a way that its token has the law
     m = clip(p, c0 q, c1 q),
 with c0 and c1 such that m sums to 1 and stays within what B siblings allow, M(H) >= Q(H)^B for every prefix.
-Then it is tested as in plain speculative sampling: accepted with probability min(1, p / m), else the walk
-continues from norm(max(p - m, 0)). Unlike a proxy that depends on the rejected token, m is fixed beforehand,
-so the output has law p.
+Then that sibling is tested as in plain speculative sampling: accepted with probability min(1, p / m), else
+the walk continues from norm(max(p - m, 0)). Unlike a proxy that depends on the rejected token, m is fixed
+beforehand, so the output has law p.
 
-To choose, every sibling draws a score, whose law depends on the sibling's token alone, and the largest score
-wins. The density of a score is constant between knots, so the chance of each sibling to win is an integral of
-polynomials between knots, which is computed exactly.
+To choose a sibling, every sibling draws a score, whose law depends on the sibling's token alone, and the
+largest score wins. The density of a score is constant between knots, so the chance of each sibling to win is
+an integral of polynomials between knots, which is computed exactly.
 
 Capital letters are sums: P_k, Q_k and M_k are the masses of the first k tokens, or groups of tokens, in
 increasing order of p / q.
@@ -43,9 +43,9 @@ class Optimal:
     """Tokens with nearly equal p / q form a group and share one value of m / q; exact for any grouping.
 
     bins: number of groups, equally wide in sqrt(p / q) from 0 to sqrt(B); larger ratios than B make no
-    difference. What grouping gives away in acceptance is below a thousandth of it for 1024 bins, and
-    inversely proportional to their number. With 0 every token is its own group and nothing is given away, at
-    the cost of sorting the vocabulary. Raises InvalidInput for 1 bin or a negative number.
+    difference. Grouping loses less than a thousandth of the acceptance with 1024 bins, and the loss is
+    inversely proportional to their number. With 0 every token is its own group and nothing is lost, at the
+    cost of sorting the vocabulary. Raises InvalidInput for 1 bin or a negative number.
     """
 
     bins: int = 1024
@@ -61,7 +61,7 @@ class Optimal:
         """See `SiblingRule.law`; sums are taken in float64. Raises InvalidInput for draws other than IID."""
         require_draws("optimal", draws, Draws.IID)
         groups, ratio, log_chain = self._proxy(target_probs, draft_probs, siblings.shape[-1])
-        # On a CPU gather takes a third of the time where there is a leading dimension.
+        # On a CPU gather takes a third of the time if there is a leading dimension.
         proxy = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)
         tiny = torch.finfo(target_probs.dtype).tiny
         proposed = proxy.gather(-1, siblings).clamp_min(tiny)
@@ -71,7 +71,7 @@ class Optimal:
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
 
     def _proxy(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The law m and the scores that choose by it.
+        """The law m and the scores that choose a sibling with the law m.
 
         Returns every token's group (..., V) int64 and, for each of the K groups, m / q and the law of its
         scores as `log_chain` encodes it, both (..., K) float64.
@@ -90,13 +90,13 @@ class Optimal:
 
 
 def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:
-    """m / q of every group and `log_chain` of the groups, (..., K).
+    """The ratio m / q of each group and `log_chain` of the groups, (..., K) each.
 
     p, q: (..., K), masses of the groups in increasing order of p / q.
     """
     q = q / q.sum(-1, keepdim=True)
     # Without `cummax` a group that has no tokens would have the ratio 0, out of order. c1 is at most B, so
-    # larger ratios are clipped to it in any case, and infinite ones, where q = 0, become numbers.
+    # larger ratios are clipped in any case, and infinite ratios, where q = 0, become numbers.
     ratio = (p / q.clamp_min(torch.finfo(q.dtype).tiny)).cummax(-1).values.clamp_max(num_siblings)
     below = prefix_sums(q)
     low, high = clips(p, ratio, below, below**num_siblings)
@@ -110,8 +110,8 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
 
     Substituting b = slope^(1 / (n - 1)) y leaves y^n - y + a = 0. The largest root falls from y = 1 at a = 0
     to y = n^(-1 / (n - 1)) at the largest a that has a root, where two roots meet. Newton's method starts
-    from a formula that is right at both ends, and everywhere for n = 2; the more siblings, the less exact it
-    is, and the more steps are taken.
+    from a formula that is right at both ends, and everywhere for n = 2; with more siblings the formula is
+    less exact, and more steps are taken.
     """
     if power == 1:  # a line has no second root, and a single sibling always wins
         return torch.ones_like(slope)
@@ -131,7 +131,7 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
 
 
 def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
-    """The probability (..., B) float64 that each sibling, by its group (..., B), has the largest score.
+    """The probability (..., B) float64 that each sibling, given its group (..., B), has the largest score.
 
     The score of sibling i has a distribution function F_i that is linear between the knots. At the knots
     below that of its own group g it is F_i(b_k) = exp(c_g - c_k), and from there on 1. The chance is the

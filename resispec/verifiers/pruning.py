@@ -1,9 +1,9 @@
 """Pruning of subtrees in which no node can be accepted, so that verification from the leaves up skips them.
 
 Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is accepted only if
-its coin is below the node's chance. The exact chance takes a law for every node on the way there, but an
-upper bound of it is a product of a few numbers. Where all coins of a subtree are at least the bounds of their
-nodes' chances, the subtree is skipped without computing its laws. No verdict changes.
+its coin is below the node's chance. The exact chance requires the law of every node on the way there, but an
+upper bound of the chance is a product of a few numbers. If all coins of a subtree are at least the bounds of
+their nodes' chances, the subtree is skipped without computing its laws. No verdict changes.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ def lookahead(
     """Read the coins and the bounds of chances from the device, with one host synchronisation.
 
     target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins. Returns the coins as numbers, and a
-    function that is given a node with children and the mass a with which it is examined: whether the node or
+    function of a node with children and the mass a with which it is examined, which says whether the node or
     anything below it can still be accepted.
 
-    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`: given a target
-    of mass a whose odds are o = a / (1 - a), its residual gives no token y more than o p(y), and what it
-    selects and leaves to a sibling x is at most o p(x) / q(x) together, where q(x) is what the sibling's own
-    law gives to x, see `Draws.least_chances`. For other rules the function always returns True.
+    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`. For a target of
+    mass a with odds o = a / (1 - a), the rule's residual gives no token y more than o p(y), and a sibling x
+    gets by selection and residual together at most o p(x) / q(x), where q(x) is the chance of x under the
+    sibling's own law, see `Draws.least_chances`. For other rules the function always returns True.
     """
     if not getattr(rule, "is_bounded", False):
         return drawn.tolist(), lambda node, mass: True
@@ -44,10 +44,10 @@ def _can_accept(
 ) -> bool:
     """Whether any coin in a subtree is below the bound of its node's chance; NaN counts as yes.
 
-    coins, ratio: per node its coin and p / q of its token. start: the subtree's root and the mass with which
-    it is examined.
+    coins, ratio: for each node, its coin and p / q of its token. start: the subtree's root and the mass with
+    which it is examined.
     """
-    stack = [start]  # nodes, each with the most that its mass can be
+    stack = [start]  # nodes, each with the largest mass that it can have
     while stack:
         node, mass = stack.pop()
         if not children[node]:
@@ -59,7 +59,7 @@ def _can_accept(
         # siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is at most 1.
         if not coins[node] >= odds:
             return True
-        rest = 1.0  # the least that the siblings before leave
+        rest = 1.0  # the least mass that the earlier siblings leave
         for child in children[node]:
             weight = odds * ratio[child]
             if not weight < rest:

@@ -19,22 +19,22 @@ class Recursive:
     """Accepts sibling i with probability min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} is the reshaped residual.
 
     The law is computed in closed form, without coins: the chance to select sibling i is the product of the
-    rejections before i and the acceptance of i. A target of mass a < 1 is a law over V tokens and a null
-    outcome of mass 1 - a that no draft proposes.
+    chances to reject all siblings before i and to accept i. A target of mass a < 1 is a law over V tokens and
+    a null outcome of mass 1 - a that no draft proposes.
 
-    A subclass says how the residual is reshaped; with the normalisation to p_{i+1} that follows this is the
-    part "shaping" of a profile. It may set `is_bounded` when `reshape` leaves no token more than the target
-    gives it, and the rejected one nothing; then p_i <= a p / (1 - a), since what all residuals are divided by
-    is never less than 1 - a, and the promise of `lookahead` holds.
+    A subclass says how the residual is reshaped; this and the normalisation to p_{i+1} are the part "shaping"
+    of a profile. A subclass may set `is_bounded` when `reshape` leaves no token more than the target gives
+    it, and nothing to the rejected token. Then p_i <= a p / (1 - a), since the product of all normalising
+    divisors is never less than 1 - a, and the promise of `lookahead` holds.
     """
 
     is_bounded: ClassVar[bool] = False
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """Unnormalised residual (..., V) after `rejected` (..., 1) int64 was refused.
+        """The unnormalised residual (..., V) after the token `rejected` (..., 1) int64 was refused.
 
-        target: (..., V), the law that it was tested against. draft: (..., V), the law that it was drawn from.
-        `law` raises InvalidInput for a residual of another shape or precision than the target's.
+        target: (..., V), the law that the token was tested against. draft: (..., V), the law that it was
+        drawn from. `law` raises InvalidInput for a residual of another shape or precision than the target's.
         """
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class Recursive:
     ) -> Iterator[Tensor]:
         """The law piece by piece: the chance (..., 1) to select each sibling, and then the residual (..., V).
 
-        What is not asked for is not computed.
+        Pieces that the caller does not ask for are not computed.
         """
         target, null = target_probs, None
         tiny = torch.finfo(target_probs.dtype).tiny
@@ -67,8 +67,7 @@ class Recursive:
                 check_tensor(f"{rule_name(self)}: `reshape` returns", mass, target.shape, target.dtype)
                 with part("proxy"):
                     total = mass.sum(-1, keepdim=True) + null
-                    # Where a rejection has probability zero nothing is left to reshape, and the law before it
-                    # stands.
+                    # A rejection of probability zero leaves nothing to reshape: the earlier law stays.
                     divisor = total.clamp_min(tiny)
                     target = torch.where(total <= tiny, target, mass / divisor)  # NaN stays NaN
                     null = null / divisor

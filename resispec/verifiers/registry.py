@@ -1,4 +1,4 @@
-"""Acceptance rules and tree verifiers by name; third parties add theirs as `resispec.plugins` says."""
+"""Acceptance rules and tree verifiers by name; `resispec.plugins` says how third parties add theirs."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,12 +24,12 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 
 def available() -> list[str]:
-    """Names that `get_rule` and `get_verifier` know, ours first."""
+    """Names that `get_rule` and `get_verifier` know, our own names first."""
     return plugins.available("verifier", _REGISTERED)
 
 
 def get_rule(name: str, **options: Any) -> SiblingRule:
-    """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, with the known ones."""
+    """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, or a tree verifier."""
     rule: SiblingRule = plugins.make("verifier", name, _REGISTERED, **options)
     if not hasattr(rule, "law"):
         raise InvalidInput(f"{name!r} is a tree verifier, not a sibling rule; use get_verifier")

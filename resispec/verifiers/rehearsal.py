@@ -1,4 +1,4 @@
-"""A verifier tried on a made-up tree, before models are read: it says itself what it is not defined for."""
+"""A trial of a verifier on a made-up tree, before models are read, shows what it is not defined for."""
 
 import torch
 
@@ -9,7 +9,7 @@ from resispec.verifiers.base import Verifier
 
 
 def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
-    """Verify a tree of this topology whose siblings are all different, where all tokens are equally likely.
+    """Verify a tree of this topology with siblings that all differ and laws that are uniform.
 
     Raises InvalidInput, as the verifier does, for draws or a topology that it is not defined for.
     """
@@ -24,7 +24,7 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
 
 
 def is_defined_on(verifier: Verifier, draws: Draws, topology: Topology) -> bool:
-    """Whether `rehearse` raises no NotDefined; whatever else is wrong with a verifier is raised."""
+    """Whether `rehearse` raises no NotDefined; any other error of the verifier is raised."""
     try:
         rehearse(verifier, draws, topology)
     except NotDefined:

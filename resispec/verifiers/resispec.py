@@ -1,8 +1,8 @@
 """ResiSpec (arXiv 2608.24411), Algorithm 1 with GetProxy, as published.
 
 After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass Z = q(x0) -
-p(x0) that follows q where p has room. The residual depends on x0, which the paper's proof does not allow for:
-the output is biased toward the draft.
+p(x0) that follows q where p has room. The residual depends on x0, which the paper's proof does not take into
+account, so the output is biased toward the draft.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ BUDGETS = ("gap", "capacity")
 @register("resispec")
 @dataclass(frozen=True)
 class ResiSpec(Recursive):
-    """Algorithm 1 whose residual is that of GetProxy.
+    """Algorithm 1 with the residual of GetProxy.
 
-    spread: where the mass goes that clipping at p lost: "proportional" to the remaining capacity p - r of the
+    spread: where the mass lost by clipping at p goes: "proportional" to the remaining capacity p - r of the
         other tokens, or "water_fill" toward q, raising the level of min(level * q, p) until the budget is
         met.
-    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), that), as in
+    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), Z), as in
     the text. Raises InvalidInput for an unknown option.
     """
 
@@ -43,7 +43,7 @@ class ResiSpec(Recursive):
                 )
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`: r, which with a point mass for the draft is the standard residual.
+        """See `Recursive.reshape`; returns r, which is the standard residual if the draft is a point mass.
 
         These are the paper's steps 1 and 2. Step 3, "proxy formulation", is left to `law`: k = p - r is never
         formed, since max(p - k, 0) is r again, and only the normalisation remains.

@@ -1,7 +1,7 @@
 """The standard recursive rejection rule.
 
-SpecInfer (arXiv 2305.09781) for i.i.d. draws, Sequoia (2402.12374) without replacement; with one sibling it
-is plain speculative sampling.
+It is SpecInfer (arXiv 2305.09781) for i.i.d. draws and Sequoia (2402.12374) for draws without replacement;
+with one sibling it is plain speculative sampling.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from resispec.verifiers.registry import register
 @register("standard")
 @dataclass(frozen=True)
 class Standard(Recursive):
-    """After x ~ q was refused the target is continued from norm(max(p - q, 0)): Equation 2 of the paper."""
+    """After x ~ q was refused, the target becomes norm(max(p - q, 0)): Equation 2 of the paper."""
 
     is_bounded: ClassVar[bool] = True
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`: what the target has left above the draft, whatever token was refused."""
+        """See `Recursive.reshape`; returns the target's excess over the draft, whatever token was refused."""
         return (target - draft).clamp_min_(0)

@@ -27,7 +27,7 @@ from resispec.verifiers.recursive import Recursive
 
 
 def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
-    """A verifier as it is, and a sibling rule wrapped in `TopDown`. Raises InvalidInput for anything else."""
+    """Return a verifier as it is and a sibling rule wrapped in `TopDown`. Raises InvalidInput for others."""
     if hasattr(rule_or_verifier, "law"):
         return TopDown(cast(SiblingRule, rule_or_verifier))
     if not hasattr(rule_or_verifier, "verify"):
@@ -41,8 +41,8 @@ def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
 class TopDown:
     """A verifier that applies `rule` at every node it visits (SpecInfer, Algorithm 2).
 
-    A residual token that equals a drafted sibling goes on at that sibling: the emitted law is the same, with
-    more tokens. Raises InvalidInput when `rule` is no sibling rule.
+    If the residual token equals a drafted sibling, the walk goes on at that sibling: the emitted law is the
+    same, with more tokens. Raises InvalidInput when `rule` is no sibling rule.
     """
 
     rule: SiblingRule
@@ -51,11 +51,11 @@ class TopDown:
         require_rule("TopDown", self.rule)
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome, visiting only the nodes of one path.
+        """Draw a verdict, visiting only the nodes of one path.
 
-        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
-        returns is no law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn
-        from, and of a `Recursive` rule as many siblings as it takes to decide.
+        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when it
+        returns an invalid law: NaN, negative masses, a sum other than 1. The residual is checked only when it
+        is drawn from, and a `Recursive` rule only for the siblings needed to decide.
         """
         path, tokens, node = list[int](), list[int](), 0
         token_ids: list[int] = tree.tokens.tolist()
@@ -79,7 +79,7 @@ class TopDown:
             return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
 
     def _in_turn(self, *arguments: Any) -> Iterator[Tensor]:
-        """The rule's law as `Recursive.in_turn` gives it, of `arguments` as for `SiblingRule.law`."""
+        """The rule's law piece by piece, as in `Recursive.in_turn`. arguments: those of `SiblingRule.law`."""
         if isinstance(self.rule, Recursive) and type(self.rule).law is Recursive.law:
             return self.rule.in_turn(*arguments)
         law = law_of(self.rule, *arguments)
@@ -91,7 +91,7 @@ class TopDown:
         families = families_on(tree.topology, target_probs.device)
         if not families.groups:
             return Outcomes(torch.ones_like(target_probs[:, 0]), target_probs.clone())
-        # As much as can be is done of all families at once: on a device every operation takes its time.
+        # As much as possible is done for all families at once: on a device every operation takes time.
         tokens = tree.tokens.index_select(0, families.children)
         sizes = [children.shape for _, children in families.groups]
         siblings = [
@@ -111,7 +111,7 @@ class TopDown:
         repeats = residual[families.owners, tokens]  # residual tokens that were drafted
         if not tree.draws.are_distinct:
             repeats = torch.where(torch.cat([is_first(ids).flatten() for ids in siblings]), repeats, 0.0)
-        # Probabilities of going on at a node, given that its parent was reached, and of stopping at one.
+        # Probabilities of going on to a child, or of stopping at a parent, given that the parent was reached.
         going = select + rest.index_select(0, families.owners) * repeats
         stopping = rest * (1 - families.sums(repeats)).clamp_min(0)
         ones = torch.ones_like(target_probs[:, 0])

@@ -35,11 +35,11 @@ class Traversal:
     """Examines node n with a mass a_n: the probability, averaged over what lies below, that n is accepted.
 
     The root has a = 1 and a leaf is accepted with probability a. At a node in between, the law of `rule` for
-    the target a_n p_n gives every child k the weight w_k, which is what is selected together with what the
+    the target a_n p_n gives every child k a weight w_k: the probability that k is selected, plus what the
     residual gives to its token. Children are examined in draw order, child k with the mass w_k / (1 - w_1 -
-    ... - w_{k-1}). When all of them fail, n is rejected with the probability that the residual lacks, or else
-    the walk stops at n and the residual emits the final token. Raises InvalidInput when `rule` is no sibling
-    rule.
+    ... - w_{k-1}). When all children fail, n is rejected with the probability that the residual lacks;
+    otherwise the walk stops at n and the final token is drawn from the residual. Raises InvalidInput when
+    `rule` is no sibling rule.
     """
 
     rule: SiblingRule
@@ -48,17 +48,17 @@ class Traversal:
         require_rule("Traversal", self.rule)
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome, depth first.
+        """Draw a verdict, depth first.
 
-        It takes a law, and one host synchronisation, for every node with children that is reached. With a
-        rule that is bounded, see `lookahead`, subtrees that cannot be accepted are passed over.
+        Every node with children that is reached takes one law and one host synchronisation. With a rule that
+        is bounded, see `lookahead`, subtrees that cannot be accepted are skipped.
 
-        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
-        returns is no law: NaN, negative or too large masses. A residual is checked for negative masses only
-        when it is drawn from.
+        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when it
+        returns an invalid law: NaN, negative or too large masses. A residual is checked for negative masses
+        only when it is drawn from.
         """
         children = tree.topology.children
-        # A node is decided once at most, so one coin a node is enough.
+        # A node is decided once at most, so one coin per node is enough.
         uniform = torch.rand(
             len(children), generator=generator, device=target_probs.device, dtype=torch.float64
         )
@@ -104,7 +104,7 @@ class Traversal:
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
         families = families_by_level_on(tree.topology, target_probs.device)
-        # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
+        # Probability of accepting a node itself once all its children have failed; for a leaf, its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
         for parents, children in families:
@@ -142,10 +142,10 @@ def traversal_optimal(**options: Any) -> Traversal:
 def univer() -> Traversal:
     """UniVer (arXiv 2605.04543) for greedy draws: Traversal Verification with the weights of their rule.
 
-    Its weights, as an implementation that cites it has them: with w the node's mass, s the law of the drawn
-    sibling u and Z = 1 - w + sum (w p - s)+, u has f(u) = min(1, w p(u) / s(u)), a certain sibling d
-    w p(d) (1 - f(u)) / Z, and the node is rejected with (1 - f(u)) (1 - w) / Z. These are `_decide`'s of
-    `Greedy`. The paper's own text was not at hand.
+    Its weights are those of an implementation that cites it. With w the node's mass, s the law of the drawn
+    sibling u and Z = 1 - w + sum (w p - s)+, u has the weight f(u) = min(1, w p(u) / s(u)), a chosen sibling
+    d has w p(d) (1 - f(u)) / Z, and the node is rejected with probability (1 - f(u)) (1 - w) / Z. `_decide`
+    finds the same weights for `Greedy`. The paper's own text was not at hand.
     """
     return traversal("greedy")
 
@@ -154,10 +154,10 @@ def univer() -> Traversal:
 class _Decision:
     """Decisions about a node and its children, in the order of examination; float64 but for `final`.
 
-    masses: (..., B), with which the children are examined. stay: (..., 1) probability of stopping at the
-    node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the token
-    that is emitted then. drafted, undrafted: (..., B) and (..., 1), what the residual gives to the children
-    and to all other tokens.
+    masses: (..., B), the masses with which the children are examined. stay: (..., 1) probability of stopping
+    at the node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the
+    token that is emitted then. drafted, undrafted: (..., B) and (..., 1), what the residual gives to each
+    child and to all other tokens.
     """
 
     masses: Tensor
@@ -169,9 +169,9 @@ class _Decision:
 
 def _decide(law: Law, siblings: Tensor) -> _Decision:
     """Turn the law at a node, given its siblings (..., B), into decisions that are made one after another."""
-    # What the residual gives to a drafted token goes to that child, before its subtree is examined. That
-    # changes no emitted law. Once the subtree was examined and has failed, its tokens are no fresh draws from
-    # the draft any more, so a residual token could not go on there.
+    # The residual's mass on a drafted token goes to that child before its subtree is examined. That changes
+    # no emitted law. Once the subtree was examined and has failed, its tokens are no longer fresh draws from
+    # the draft, so a residual token could not go on there.
     rest = 1 - law.select.sum(-1, keepdim=True, dtype=torch.float64)
     drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0).double()
     weights = law.select + rest.clamp_min(0) * drafted
@@ -180,6 +180,6 @@ def _decide(law: Law, siblings: Tensor) -> _Decision:
     undrafted = law.residual.scatter(-1, siblings, 0.0)
     total = undrafted.sum(-1, keepdim=True).double()
     lacking = (1 - total - drafted.sum(-1, keepdim=True)).clamp_min(0)
-    # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is taken as it is.
+    # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is used unchanged.
     final = torch.where(total > 0, undrafted, law.residual)
     return _Decision(masses, total / (total + lacking).clamp_min(tiny), final, drafted, total)
