@@ -20,8 +20,6 @@ from resispec.errors import InvalidInput, first_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REPORT = "report.html"
-"""The page of all artefacts in a results folder."""
 REFERENCE = ROOT / "results" / "reference"
 """The paper's numbers, one CSV per table of the paper."""
 
@@ -118,11 +116,7 @@ def beside(
 
 
 def footer(
-    results: Results,
-    plan: Plan,
-    about: Sequence[Note],
-    definitions: Sequence[Note] = (),
-    picture: str = "",
+    results: Results, plan: Plan, about: Sequence[Note], definitions: Sequence[Note] = (), picture: str = ""
 ) -> Notes:
     """The notes of an artefact's table: its own notes, the origin of its numbers, and what is missing."""
     done_cells = results.cells[results.cells.status == "done"]
@@ -131,8 +125,7 @@ def footer(
     gaps = f"Incomplete: {count} of {len(timed)} cells are missing, failed or interrupted." if count else ""
     prompts = sorted({len(results.rows[cell_id]) for cell_id in done_cells.cell_id[~done_cells.is_audit]})
     facts = {"Device": done_cells.device, "Prompts per cell": prompts, "Commit": done_cells.commit}
-    source = origin(plan, facts)
-    return Notes(tuple(about), picture, source, tuple(definitions), gaps, plan.stale)
+    return Notes(tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.stale)
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:

@@ -29,7 +29,7 @@ def of(plan: Plan) -> Table | None:
     The table has a line for each timed cell on a data set with categories, and a column for each category.
     Its frame has MEASURED and the cells' labels, with a row for each cell, category and quantity of METRICS.
     """
-    parts = [part.only(lambda cell: not cell.is_audit) for part in plan.by_part().values()]
+    parts = plan.only(lambda cell: not cell.is_audit).by_part().values()
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None

@@ -12,7 +12,6 @@ from matplotlib.ticker import MultipleLocator
 from analysis import figures, labels, long
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.load import Plan, Results, load
-from analysis.long import CEILING
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, ratio
 from analysis.table import Table
@@ -57,7 +56,7 @@ def measure(results: Results) -> pd.DataFrame:
             if rows is None:
                 records.append(about | {"quantity": ""})
                 continue
-            kind = "ceiling_" if about["verifier"] == CEILING else ""
+            kind = "ceiling_" if about["verifier"] == long.CEILING else ""
             above, below = (np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested"))
             total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # cases in a prompt's sums
             shares = below.sum(0) / total.sum()

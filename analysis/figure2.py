@@ -29,10 +29,7 @@ QUANTITIES = {
 CHOOSING = ("rejected", "overlap", "outside")
 """The quantities that choose the typical context to draw."""
 LAWS = ("target", "draft", "residual", "emitted", "emitted_error")
-FIELDS = (
-    *("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS),
-    *(*QUANTITIES, "excess"),
-)
+FIELDS = ("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS, *QUANTITIES, "excess")
 OVERDRAFTED = "q > p"
 """Name of the side with the tokens to which the draft gives more than the target."""
 OVER, UNDER = figures.VERMILION, figures.BLUE

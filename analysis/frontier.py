@@ -11,7 +11,6 @@ from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.metrics import METRICS
 from analysis.table import Notes, Table
 from resispec.audit.verdict import Finding
 
@@ -20,7 +19,7 @@ LONG = "long"
 """The part of the artefact with audits of more prompts, which have no rows in the table."""
 REFERENCE_TREE, BEST = "d5b3", "best_121"
 BEST_TREES = ("best_16", "best_64", BEST)
-COLUMNS = (METRICS[0], CEILING, *METRICS[1:])
+COLUMNS = (metrics.METRICS[0], CEILING, *metrics.METRICS[1:])
 SUMMARISED = (
     (REFERENCE_TREE, "standard"),
     (REFERENCE_TREE, "resispec"),

@@ -7,11 +7,10 @@ from analysis import metrics
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3, with_quantity
-from analysis.metrics import Metric
 from analysis.stats import ABSENT, Interval
 
 TEXTS = texts("levels")
-OVER_TRAVERSAL = Metric(
+OVER_TRAVERSAL = metrics.Metric(
     "gain_over_traversal",
     "Over traversal",
     "accepted length over that of traversal with optimal weights on its own best tree, on the same prompts",

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,9 +90,7 @@ class Request:
     @property
     def texts(self) -> dict[str, Any]:
         """The labels as CSVs have them, in types that JSON has, too."""
-        return {
-            name: str(value) if isinstance(value, Label) else value for name, value in self.labels.items()
-        }
+        return {key: str(value) if isinstance(value, Label) else value for key, value in self.labels.items()}
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], part: str = "", folder: Path = Path()) -> Request:
@@ -229,11 +228,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
 def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
     """The plans of a profile by their names, without damaged plans, which `make status` reports."""
     for name in sorted({path.stem for path in (results / profile / "plans").glob("*")}):
-        try:
-            plan = read_plan(name, profile, results)
-        except InvalidInput:
-            continue
-        yield plan
+        with suppress(InvalidInput):
+            yield read_plan(name, profile, results)
 
 
 def elsewhere(results: Path) -> str:
@@ -379,7 +375,7 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
 
 def _provenance(folder: Path) -> dict[str, Any]:
     path = folder / "provenance.json"
-    return dict(read_json(path)) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def _prompts(folder: Path) -> pd.DataFrame:

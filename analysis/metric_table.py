@@ -13,7 +13,6 @@ import pandas as pd
 
 from analysis import audits, labels, long, metrics
 from analysis.load import Results
-from analysis.long import NO_ROW, split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -123,7 +122,7 @@ def by_cell(
     stem: str, results: Results, frame: pd.DataFrame, caption: str, notes: Notes, columns: Iterable[Metric]
 ) -> Table:
     """The table of a long frame with a line for every cell."""
-    varying, fixed = split_keys(results.timed, (*results.setting, "tree", "method"))
+    varying, fixed = long.split_keys(results.timed, (*results.setting, "tree", "method"))
     shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
     return Table(stem, *lines, caption + fixed, frame, notes)
@@ -177,7 +176,7 @@ def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
     """A function from a line's rows to its audit's cell. of: the verifier, where there are several."""
 
     def cell(rows: Found) -> Audit:
-        quantities = {name: rows.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
+        quantities = {name: rows.get((name, *of), long.NO_ROW) for name in audits.QUANTITIES}
         verdict = quantities["audited_tokens"].get("verdict", "")
         return audits.cell_of({name: row["value"] for name, row in quantities.items()} | {"verdict": verdict})
 

@@ -32,7 +32,7 @@ SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
 STATUS, ROWS = "status.json", "rows.jsonl"
 
 
-def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> list[Path]:
+def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
     """Publish one artefact: its files, further tables `ARTEFACT_*` and trees; return the written paths.
 
     root: the folder of the repository to write to.

@@ -96,12 +96,12 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     return compare(table, plan.profile, compared)
 
 
-def compare(table: Table, profile: str, compared: Compared, folder: Path | None = None) -> Agreement:
+def compare(table: Table, profile: str, compared: Compared) -> Agreement:
     """Compare a table's rows with the published ones of the same labels.
 
     Raises InvalidInput, one line, when the published file cannot be read.
     """
-    path = (folder or FOLDER) / profile / f"{table.stem}.csv"
+    path = FOLDER / profile / f"{table.stem}.csv"
     if not path.is_file():
         return Agreement((), f"nothing is published for {table.stem} of profile {profile}")
     try:
@@ -164,9 +164,7 @@ def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _title(row: Mapping[str, Any], compared: Compared) -> str:
-    words = {key: row[key] for key in ("dataset", "tree") if row.get(key)} | {
-        "temperature": row["temperature"]
-    }
+    words = {key: row[key] for key in ("dataset", "tree", "temperature") if row.get(key, "") != ""}
     method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
     return ", ".join([labels.setting(words), method, *keys])

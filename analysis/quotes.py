@@ -15,7 +15,7 @@ artefact of another profile than embedded is called PROFILE/ARTEFACT.
     <!-- from: docs/studies/few_rows.py, a run on an AMD EPYC, 2026-11-25 -->
 
 The third form names the source of numbers that are not quotes: the numbers of its paragraph, or of its
-section if it stands right below a heading. `unsourced` finds numbers without any of the three forms.
+section if it stands right below a heading. tests/reports/test_quotes.py finds numbers without any of these.
 """
 
 import itertools
@@ -33,15 +33,6 @@ from resispec.files import write_atomically
 BLOCK = re.compile(r"(<!-- ((?:\w+/)?\w+) -->\n)(.*?)(\n<!-- /\2 -->)", re.S)
 NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re.S)
 BOUNDS, VERDICT = "bounds", "verdict"
-SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
-NO_PROSE = re.compile(
-    r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|</?[a-z][^>\n]*>"  # code, targets of links, HTML
-    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 ?%"  # temperatures, arXiv, intervals
-    r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+|\b\d+(?:\.\d+){2,}",  # versions
-    re.S,
-)
-FENCED = re.compile(r"^ *```.*?^ *```", re.S | re.M)
-MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
 SPECS = {metric.name: metric.spec for metric in METRICS}
 """quantity -> the format of its numbers; other quantities have two decimals."""
 
@@ -127,19 +118,6 @@ def numbers(query: str, published: Path) -> str:
         else:
             texts.append(str(Paper(values[low].min(), values[high].max(), spec)))
     return " and ".join(texts)
-
-
-def unsourced(text: str) -> list[str]:
-    """The paragraphs of a document with decimals or percentages whose source nothing names."""
-    text = FENCED.sub("", NUMBERS.sub("", BLOCK.sub("", text)))
-    paragraphs, covered = list[str](), False
-    for before, paragraph in itertools.pairwise(["", *re.split(r"\n\s*\n", text)]):
-        is_heading, starts_section = paragraph.startswith("#"), before.startswith("#")
-        if is_heading or (starts_section and paragraph.startswith("<!-- from: ")):
-            covered = not is_heading
-        if not covered and not SOURCE.search(paragraph) and MEASURED.search(NO_PROSE.sub("", paragraph)):
-            paragraphs.append(paragraph.strip())
-    return paragraphs
 
 
 def _path(artefact: str, suffix: str, published: Path) -> Path:

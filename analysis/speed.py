@@ -212,8 +212,7 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
     first = frame.iloc[0]
-    title = f"{labels.text('pair', first.pair)}, T = {first.temperature:g}"
-    axes.set_title(title, fontsize=SIZE + 0.5)
+    axes.set_title(f"{labels.text('pair', first.pair)}, T = {first.temperature:g}", fontsize=SIZE + 0.5)
     figures.finish(axes)
 
 

@@ -42,14 +42,14 @@ ABSENT = Interval(np.nan)
 
 
 @lru_cache(maxsize=8)
-def resample(num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> np.ndarray:
-    """Counts of the draws of each prompt in each resample, (num_resamples, num_prompts) float64.
+def resample(num_prompts: int) -> np.ndarray:
+    """Counts of the draws of each prompt in each resample, (NUM_RESAMPLES, num_prompts) float64.
 
     All cells with the same number of prompts get the same counts, so that these cells are paired. A single
     prompt gives no rows, since it has no spread.
     """
     weights = np.full(num_prompts, 1 / num_prompts)
-    size = num_resamples if num_prompts > 1 else 0
+    size = NUM_RESAMPLES if num_prompts > 1 else 0
     return np.random.default_rng(SEED).multinomial(num_prompts, weights, size=size).astype(np.float64)
 
 

@@ -103,8 +103,6 @@ class Gap:
 
 
 Cell: TypeAlias = str | Key | Number | Paper | Audit | Gap
-
-
 Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
 """The rows of one line, by the values that tell them apart, such as the quantity; () has the first row."""

@@ -9,7 +9,6 @@ import pandas as pd
 from analysis import labels, long
 from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.load import SETTING, Plan, Results, load
-from analysis.long import CEILING
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, LEVEL, Interval, ceiling, divide, ratio, resample
 from analysis.table import Table, number
@@ -75,7 +74,7 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
                 paper_numbers = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
                 points = [({}, {None: ABSENT})]
                 if rows is not None:
-                    points = curve(rows, arrangement, of_ceiling=verifier == CEILING)
+                    points = curve(rows, arrangement, of_ceiling=verifier == long.CEILING)
                 for sizes, numbers in points:
                     for record in long.records(about | sizes, numbers):
                         place = record.get("num_candidates"), record["quantity"]
@@ -131,7 +130,7 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
     frame: that of the table. more: labels beside SETTING. Without a ceiling there is no note.
     """
     lengths = frame[(frame.quantity == LENGTH) & frame.lower.notna()]
-    is_ceiling = lengths.verifier == CEILING
+    is_ceiling = lengths.verifier == long.CEILING
     keys = [*SETTING, *more, "arrangement", "num_candidates"]
     pairs = lengths[~is_ceiling].merge(lengths[is_ceiling], on=keys, suffixes=("", "_ceiling"))
     counts = [
@@ -153,9 +152,8 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
         sentences = []
         for view, (form, _) in enumerate(VIEWS):
             closer, other = sorted(ARRANGEMENTS, key=lambda name: errors[name][view][0])
-            share = (
-                float(np.mean(errors[closer][view][1] < errors[other][view][1])) if len(rows) > 1 else np.nan
-            )
+            is_closer = errors[closer][view][1] < errors[other][view][1]
+            share = float(np.mean(is_closer)) if len(rows) > 1 else np.nan
             values = " and ".join(
                 f"{number(errors[name][view][0], '.3f')} for {ARRANGEMENTS[name]}" for name in (closer, other)
             )

@@ -33,8 +33,6 @@ MODELS = (
 )
 DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
 """Keys that name a row of the drafts' table, beside the pair and the other keys that the sweep varied."""
-STATE = ("status", "reason", "num_asked")
-"""Columns of the drafts' table for its printed lines only; the CSV does not have them."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -87,7 +85,7 @@ def _by_draft(results: Results, plan: Plan) -> Table:
     )
     lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], columns)
     caption = TEXTS["drafts"].format(profile=plan.profile)
-    frame = frame.drop(columns=[*STATE], errors="ignore")
+    frame = frame.drop(columns=["status", "reason", "num_asked"], errors="ignore")  # for printed lines only
     return Table("table6_drafts", *lines, caption, frame, Notes((TEXTS["over"], BRACKETS)))
 
 

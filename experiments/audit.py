@@ -64,8 +64,6 @@ def settings() -> list[dict[str, Any]]:
         composed = compose("audit", [*overrides, f"dataset={name}"])
         unlabelled(composed)
         config: Any = OmegaConf.to_container(composed, resolve=True)
-        if not config["pair"]:
-            raise InvalidInput("pair must be given, like pair=embedded")
         check_values(config)
         if not config["temperature"]:
             reason = "greedy tokens are no samples, and those of decoder=autoregressive whatever the verifier"

@@ -147,7 +147,7 @@ def build(node: Any) -> Any:
             cause = cause.__cause__
         if isinstance(cause, InvalidInput):
             raise cause from error
-        target = node.get("_target_", "?") if isinstance(node, Mapping) else "?"
+        target = node.get("_target_", "?")
         raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
 
 

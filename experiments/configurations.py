@@ -114,10 +114,8 @@ def load(path: str | Path) -> Chosen:
         best = {kind: list(map(Configuration.of, group)) for kind, group in content["best"].items()}
         return Chosen(Configuration.of(content["fastest"]), best)
     except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise InvalidInput(
-            f"{path} is no file of tree=fastest ({reason}); delete it to search again"
-        ) from error
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise InvalidInput(f"{path} is no file of tree=fastest ({why}); delete it to search again") from error
 
 
 def check_settings(path: Path, config: Mapping[str, Any]) -> None:
@@ -126,10 +124,8 @@ def check_settings(path: Path, config: Mapping[str, Any]) -> None:
     settings = about.get("settings", {}) if isinstance(about, dict) else {}
     for name in SETTINGS:
         if name in settings and settings[name] != config[name]:
-            raise InvalidInput(
-                f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}; "
-                "delete the file to search again, or give tree.path=FILE"
-            )
+            found = f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}"
+            raise InvalidInput(f"{found}; delete the file to search again, or give tree.path=FILE")
 
 
 def decoder(tree: Chosen) -> Decoder:

@@ -218,8 +218,7 @@ def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
         with locked(path.with_name(f".{path.name}.measuring"), lambda: report(f"{WHAT}: waiting", 0, 1)):
             if again or key not in read(path):  # else another process has just measured
                 entry = _measured(cell, report)
-                pairs = read(path) | {key: entry}
-                content = {"format": FORMAT, "device": entry["device"], "pairs": pairs}
+                content = {"format": FORMAT, "device": entry["device"], "pairs": read(path) | {key: entry}}
                 write_json(path, sealed(content))
     return model_of(path, key, read(path)[key])
 
@@ -274,10 +273,8 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     levels; and for every verifier trees from a short chain to 121 nodes. context: positions that both models
     can hold.
     """
-    trees = (
-        *(chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)),
-        *(complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)),
-    )
+    trees = [chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)]
+    trees += [complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)]
     stars = [Configuration("iid", "standard", from_widths((size - 1,))) for size in SIZES[1:]]
     levels = [Configuration("iid", "standard", from_widths((width,) * 3)) for width in WIDTHS]
     short = [ONE_TOKEN, *stars, *levels]
@@ -291,9 +288,7 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     return list(dict.fromkeys([*product(short, [SHORT]), *product(long, [length])]))
 
 
-def time_probes(
-    pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int
-) -> list[Step]:
+def time_probes(pair: Pair, text: list[int], report: Callable[[int, int], None], rounds: int) -> list[Step]:
     """Time every probe in `rounds` rounds and return medians over them; one more round warms up.
 
     On a CPU, where other work shows in the times, all probes take turns, so that it falls on all alike; their
@@ -358,9 +353,8 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
         def mark(_step: object) -> None:
             marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
 
-        generator = torch.Generator(device).manual_seed(seed)
         with measuring(stopwatch):
-            decoder.generate(pair, prompt, sampling, generator, mark)
+            decoder.generate(pair, prompt, sampling, torch.Generator(device).manual_seed(seed), mark)
         return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
 
     seconds = decode(watch)

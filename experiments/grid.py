@@ -25,12 +25,11 @@ from analysis import SLICE
 from analysis.labels import Label
 from experiments.cell import Cell, file_name
 from experiments.cli import explained, hydra_here, unknown
-from experiments.schema import CONF, check_values, unlabelled
+from experiments.schema import CONF, GROUPS, check_values, unlabelled
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
 AD_HOC = "sweep"  # the name of a sweep that is no artefact
-GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
 """Beginnings of overrides that leave an artefact its profile's cells; with others the cells are compared."""
 _OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # keys of the profile that experiments refer to
@@ -77,13 +76,10 @@ class Part:
         return str(self.cells[0].config["name"] or digest(self.cells))
 
 
-def left_out(parts: Iterable[Part]) -> dict[str, str]:
+def left_out(parts: Sequence[Part]) -> dict[str, str]:
     """Names of the parts without cells, by the thing that the profile lacks for them."""
-    names: dict[str, list[str]] = {}
-    for part in parts:
-        if part.lacks:
-            names.setdefault(part.lacks, []).append(part.name)
-    return {lack: ", ".join(group) for lack, group in names.items()}
+    lacks = dict.fromkeys(part.lacks for part in parts if part.lacks)
+    return {lack: ", ".join(part.name for part in parts if part.lacks == lack) for lack in lacks}
 
 
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
@@ -150,7 +146,7 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
             continue
         lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
         swept = sweep | (parts[part_name] if part_name else {})
-        for key in dict.fromkeys((artefact, part.name)):
+        for key in (artefact, part.name):
             swept |= of_profile.get(key) or {}
         swept = {key: value for key, value in swept.items() if key not in keys}
         for key, value in swept.items():
@@ -158,17 +154,13 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
                 swept[key] = OmegaConf.select(config, value[2:-1])
                 part.lacks = part.lacks or value[2:-1] * (swept[key] is None)
         if part.lacks and not skips:
-            raise InvalidInput(
-                f"{EXPERIMENT} {part.name!r} needs {part.lacks}, which "
-                f"conf/profile/{choices['profile']}.yaml does not give; "
-                f"allowed: a profile that gives it, or {part.lacks}=VALUE"
-            )
+            needs = f"{part.lacks}, which conf/profile/{choices['profile']}.yaml does not give"
+            allowed = f"allowed: a profile that gives it, or {part.lacks}=VALUE"
+            raise InvalidInput(f"{EXPERIMENT} {part.name!r} needs {needs}; {allowed}")
         yield part if part.lacks else _fill(part, lines, swept, overrides)
 
 
-def _fill(
-    part: Part, chosen: tuple[str, ...], swept: Mapping[str, Any], overrides: Sequence[Override]
-) -> Part:
+def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides: Sequence[Override]) -> Part:
     """Fill a part with its cells: all combinations of the values of its experiment and the overrides.
 
     chosen: the overrides that name the experiment. swept: key -> its value or values.
@@ -186,9 +178,8 @@ def _fill(
         cell = cell_of(config, choices, varied, lines)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
         if twin.determining != cell.determining:
-            raise InvalidInput(
-                f"two cells of this sweep are both called {cell}; sweep over values that names show"
-            )
+            remedy = "sweep over values that names show"
+            raise InvalidInput(f"two cells of this sweep are both called {cell}; {remedy}")
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
         part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
@@ -373,9 +364,7 @@ def cell_of(
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
     # Without a choice of verifier there is nothing to audit.
     config.audit = config.audit and "verifier" in groups
-    labels: dict[str, Any] = {
-        name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *groups)
-    }
+    labels: dict[str, Any] = {key: _label(key, choices[key], config[key]) for key in (*GROUPS[:3], *groups)}
     unlabelled(config)
     if isinstance(path := _content(config.tree).get("path"), str):
         for name, label in labels.items():  # a searched tree's file is named by the labels, too

@@ -36,8 +36,6 @@ POLL_S = 1.0
 """Seconds between looks at the cells that are being measured."""
 END_S = 60.0
 """Seconds that a sweep waits for W&B at its end."""
-NICENESS = 10
-"""Niceness of the process, by which it gives way to cells that are measured beside it."""
 
 
 @dataclass
@@ -85,7 +83,7 @@ def publish(arguments: Sequence[str]) -> int:
     record = Record(Path(config.results), profile, names if config.experiment else ())
     cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
     if config.follow is not None:
-        os.nice(NICENESS)
+        os.nice(10)  # gives way to cells that are measured beside it
         cell_ids, is_over, artefacts = record.changing(config.follow), _has_ended, []
     num_runs, errors = follow(record, [] if config.report_only else cell_ids, to, is_over)
     for run in chain.from_iterable(map(record.report, artefacts)):

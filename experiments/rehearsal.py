@@ -25,8 +25,6 @@ from resispec.errors import InvalidInput, first_line
 
 LIMIT_S = 60.0
 """Seconds that the process may be silent; it imports torch first."""
-FASTEST = "experiments.configurations.load"
-"""The `_target_` of `tree=fastest`, whose file also says how to draft and verify."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in place of a tree that is still to be searched for; it branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
@@ -90,7 +88,8 @@ def _check_parts(cell: Cell) -> None:
 
     A stand-in replaces a tree that is still to be searched for; `tree=fastest` is right once it is found.
     """
-    config, is_fastest = cell.config, cell.config["tree"].get("_target_") == FASTEST
+    config = cell.config
+    is_fastest = config["tree"].get("_target_") == "experiments.configurations.load"
     if cell.tree_file and cell.has_tree and is_fastest:
         check_settings(cell.tree_file, config)
     if not cell.has_tree:

@@ -201,9 +201,8 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
 
     config, name = parts[0].cells[0].config, _name(parts)
     profile, results = config["profile"], Path(config["results"])
-    files: dict[str, list[Path]] = {}
-    for part in parts:
-        files.setdefault(part.plan, []).append(plan_path(part))
+    names = dict.fromkeys(part.plan for part in parts)
+    files = {plan: [plan_path(part) for part in parts if part.plan == plan] for plan in names}
     try:
         plans = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
         reports = {cell.cell_id: _report(cell) for cell in complete if not _decodes(cell)}

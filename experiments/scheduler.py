@@ -283,12 +283,8 @@ def _live(work: Callable[[Report], object], channel: Any) -> None:
     except KeyboardInterrupt:  # stopped, which needs no reason
         sys.exit(1)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
-        if isinstance(error, CellFailed):
-            reasons = str(error).splitlines()
-        elif isinstance(error, InvalidInput):
-            reasons = [first_line(error)]
-        else:
-            reasons = [f"{type(error).__name__}: {first_line(error)}"]
+        kind = "" if isinstance(error, InvalidInput) else f"{type(error).__name__}: "
+        reasons = str(error).splitlines() if isinstance(error, CellFailed) else [kind + first_line(error)]
         for reason in reasons:
             send(reason)
         sys.exit(1)

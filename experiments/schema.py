@@ -20,6 +20,7 @@ from resispec.sampling import Warp
 from resispec.smollm2.questions import QUESTIONS_RECIPE
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
+GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 
 @dataclass
@@ -66,9 +67,8 @@ class RunConfig:
     num_prompts: int = MISSING  # measured prompts
     # Documents from this place on serve to choose trees; our artefacts do not measure them.
     first_tuning_prompt: int = MISSING
-    max_tuning_prompts: int | None = (
-        None  # the most documents of every data set for a tree; the search's own number when null
-    )
+    # The most documents of every data set for a tree; the search's own number when null.
+    max_tuning_prompts: int | None = None
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
@@ -122,14 +122,16 @@ _PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 def unlabelled(config: DictConfig) -> None:
     """Remove `label` from the groups' nodes: it is the text that tables print, and no part of a cell."""
-    for group in ("pair", "dataset", "decoder", "tree", "verifier"):
+    for group in GROUPS:
         if config.get(group):
             OmegaConf.set_struct(config[group], False)
             config[group].pop("label", None)
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value out of range, and for a path that is not there."""
+    """Raise InvalidInput for the first value out of range, and for a pair or a path that is not there."""
+    if not config["pair"]:
+        raise InvalidInput("pair must be given, like pair=embedded")
     Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)

@@ -116,12 +116,10 @@ def _tokenizer(pair: Mapping[str, Any]) -> Any:
 
 def _labels(cell_id: str, profile: str, results: Path) -> str:
     """A cell's labels, by the first plan that asks for it; "" if none does."""
-    for plan in readable_plans(profile, results):
-        for request in plan.requests:
-            if request.cell_id == cell_id:
-                labels = request.texts.items()
-                return ": " + ", ".join(f"{key} {value}" for key, value in labels if value != "")
-    return ""
+    requests = (request for plan in readable_plans(profile, results) for request in plan.requests)
+    texts = next((request.texts for request in requests if request.cell_id == cell_id), {})
+    labels = ", ".join(f"{key} {value}" for key, value in texts.items() if value != "")
+    return f": {labels}" if labels else ""
 
 
 def _printable(text: str) -> str:

@@ -67,16 +67,13 @@ def _key(entry: Mapping[str, Any]) -> str:
     """The key of a plan's cell: its id, or a text of its labels if its tree is not found yet."""
     if entry["cell_id"] != NO_TREE:
         return str(entry["cell_id"])
-    parts = [entry["labels"], entry.get("num_prompts"), entry.get("tree_file")]
-    return json.dumps(parts, sort_keys=True)
+    return json.dumps([entry["labels"], entry.get("num_prompts"), entry.get("tree_file")], sort_keys=True)
 
 
-def time_left(
-    cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
-) -> float | None:
+def time_left(cells: Iterable[PlannedCell], known: Iterable[PlannedCell], num_workers: int) -> float | None:
     """Seconds until workers finish cells, by medians of the most similar measured ones; None without any."""
     rates: dict[tuple[str, ...], list[float]] = {}
-    for cell in measured:
+    for cell in known:
         if cell.status.state == "done" and cell.status.seconds > 0:
             for length in range(len(cell.alike) + 1):
                 rates.setdefault(cell.alike[:length], []).append(cell.status.seconds / cell.num_prompts)

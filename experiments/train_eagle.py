@@ -74,8 +74,6 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
         if config[name] < least:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
-    if not config["pair"]:
-        raise InvalidInput("pair must be given, like pair=embedded")
     # Without its draft it is no longer the pair that its fingerprint names.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)

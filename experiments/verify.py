@@ -56,16 +56,14 @@ def check_cell(folder: Path) -> None:
     """Raise InvalidInput for a cell whose files have changed, with the command that measures it again."""
     status = CellStore(folder).status()
     if status.state == "damaged":
-        raise InvalidInput(f"{folder}: {status.reason}; {_again(folder)} measures it anew")
-
-
-def _again(folder: Path) -> str:
-    """The command of a sweep that asks for the cell in a folder."""
-    for plan in readable_plans(folder.parent.name, folder.parents[2]):
-        for request in plan.requests:
-            if request.cell_id == folder.name:
-                return f"`{plan.commands[request.part]}`"
-    return "the command that asked for it"
+        commands = (
+            f"`{plan.commands[request.part]}`"
+            for plan in readable_plans(folder.parent.name, folder.parents[2])
+            for request in plan.requests
+            if request.cell_id == folder.name
+        )
+        again = next(commands, "the command that asked for it")
+        raise InvalidInput(f"{folder}: {status.reason}; {again} measures it anew")
 
 
 def check_plan(path: Path) -> None:

@@ -343,9 +343,8 @@ class Live:
             edges = [place + 0.5 for place in range(len(counts) + 1)]
             media[name] = self._wandb.Histogram(np_histogram=(list(counts), edges))
         self._run.log(media)
-        artifact = self._wandb.Artifact(
-            run.artifact, type=run.artifact.partition("-")[0], metadata=dict(run.facts)
-        )
+        kind = run.artifact.partition("-")[0]
+        artifact = self._wandb.Artifact(run.artifact, type=kind, metadata=dict(run.facts))
         for path in run.files:
             artifact.add_file(str(path), policy="immutable", skip_cache=True)  # read in place, without a copy
         self._run.log_artifact(artifact)

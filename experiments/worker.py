@@ -12,7 +12,7 @@ import signal
 import time
 import traceback
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -50,8 +50,7 @@ class _Measurement:
             self.reason = _reason(error, self.cell.config)
             self.seconds += time.perf_counter() - started
             with suppress(OSError):  # a full disk must not hide the error
-                log = self.store.folder / "log.txt"
-                log.write_text(traceback.format_exc(), encoding="utf-8")
+                (self.store.folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
                 self.store.write_status(Status("failed", self.reason, self.seconds))
         else:
             self.seconds += time.perf_counter() - started
@@ -82,10 +81,11 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
     one of them, instead of raising CellBusy.
     Raises CellFailed for cells that fail, once the others are done; their statuses also hold the reasons.
     """
+    total = sum(cell.config["num_prompts"] for cell in cells)
     with ExitStack() as locks:
         for cell in cells:
             line = f"{cell}: waiting for another run"
-            on_wait = (lambda line=line: report(line, 0, _num_prompts(cells))) if wait else None
+            on_wait = (lambda line=line: report(line, 0, total)) if wait else None
             try:
                 locks.enter_context(CellStore(cell.folder).locked(on_wait))
             except TimeoutError as error:
@@ -109,15 +109,11 @@ def measured(cell: Cell, report: Report) -> list[Row]:
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
 
-def _num_prompts(cells: Iterable[Cell]) -> int:
-    return sum(cell.config["num_prompts"] for cell in cells)
-
-
 def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
     """Measure every prompt in all cells that lack it; the order of cells is drawn anew for each prompt."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workload, timed_by = None, uuid.uuid4().hex[:8]
-    total = _num_prompts(measurement.cell for measurement in measurements)
+    total = sum(measurement.cell.config["num_prompts"] for measurement in measurements)
 
     def running() -> list[_Measurement]:
         return [measurement for measurement in measurements if measurement.reason is None]

@@ -55,12 +55,12 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     from resispec.models import load_pair
     from resispec.models.checkpoint import found_device
 
-    if is_pair(target) and draft not in (None, target):
-        raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
     device = found_device(device)
-    if is_pair(target):
-        return _configured("pair", target, device, dtype)  # type: ignore[no-any-return]
-    return load_pair(target, draft, device, dtype)
+    if not is_pair(target):
+        return load_pair(target, draft, device, dtype)
+    if draft not in (None, target):
+        raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
+    return _configured("pair", target, device, dtype)  # type: ignore[no-any-return]
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:

@@ -29,8 +29,6 @@ MAX_POSITIONS = 8192
 """The most tokens of a batch, padding included."""
 SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """The sampling settings that a model's generation_config.json may give."""
-ROLES = ("target", "draft")
-"""Roles of rescoring models, in the order in which they are given."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
 def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
     """Batches of rows of similar width, as many as MAX_POSITIONS allows with padding, at least one."""
     rows: list[int] = []
-    for row in sorted(range(len(widths)), key=lambda row: [widths[row], row]):
+    for row in sorted(range(len(widths)), key=widths.__getitem__):
         if rows and (len(rows) + 1) * widths[row] > MAX_POSITIONS:
             yield rows
             rows = []
@@ -147,7 +145,7 @@ def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: st
     not if one is NaN or +inf, or if all are -inf. Single logits of -inf are allowed: a model rules such
     tokens out, for instance those that pad its vocabulary.
     """
-    for role, scorer, scores in zip(ROLES, scorers, logits, strict=False):
+    for role, scorer, scores in zip(("target", "draft"), scorers, logits, strict=False):
         is_number = scores.amax(-1).isfinite()
         if not is_number.all():
             raise NoVerdict(

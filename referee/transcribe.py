@@ -33,8 +33,8 @@ FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
 
 
-def transcribe(options: argparse.Namespace) -> str:
-    """Write the transcripts that a command line asks for; returns one line about them.
+def transcribe(options: argparse.Namespace) -> int:
+    """Write the transcripts that a command line asks for, and print a line about them; returns exit code 0.
 
     Raises InvalidInput, one line, if that is not possible.
     """
@@ -62,7 +62,8 @@ def transcribe(options: argparse.Namespace) -> str:
                 f"{error}; {num_rows} transcripts are in {options.out}, the same command goes on from there"
             ) from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
-    return f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}"
+    sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
+    return 0
 
 
 def _server(options: argparse.Namespace) -> Engine:
@@ -74,8 +75,7 @@ def _server(options: argparse.Namespace) -> Engine:
     make = plugins.find(FORMAT, options.format, FORMATS)
     tries, plain_key = options.tries, options.plain_key
     server = Server(options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key)
-    engine: Engine = make(server)
-    return engine
+    return make(server)
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
@@ -150,12 +150,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0 if every prompt has its transcript."""
-
-    def work() -> int:
-        sys.stdout.write(transcribe(parser().parse_args(arguments)) + "\n")
-        return 0
-
-    return in_one_line(work, GOES_ON)
+    return in_one_line(lambda: transcribe(parser().parse_args(arguments)), GOES_ON)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,9 @@ from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that every row must have."""
-_TYPES = {
-    "seed": int,
-    "sample": int,
-    "concurrency": int,
-    "finish_reason": str,
-    "engine": str,
-    "engine_version": str,
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("seed", "sample", "concurrency"), int),
+    **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES)
 

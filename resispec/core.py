@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from resispec.draws import Draws
-from resispec.errors import InvalidInput
 from resispec.trees import Topology
 
-__all__ = ["Draft", "Draws", "InvalidInput", "Tree", "Verdict"]
+__all__ = ["Draft", "Draws", "Tree", "Verdict"]
 
 
 @dataclass(frozen=True)

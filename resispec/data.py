@@ -88,7 +88,6 @@ class HubDataset:
         Raises InvalidInput when the hub cannot be reached, when a document has no text, the id of another
         document or a placeholder, or when there are fewer than `count` documents.
         """
-        check_count(count)
         source = self.path or f"data set {self.repo} ({self.split})"
         limit = None if self.id_field else count
         documents = _local(Path(self.path)) if self.path else self._documents(limit, source)
@@ -213,8 +212,7 @@ def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
     """A row with the question's first turn, id and category under the keys that `_checked` reads."""
     if not isinstance(row, dict):
         return row
-    text = row.get(dataset.field)
-    name = row.get(dataset.id_field) if dataset.id_field else None
+    text, name = row.get(dataset.field), row.get(dataset.id_field)
     return row | {
         dataset.field: text[0] if isinstance(text, list) and text else text,
         "id": row.get("id") if name is None else name,

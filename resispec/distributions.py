@@ -29,6 +29,11 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
     return torch.where(total <= tiny, fallback, weights / total.clamp_min(tiny))
 
 
+def quotient(dividend: Tensor, divisor: Tensor) -> Tensor:
+    """Divide elementwise; a divisor of 0 counts as the least normal number, so 0 / 0 is 0. NaN stays NaN."""
+    return dividend / divisor.clamp_min(torch.finfo(divisor.dtype).tiny)
+
+
 def sum_tolerance(values: Tensor) -> float:
     """Allowed distance of a law's sum from 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
     return 1e-9 if values.dtype == torch.float64 else 1e-4

@@ -149,12 +149,11 @@ class Speculator:
 
     def _ids(self, prompt: Any) -> list[int]:
         """The token ids of one prompt. Raises InvalidInput for several prompts and for invalid ids."""
-        ids: Any = prompt
         if isinstance(prompt, str):
             if self.pair.tokenizer is None:
                 raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
-            ids = self.pair.tokenizer.encode(prompt)
-        ids = ids.tolist() if isinstance(ids, Tensor) else ids
+            prompt = self.pair.tokenizer.encode(prompt)
+        ids = prompt.tolist() if isinstance(prompt, Tensor) else prompt
         if isinstance(ids, list | tuple) and ids and isinstance(ids[0], list | str):
             if len(ids) != 1 or isinstance(ids[0], str):
                 raise InvalidInput(f"a batch of {len(ids)} prompts; allowed: one prompt at a time")

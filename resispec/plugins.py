@@ -34,10 +34,9 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
         names = ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
         raise InvalidInput(f"unknown {kind} {name!r}; known: {names}")
     try:
-        factory: Factory = entries[name].load()
+        return entries[name].load()
     except Exception as error:
         raise InvalidInput(f"{kind} {name!r} ({entries[name].value}): {_told(error)}") from error
-    return factory
 
 
 def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any) -> Any:
@@ -62,8 +61,7 @@ def _of_file(kind: str, path: str, attribute: str) -> Factory:
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
         raise InvalidInput(f"{kind} file {path} has no {attribute!r}; it has {', '.join(names)}")
-    factory: Factory = getattr(module, attribute)
-    return factory
+    return getattr(module, attribute)
 
 
 def _told(error: Exception) -> str:

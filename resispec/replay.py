@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.z_score import Terms, step_terms
 from resispec.core import Draft, Draws, Tree
+from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput, first_line
 from resispec.files import replacing
 from resispec.step import Step
@@ -42,15 +43,11 @@ class LawRecorder:
     def __call__(self, step: Step) -> None:
         """Copy a step's tree and laws to the host."""
         tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
-        values = (
-            torch.tensor(tree.topology.parents),
-            tree.tokens,
-            step.target_probs,
-            step.draft.probs[_inner(tree.topology)],
-        )
+        draft_probs = step.draft.probs[inner_nodes(tree.topology, step.draft.probs.device)]
+        values = torch.tensor(tree.topology.parents), tree.tokens, step.target_probs, draft_probs
         for name, value in zip(NAMES, values, strict=True):
             self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
-        self._about["draws"] = tree.draws.value
+        self._about["draws"] = tree.draws.name
 
     def write(self, path: Path, decoded: str = "") -> None:
         """Write all steps to a file or none; folders are made. decoded: a name for the decoding.
@@ -80,8 +77,7 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
     with safe_open(path, "pt") as file:
         for step in range(count):
             try:
-                tensors = [file.get_tensor(f"{step:06}.{name}") for name in NAMES]
-                yield _checked(draws, *tensors)
+                yield _checked(draws, *(file.get_tensor(f"{step:06}.{name}") for name in NAMES))
             except (InvalidInput, SafetensorError) as error:
                 raise InvalidInput(f"{path}, step {step}: {first_line(error)}") from error
 
@@ -95,14 +91,8 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
     stop = verifier.outcomes(tree, *laws).stop.double()
     verdict = verifier.verify(tree, *laws, generator)
-    return float((stop * (tree.topology.depths + 1)).sum()), step_terms(
-        Step(step.draft, step.target_probs, verdict)
-    )
-
-
-def _inner(topology: Topology) -> list[int]:
-    """The nodes that have children, in order."""
-    return [node for node, children in enumerate(topology.children) if children]
+    terms = step_terms(Step(step.draft, step.target_probs, verdict))
+    return float((stop * (tree.topology.depths + 1)).sum()), terms
 
 
 def _header(path: Path) -> tuple[dict[str, str], int]:
@@ -123,7 +113,7 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
     topology = Topology(tuple(parents.tolist()))
-    inner, vocab_size = _inner(topology), target.shape[-1]
+    inner, vocab_size = inner_nodes(topology, tokens.device).tolist(), target.shape[-1]
     shapes = {"tokens": (topology.num_nodes,), "target_probs": (topology.num_nodes, vocab_size)}
     shapes["draft_probs"] = (len(inner), vocab_size)
     for (name, shape), value in zip(shapes.items(), (tokens, target, draft), strict=True):

@@ -91,7 +91,7 @@ class Stepper:
             # Not captured: the tree's shape changes every step, or parts inside are timed one by one.
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
-            if (name := tree.draws.value) not in self._decide:
+            if (name := tree.draws.name) not in self._decide:
                 self._decide[name] = as_unit(partial(self._decided, tree.draws), self._device)
             (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)

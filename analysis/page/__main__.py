@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import artefact, published
+from analysis import published
 from analysis.cli import check_profile, profile_parser
 from analysis.load import plan_files
 from analysis.page import provenance, sections
@@ -40,9 +40,8 @@ def write(profile: str, results: Path) -> Path:
     if any(plan.is_published for plan in plans):
         facts["Drawn from"] = f"results/published/{profile}/{published.CELLS}"
         sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
-    path = results / profile / artefact.REPORT
-    text = render(page_sections, profile, facts, path.parent)
-    write_atomically(path, text)
+    path = results / profile / "report.html"
+    write_atomically(path, render(page_sections, profile, facts, path.parent))
     write_json(path.with_name(provenance.FILE), facts)
     return path
 

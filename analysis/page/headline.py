@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,6 @@ import pandas as pd
 from analysis import labels
 from analysis.artefact import paper
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
-from analysis.page.sections import Section
 from analysis.published import DECIDED
 from analysis.table import Number
 from resispec.audit.verdict import Finding
@@ -23,9 +22,8 @@ ROUNDING = 1e-9
 COLUMNS = ["artefact", "cell_id", *METHOD, "quantity", "value", "lower", "upper", "verdict"]
 
 
-def values(sections: Sequence[Section]) -> dict[str, Any]:
-    """Values of the template: for each fact, the rows of the artefacts' first tables behind it."""
-    frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
+def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """Values of the template: the rows behind each fact. frames: artefact -> the frame of its first table."""
     parts = [frame.assign(artefact=name) for name, frame in frames.items()]
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
     rows = rows[rows.value.notna()].fillna({"verdict": ""})
@@ -105,7 +103,7 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Bars of accepted lengths for the first setting in which ResiSpec was measured; hot settings come first.
 
     A bar is its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are no bars.

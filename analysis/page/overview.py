@@ -1,13 +1,13 @@
 """One table of each class of number that the paper prints, beside the numbers measured here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain, starmap
 
 import pandas as pd
 
 from analysis import labels
 from analysis.metrics import METRICS
-from analysis.page.sections import Section, titled
+from analysis.page.sections import titled
 from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table
 from resispec.audit.verdict import Finding
 
@@ -30,9 +30,11 @@ COLUMNS = (
 )
 
 
-def table(sections: Sequence[Section]) -> Table:
-    """The table, with a line for each artefact, method and quantity for which the paper has figures."""
-    frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
+def table(frames: Mapping[str, pd.DataFrame]) -> Table:
+    """The table, with a line for each artefact, method and quantity for which the paper has figures.
+
+    frames: artefact -> that of its first table.
+    """
     return Table("overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION)
 
 

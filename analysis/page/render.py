@@ -50,15 +50,15 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
         "methods": headline.methods,
     }
     names = [*(section.name for section in sections), "glossary"]
-    words = documentation.glossary()
+    frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
     return environment.get_template("page.html.j2").render(
         profile=profile,
-        headline=headline.values(sections),
+        headline=headline.values(frames),
         limit=LIMIT,
-        overview=arranged(overview.table(sections)),
+        overview=arranged(overview.table(frames)),
         sections=[_shown(section, names, folder) for section in sections],
         provenance=provenance,
-        words=words,
+        words=documentation.glossary(),
         max_open_rows=MAX_OPEN_ROWS,
     )
 

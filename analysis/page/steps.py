@@ -28,17 +28,14 @@ def of(plan: Plan) -> tuple[Table, ...]:
     A cell that is not done has a line that says so, if its part decodes. Shares of steps add up to 1 and are
     printed without intervals.
     """
-    plans = [
-        part.only(lambda cell: cell.labels["tree"] and not cell.is_audit) for part in plan.by_part().values()
-    ]
-    parts = [part for part in map(load, plans) if any(FIELD in prompts for prompts in part.rows.values())]
+    by_part = plan.only(lambda cell: cell.labels["tree"] and not cell.is_audit).by_part()
+    loaded = map(load, by_part.values())
+    parts = [part for part in loaded if any(FIELD in prompts for prompts in part.rows.values())]
     if not parts:
         return ()
     keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
     cells = pd.concat([part.cells for part in parts]).fillna("").drop_duplicates(["cell_id", *keys])
-    cells = cells.iloc[
-        np.lexsort([cells[name].map(partial(labels.rank, name)) for name in reversed(SETTING)])
-    ]
+    cells = cells.sort_values([*SETTING], key=lambda column: column.map(partial(labels.rank, column.name)))
     results = Results(cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys)
     return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results) for quantity in CAPTIONS)
 

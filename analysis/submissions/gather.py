@@ -93,6 +93,5 @@ def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: st
         audit |= {name: values[name]["value"] for name in audits.QUANTITIES}
         audit["audited_tokens"] = int(audit["audited_tokens"] or 0)
     names = [metric.name for metric in METRICS if values.get(metric.name, {}).get("value") is not None]
-    numbers = {name: values[name] for name in names}
     row = {"cell_id": str(first.cell_id), "labels": dict(labels), "num_prompts": int(first.num_prompts)}
-    return row | {"numbers": numbers, "audit": audit}
+    return row | {"numbers": {name: values[name] for name in names}, "audit": audit}

@@ -48,10 +48,8 @@ class Candidate:
         with blamed(self.name):
             kinds = supported_draws(rule) or supported_draws(rule, num_siblings=1)
         if not kinds:
-            allowed = ", ".join(Draws)
-            raise InvalidInput(
-                f"verifier {self.name!r} is defined for no draws; allowed: at least one of {allowed}"
-            )
+            allowed = f"at least one of {', '.join(Draws)}"
+            raise InvalidInput(f"verifier {self.name!r} is defined for no draws; allowed: {allowed}")
         return kinds
 
 

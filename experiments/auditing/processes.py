@@ -33,9 +33,8 @@ def audit_all(
     """
     with unstopped():
         forkserver.ensure_running()
-    pool = ProcessPoolExecutor(
-        2 if config["device"] == "cpu" else 1, PROCESSES, _prepare, (config, documents)
-    )
+    num_processes = 2 if config["device"] == "cpu" else 1
+    pool = ProcessPoolExecutor(num_processes, PROCESSES, _prepare, (config, documents))
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(candidate,) for candidate in chosen])]
         rows = [(candidate, draws) for candidate, group in zip(chosen, kinds, strict=True) for draws in group]

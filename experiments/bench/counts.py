@@ -40,8 +40,6 @@ WAITING_OPERATIONS = {
     *("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "_unique2", "equal")
 }
 """Operations that read a number, or whose result has a shape that depends on data."""
-
-
 WAITS, UNITS, OUTSIDE, INSIDE = "waits", "units", "operations outside", "operations inside"
 """Names of counts: waits for the device, calls of captured units, operations outside of units and inside.
 
@@ -101,8 +99,7 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
             for draws, title in product((Draws.IID, Draws.GREEDY), shapes)
             if is_defined_on(verifier, draws, shapes[title])
         )
-        decoder = Decoder(DraftModel(shapes[title], draws), verifier)
-        yield f"{draws}, {title}, {name}", "embedded", decoder
+        yield f"{draws}, {title}, {name}", "embedded", Decoder(DraftModel(shapes[title], draws), verifier)
     for name in ("standard", "traversal"):
         drafter = DraftModel(d5b3, Draws.WITHOUT_REPLACEMENT)
         yield f"without replacement, d5b3, {name}", "embedded", Decoder(drafter, get_verifier(name))
@@ -123,8 +120,7 @@ def measure(_: Namespace) -> Measured:
         rows.append({"decoder": title, **maxima})
     caption = "What a step asks of an accelerator at most, counted on a processor."
     table = plain("bench_counts", pd.DataFrame(rows), caption)
-    source = "`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."
-    return [table], [source], table.frame
+    return [table], ["`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."], table.frame
 
 
 if __name__ == "__main__":

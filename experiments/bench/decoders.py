@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from tqdm import tqdm
 
 from analysis.table import Table, plain
@@ -44,9 +44,7 @@ Decode = Callable[[list[int], int], object]
 def ours(pair: Pair, decoder: Decoder) -> Decode:
     """Decoding by our loop."""
     device = pair.target.device
-    return lambda prompt, seed: decoder.generate(
-        pair, prompt, SAMPLING, torch.Generator(device).manual_seed(seed)
-    )
+    return lambda prompt, seed: decoder.generate(pair, prompt, SAMPLING, Generator(device).manual_seed(seed))
 
 
 def theirs(pair: Pair, mode: str = "plain") -> Decode:
@@ -124,7 +122,7 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     with clocked(pair.target, forwards["target"]), clocked(pair.draft_model(), forwards["draft"]):
         for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
             first.clear()
-            generator = torch.Generator(device).manual_seed(index)
+            generator = Generator(device).manual_seed(index)
             with measuring(watch):
                 generation = decoder.generate(pair, prompt, SAMPLING, generator, mark)
             if index:  # the first prompt warms up

@@ -46,8 +46,6 @@ TEMPERATURE = 0.6
 """At this temperature a step also holds scaled logits, one law more than at T = 1."""
 ALLOWED_BYTES = 4 * 2**30
 MIB = 2**20
-
-
 DRAFTERS: dict[str, Callable[[int], Drafter]] = {
     "autoregressive": lambda _: NoDraft(),
     "chain": lambda nodes: DraftModel(chain(nodes - 1)),
@@ -109,9 +107,8 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
 
     def decode() -> None:
         for seed in range(case.num_prompts):
-            generator = Generator(device).manual_seed(seed)
             prompt = torch.randint(case.vocab, (PROMPT_TOKENS,), generator=Generator().manual_seed(seed))
-            decoder.generate(pair, prompt.tolist(), sampling, generator)
+            decoder.generate(pair, prompt.tolist(), sampling, Generator(device).manual_seed(seed))
 
     with patch("resispec.step.reading_is_free", lambda _: walks):
         return peak_bytes(decode, device)
@@ -119,13 +116,13 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
 
 def peaks(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
     """One tidy row per case."""
+
+    def peak_bytes_of(title: str, walks: bool) -> list[int]:
+        return [peak_of(case, device, walks) for case in tqdm(wanted, desc=title, unit="case")]
+
     frame, walks = pd.DataFrame(wanted), reading_is_free(device)
-    frame["peak_bytes"] = [peak_of(case, device, walks) for case in tqdm(wanted, desc="memory", unit="case")]
-    frame["whole_law_bytes"] = frame.peak_bytes
-    if walks:
-        frame["whole_law_bytes"] = [
-            peak_of(case, device, walks=False) for case in tqdm(wanted, desc="whole laws", unit="case")
-        ]
+    frame["peak_bytes"] = peak_bytes_of("memory", walks)
+    frame["whole_law_bytes"] = peak_bytes_of("whole laws", walks=False) if walks else frame.peak_bytes
     return frame.assign(bytes_per_node_token=frame.peak_bytes / (frame.num_nodes * frame.vocab))
 
 

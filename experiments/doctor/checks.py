@@ -90,12 +90,13 @@ class Patient:
             self.repositories = answer.result()
 
     def problems(self) -> dict[tuple[str, str], list[Check]]:
-        """Problems that keep the cells of a pair or a data set from running, by axis and option."""
+        """The problems that keep cells from running, by axis and option: of pairs and data sets with any."""
         lines = {("dataset", name): [data_set(cell, self)] for name, cell in self.data.items()}
         for name, cell in self.pairs.items():
             models = [model(self.repositories[wanted]) for wanted in models_of(cell)]
             lines["pair", name] = [pair(cell, self), *models]
-        return {key: [line for line in checks if line.state == PROBLEM] for key, checks in lines.items()}
+        problems = {key: [line for line in checks if line.state == PROBLEM] for key, checks in lines.items()}
+        return {key: checks for key, checks in problems.items() if checks}
 
 
 def gib(num_bytes: float) -> str:
@@ -265,10 +266,8 @@ def data_set(cell: Cell, patient: Patient) -> Check:
     """Whether a cell's data set can be read, and from where."""
     name, wanted, config = f"data set {cell.labels['dataset']}", data_set_of(cell), cell.config["dataset"]
     if wanted is None and "url" in config:
-        file = kept_at(config["sha256"])
-        return Check(
-            OK, name, f"in {file}" if file.is_file() else f"fetched at first use from {config['url']}"
-        )
+        file, url = kept_at(config["sha256"]), config["url"]
+        return Check(OK, name, f"in {file}" if file.is_file() else f"fetched at first use from {url}")
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
     repository, is_streamed = patient.repositories[wanted], config.get("streaming")
@@ -281,8 +280,7 @@ def disk(patient: Patient) -> Iterator[Check]:
     """Whether the disk has room for downloads and results."""
     cells = patient.data.values()
     streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
-    repositories = patient.repositories.items()
-    num_bytes = sum(repo.num_bytes for wanted, repo in repositories if wanted not in streamed)
+    num_bytes = sum(repo.num_bytes for wanted, repo in patient.repositories.items() if wanted not in streamed)
     advice = "make place, or give RESULTS=FOLDER on another disk"
     needs = [("results", patient.results, RESULTS_BYTES, advice)]
     if num_bytes:
@@ -304,11 +302,10 @@ def runs(patient: Patient) -> Iterator[Check]:
     yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
     for key, names in left_out(patient.parts).items():
         yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
-    for (axis, option), lines in patient.problems().items():
-        if lines:
-            parts = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
-            users = dict.fromkeys(part.artefact for part in parts)
-            yield Check(NOTE, "skipped", f"of {', '.join(users)} the cells of {axis} {option}")
+    for axis, option in patient.problems():
+        parts = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
+        users = dict.fromkeys(part.artefact for part in parts)
+        yield Check(NOTE, "skipped", f"of {', '.join(users)} the cells of {axis} {option}")
 
 
 def hours(patient: Patient) -> Iterator[Check]:
@@ -353,9 +350,8 @@ def check_cells(cells: Sequence[Cell]) -> None:
         raise InvalidInput(f"device {device.kind}: {device.missing}; `make doctor` says more")
     problems = patient.problems()
     lines = dict.fromkeys(line for checks in problems.values() for line in checks)
-    if all(
-        any(problems.get((axis, str(cell.labels[axis]))) for axis in ("pair", "dataset")) for cell in cells
-    ):
+    options = ({(axis, str(cell.labels[axis])) for axis in ("pair", "dataset")} for cell in cells)
+    if all(problems.keys() & of_cell for of_cell in options):
         first, *others = lines
         more = f" (and {len(others)} more; `make doctor` lists them)" if others else ""
         raise InvalidInput(f"{first.name}: {first.found}; to do: {first.todo}{more}")

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 LIMIT_S = 25.0
-BFLOAT16_SINCE = (8, 0)
-"""CUDA's compute capability from which devices compute in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def ask_torch(kind: str) -> Device:
     device = torch.device(kind)
     if (device.index or 0) >= torch.cuda.device_count():
         return Device(kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found")
-    has_bfloat16 = torch.cuda.get_device_capability(device) >= BFLOAT16_SINCE
+    has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)  # older devices emulate it
     return Device(kind, torch.cuda.get_device_name(device), *torch.cuda.mem_get_info(device), has_bfloat16)
 
 

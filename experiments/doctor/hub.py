@@ -27,8 +27,6 @@ from resispec.errors import first_line
 from resispec.files import read_json
 from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weight_files
 
-DEADLINE_S = 15.0
-"""Time limit for all answers together."""
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
 _TINYLLAMA = Shape(2048, 5632, 22, 32, 4)
 KNOWN = {
@@ -103,8 +101,8 @@ class Repository:
         return self.copy is not None or (self.access == Access.OPEN and not self.wanted.is_local)
 
 
-def look_at(wanted: Collection[Wanted], deadline_s: float = DEADLINE_S) -> dict[Wanted, Repository]:
-    """Facts about each repository; a repository without an answer in time counts as unreachable."""
+def look_at(wanted: Collection[Wanted], deadline_s: float = 15.0) -> dict[Wanted, Repository]:
+    """Facts about each repository; without an answer within `deadline_s` it counts as unreachable."""
     pool = ThreadPoolExecutor(max(1, len(wanted)))
     answers = {place: pool.submit(_look_at, place) for place in wanted}
     done = wait(answers.values(), deadline_s).done
@@ -179,10 +177,9 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
         files = weight_files(path.name for path in folder.iterdir())
         if not files:
             raise FileNotFoundError(f"there are no weights in {folder}")
-        try:
+        parameters = 0
+        with suppress(NotASafetensorsRepoError):
             parameters = sum(get_local_safetensors_metadata(folder).parameter_count.values())
-        except NotASafetensorsRepoError:
-            parameters = 0
         num_bytes = sum((folder / file).stat().st_size for file in files)
         size = size_of(read_json(folder / "config.json"), parameters, num_bytes, "by the copy here")
     except (OSError, LookupError, TypeError, ValueError) as error:

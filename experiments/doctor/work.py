@@ -16,7 +16,6 @@ from experiments.store import entry_of
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete
 
-PUBLISHED = CONF.parent / "results" / "published"
 NODES = 128
 """Verified positions assumed for a tree that is still to be searched for; no artefact has more."""
 START_S = 15.0
@@ -83,7 +82,7 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
         profile_cells = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
         seconds = (time_left(profile_cells, done, workers) or 0.0) - spent / workers
         return max(0.0, seconds), f"by the {len(done)} cells that are done"
-    folders = [folder / "timing" for folder in (results, PUBLISHED)]
+    folders = [folder / "timing" for folder in (results, CONF.parent / "results" / "published")]
     pairs = {cell.labels["pair"]: cell.config for cell in cells}
     costs = next(filter(None, (known_costs(config, device, folders) for config in pairs.values())), None)
     times = [(_seconds(cell, costs), cell.is_timed) for cell in cells]

@@ -10,6 +10,7 @@ looks faster than one token at a time is not chosen.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,10 +57,8 @@ class FastestSearch(TreeSearch):
         super().check(path, cells)
         decoders = [cell.labels["decoder"] for cell in cells if cell.labels["decoder"] != "fastest"]
         if decoders:
-            raise InvalidInput(
-                f"tree=fastest says what drafts and verifies; decoder={decoders[0]} does so, too; "
-                "allowed: leave the decoder out"
-            )
+            found = f"decoder={decoders[0]} does so, too; allowed: leave the decoder out"
+            raise InvalidInput(f"tree=fastest says what drafts and verifies; {found}")
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
@@ -121,14 +120,12 @@ def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_le
     if DRAWN_AS.get(draws, draws) == "iid":
         shapes += [from_widths(widths_of(shape)) for shape in shapes]
 
-    def promised(shape: Topology, power: float) -> float:
+    def promised(power: float, shape: Topology) -> float:
         value = Value(expected_tokens(shape, flattened(vector, power)), 0.0)
         return rate(Configuration(draws, METHODS[draws][0], shape), value)
 
-    powers = (FLATTER[0], FLATTER[-1])
-    return list(
-        dict.fromkeys(max(shapes, key=lambda shape, power=power: promised(shape, power)) for power in powers)
-    )
+    best = (max(shapes, key=partial(promised, power)) for power in (FLATTER[0], FLATTER[-1]))
+    return list(dict.fromkeys(best))
 
 
 def kind_of(one: Configuration) -> str:
@@ -139,8 +136,7 @@ def kind_of(one: Configuration) -> str:
 
 def ranked(found: Compared, rate: Rate) -> list[Configuration]:
     """All trees that were compared, the fastest first."""
-    trees = [tree for tree in found if tree != ONE_TOKEN]
-    return sorted(trees, key=lambda tree: -rate(tree, found[tree]))
+    return sorted((tree for tree in found if tree != ONE_TOKEN), key=lambda tree: -rate(tree, found[tree]))
 
 
 def leading(found: Compared, rate: Rate) -> list[Configuration]:

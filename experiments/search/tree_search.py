@@ -100,10 +100,8 @@ class TreeSearch(ABC):
         num_nodes = cells[0].config["tree"].get("num_nodes")
         limit = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
         if num_nodes is not None and not 1 <= num_nodes <= limit:
-            raise InvalidInput(
-                f"tree.num_nodes is {num_nodes}; allowed: 1 to {limit}, with search.num_levels "
-                f"{self.num_levels} and {NUM_SIBLINGS} children a node"
-            )
+            shape = f"search.num_levels {self.num_levels} and {NUM_SIBLINGS} children a node"
+            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: 1 to {limit}, with {shape}")
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
         """Search, and write the file; missing folders are made.
@@ -132,7 +130,6 @@ class TreeSearch(ABC):
 
     def begin(self, cells: Sequence[Cell], report: Report) -> None:
         """Take one cell of every data set."""
-        self._limit(cells)
         by_dataset = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
         self.cells, self._report = [by_dataset[name] for name in sorted(by_dataset)], report
         self._done, self._size = 0, self.size(cells)
@@ -245,10 +242,8 @@ def seconds_of(times: Times) -> dict[str, Any]:
 # --- the fastest tree without replacement
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried if the map's is not given
-HEAD = (
-    *("acceptance_cell", "pair", "dataset", "temperature"),
-    *("device", "git_commit", "git_is_dirty", "started"),
-)
+HEAD: tuple[str, ...] = ("acceptance_cell", "pair", "dataset", "temperature")
+HEAD += ("device", "git_commit", "git_is_dirty", "started")
 
 
 @dataclass
@@ -364,11 +359,9 @@ class BestShapeSearch(TreeSearch):
         Raises InvalidInput if none is known for the cell's draws.
         """
         if (draws := str(_draws(cell))) not in VERIFIERS:
-            decoder = cell.labels["decoder"]
-            raise InvalidInput(
-                f"shapes are searched for draws {', '.join(VERIFIERS)}; decoder={decoder} has {draws}; for "
-                "the cell's own verifier there is tree=own_121"
-            )
+            found = f"decoder={cell.labels['decoder']} has {draws}"
+            hint = "for the cell's own verifier there is tree=own_121"
+            raise InvalidInput(f"shapes are searched for draws {', '.join(VERIFIERS)}; {found}; {hint}")
         return VERIFIERS[draws]
 
     def write(self, path: Path) -> None:
@@ -450,11 +443,9 @@ class BestShapeSearch(TreeSearch):
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
         """The shapes as a list. Raises InvalidInput if there is none."""
         if not (topologies := list(shapes)):
-            num_nodes = self.cells[0].config["tree"]["num_nodes"]
-            raise InvalidInput(
-                f"{self.counted(self.cells[0])[0]} is defined on none of the trees of {num_nodes} nodes that "
-                f"are compared, in up to {self.num_levels} levels; allowed: another tree.num_nodes"
-            )
+            name, num_nodes = self.counted(self.cells[0])[0], self.cells[0].config["tree"]["num_nodes"]
+            trees = f"trees of {num_nodes} nodes that are compared, in up to {self.num_levels} levels"
+            raise InvalidInput(f"{name} is defined on none of the {trees}; allowed: another tree.num_nodes")
         return topologies
 
     def compare(self, stage: int, topologies: Sequence[Topology]) -> dict[Topology, Value]:

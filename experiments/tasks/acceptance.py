@@ -51,16 +51,13 @@ class Acceptance(CountedTask):
         sequence = [*prompt, *tokens[:-1]]
         features = features_of(pair.target, sequence)
         drafted, head = _draft_features(pair, sequence, features)
-        selected = torch.zeros(self.num_siblings, dtype=torch.float64)
+        sums = torch.zeros(self.num_siblings, dtype=torch.float64)
         for rows in zip(*(rows[-len(tokens) :].split(BLOCK) for rows in (features, drafted)), strict=True):
             target_probs = warp.law(pair.target.head(rows[0]))
             draft_probs = warp.for_draft.law(head(rows[1]))
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
-            law = rule.law(target_probs, draft_probs, siblings, draws)
-            selected += law.select.double().sum(0).cpu()
-        return AcceptanceRow(
-            **identity(workload, index), num_prefixes=len(tokens), selected=selected.tolist()
-        )
+            sums += rule.law(target_probs, draft_probs, siblings, draws).select.double().sum(0).cpu()
+        return AcceptanceRow(**identity(workload, index), num_prefixes=len(tokens), selected=sums.tolist())
 
     def progress(self, rows: Sequence[AcceptanceRow]) -> dict[str, str]:
         """The acceptance of the first child."""

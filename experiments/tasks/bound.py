@@ -53,12 +53,8 @@ class Bound(CountedTask):
         method = (OwnDraft(drafter.topology, drafter.draws), workload.decoder.verifier)
         [emitted], [trees], paths = compare(workload, prefixes, [method], generator, self.rollouts)
         counts = {"num_prefixes": len(prefixes), "num_nodes": drafter.topology.num_nodes}
-        return BoundRow(
-            **identity(workload, index) | counts,
-            emitted=emitted,
-            tree_log_ratios=trees,
-            rollout_log_ratios=paths,
-        )
+        ratios = {"tree_log_ratios": trees, "rollout_log_ratios": paths}
+        return BoundRow(**identity(workload, index) | counts | ratios, emitted=emitted)
 
     def progress(self, rows: Sequence[BoundRow]) -> dict[str, str]:
         """The expected accepted length."""

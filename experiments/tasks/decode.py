@@ -72,9 +72,7 @@ class Decode(DecoderTask):
         """See `Task`."""
         prompt, generator, terms = workload.prompts[index][1], workload.generator(index), list[Terms]()
         on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
-        generation = workload.decoder.generate(
-            workload.pair, prompt, workload.sampling, generator, on_step=on_step
-        )
+        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, on_step)
         emitted, tokens = generation.num_emitted, generation.tokens
         return self.row(
             **identity(workload, index),

@@ -31,9 +31,7 @@ class Laws(DecoderTask):
         """See `Task`. Raises InvalidInput if the folder has laws of this prompt from another decoding."""
         recorder, prompt = LawRecorder(), workload.prompts[index][1]
         generator, path = workload.generator(index), Path(self.folder) / f"prompt-{index:05}.safetensors"
-        generation = workload.decoder.generate(
-            workload.pair, prompt, workload.sampling, generator, on_step=recorder
-        )
+        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, recorder)
         recorder.write(path, hash_tokens([*prompt, *generation.tokens]))
         return LawsRow(
             **identity(workload, index),

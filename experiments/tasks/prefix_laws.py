@@ -49,12 +49,8 @@ class SiblingTask(CountedTask):
     def __call__(self, workload: Workload, index: int) -> PrefixRow:
         """See `Task`."""
         lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
-        return self.row(
-            **identity(workload, index),
-            num_prefixes=len(lengths),
-            num_tuples=self.num_tuples,
-            **self.measure(workload, index, lengths),
-        )
+        counts = {"num_prefixes": len(lengths), "num_tuples": self.num_tuples}
+        return self.row(**identity(workload, index) | counts | self.measure(workload, index, lengths))
 
     def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
         """The other fields of the row, from the laws after prefixes of a prompt that have these lengths."""

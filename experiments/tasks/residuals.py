@@ -94,9 +94,8 @@ class Residuals(SiblingTask):
 
     def _prefix(self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator) -> dict[str, list]:
         """The entries of `ResidualRow` that follow from the laws (V,) after one prefix."""
-        counts = range(1, self.num_siblings + 1)
         means = [
-            torch.stack([_after(rule, p, q, tuples[:, :count]) for count in counts])
+            torch.stack([_after(rule, p, q, tuples[:, :count]) for count in range(1, self.num_siblings + 1)])
             for tuples in self._sets(p, q, generator)
         ]
         # (k, V) and (k,): means over the sets, after the values for k = 0, which need no sibling.

@@ -12,7 +12,7 @@ from resispec.audit.ceiling import tree_log_ratios
 from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel, DraftSession, OwnDraft
+from resispec.drafters import DraftModel, OwnDraft
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
 from resispec.trees import Topology, parallel_chains, root_only, union
@@ -69,14 +69,11 @@ def compare(
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
     """A decoder's drafter. Raises InvalidInput unless it is the draft model with its own laws."""
     if not isinstance(decoder.drafter, DraftModel):
-        raise InvalidInput(
-            "trees are measured where the draft model fills them; "
-            "allowed: decoder=specinfer, sequoia, top_k, greedy, spec_hub"
-        )
+        allowed = "allowed: decoder=specinfer, sequoia, top_k, greedy, spec_hub"
+        raise InvalidInput(f"trees are measured where the draft model fills them; {allowed}")
     if decoder.drafter.recycled or decoder.drafter.sharpness != 1:
-        raise InvalidInput(
-            "trees are measured from the draft's own laws; allowed: recycled=0 and sharpness=1"
-        )
+        allowed = "allowed: recycled=0 and sharpness=1"
+        raise InvalidInput(f"trees are measured from the draft's own laws; {allowed}")
     return decoder.drafter
 
 
@@ -96,9 +93,6 @@ class Root:
         session = drafter.session(self.pair, self.warp.for_draft, len(self.prefix))
         reads_features = drafter.recycled or isinstance(self.pair.draft, EagleModel)
         features = features_of(self.pair.target, self.prefix[:-1]) if reads_features else None
-        return self._filled(session, features, generator)
-
-    def _filled(self, session: DraftSession, features: Tensor | None, generator: Generator) -> Draft:
         session.prefill(self.prefix, features)
         return session.draft(self.prefix[-1], generator)
 
@@ -110,8 +104,7 @@ class Root:
         if self.prefix[:-1]:
             session.extend(upload(self.prefix[:-1], device))
         visible = topology.ancestors[nodes][:, nodes].to(device)
-        depths = topology.depths[nodes].to(device)
-        features = session.forward(tree.tokens[nodes.to(device)], depths, visible)
+        features = session.forward(tree.tokens[nodes.to(device)], topology.depths[nodes].to(device), visible)
         warp = self.warp if model is self.pair.target else self.warp.for_draft
         inner = warp.law(model.head(features))
         laws = inner.new_full((topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
@@ -122,7 +115,8 @@ class Root:
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
         session = DraftModel(topology).session(swapped, self.warp, len(self.prefix))
-        paths = self._filled(session, None, generator)
+        session.prefill(self.prefix, None)
+        paths = session.draft(self.prefix[-1], generator)
         parents, tokens = list(topology.parents[1:]), paths.tree.tokens[1:]
         p, q = (rows[parents, tokens].double().log() for rows in (paths.probs, self.laws(draft, paths.tree)))
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain

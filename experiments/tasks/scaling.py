@@ -79,8 +79,7 @@ class Scaling(CountedTask):
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
         methods = [(OwnDraft(shape), verifier) for shape in shapes]
-        measurements = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
-        emitted, tree_log_ratios, rollout_log_ratios = measurements
+        emitted, trees, paths = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
         return ScalingRow(
             **identity(workload, index),
             num_prefixes=len(prefixes),
@@ -88,8 +87,8 @@ class Scaling(CountedTask):
             num_candidates=list(counts),
             num_nodes=[shape.num_nodes for shape in shapes],
             emitted=emitted,
-            tree_log_ratios=tree_log_ratios,
-            rollout_log_ratios=rollout_log_ratios,
+            tree_log_ratios=trees,
+            rollout_log_ratios=paths,
         )
 
     def progress(self, rows: Sequence[ScalingRow]) -> dict[str, str]:

@@ -27,9 +27,7 @@ from referee.audit.evidence import evidence, markdown
 from resispec.errors import InvalidInput, NoVerdict, in_one_line
 from resispec.files import sealed, write_json
 
-EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4}
-NO_VERDICT = 5
-"""The exit code when rescoring cannot be trusted."""
+EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -47,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, progress)
     except NoVerdict as error:
         sys.stderr.write(f"no verdict: {error}\n")
-        return NO_VERDICT
+        return EXIT_CODES["no verdict"]
     record: dict[str, Any] = {}
     if options.evidence or options.markdown:
         arms = {"transcripts": (options.transcripts, transcripts)}

@@ -10,16 +10,7 @@ from itertools import islice
 import torch
 
 from referee.audit.statistics import sharing, statistics_of
-from referee.audit.terms import (
-    NEAR_TIE,
-    GreedyGaps,
-    TokenTerms,
-    gaps_of,
-    join,
-    lookups,
-    terms_of,
-    with_serial,
-)
+from referee.audit.terms import NEAR_TIE, GreedyGaps, TokenTerms, gaps_of, lookups, terms_of, with_serial
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
@@ -154,4 +145,5 @@ def measure(
         else:
             gaps.append(gaps_of(stretch, row))
         on_tokens(len(stretch.logits))
-    return Arm(transcripts, target, with_serial(join(terms)) if terms else None, join(gaps) if gaps else None)
+    sampled = with_serial(TokenTerms.join(terms)) if terms else None
+    return Arm(transcripts, target, sampled, GreedyGaps.join(gaps) if gaps else None)

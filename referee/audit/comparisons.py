@@ -1,7 +1,7 @@
 """Comparisons of an audit and their verdicts: an arm against the target, or against another arm."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,28 +65,24 @@ class Comparison:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
-def with_target(what: str, arm: Arm) -> list[Comparison]:
+def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
     """Comparisons of an arm with the target: one of its sampled rows, one of its rows at temperature 0."""
-    comparisons = []
     if arm.terms is not None:
-        comparisons.append(_sampled(f"{what} against the target", arm, arm.terms))
+        yield _sampled(f"{what} against the target", arm, arm.terms)
     if arm.gaps is not None:
-        comparisons.append(_greedy(f"{what} at temperature 0", arm, arm.gaps))
-    return comparisons
+        yield _greedy(f"{what} at temperature 0", arm, arm.gaps)
 
 
-def with_control(what: str, arm: Arm, control: Arm) -> list[Comparison]:
+def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
     """Comparisons of an arm with a control arm under the same settings. what: the two arms in words."""
-    comparisons = []
     if arm.terms is not None and control.terms is not None:
-        comparisons.append(_difference(what, arm, control))
+        yield _difference(what, arm, control)
     if arm.gaps is not None and control.gaps is not None:
         prompts = _prompts((arm, arm.gaps), (control, control.gaps))
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
         count, rows = len(arm.gaps.row), len(arm.gaps.row.unique())
         groups, facts = {"all": {"not greedy": rates}}, (_equal_answers(arm, control),)
-        comparisons.append(Comparison(f"{what}, temperature 0", count, rows, count, groups, facts=facts))
-    return comparisons
+        yield Comparison(f"{what}, temperature 0", count, rows, count, groups, facts=facts)
 
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
@@ -275,7 +271,6 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     biases = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
     if comparison.smallest_share is not None:
         biases["tokens that are not greedy"] = comparison.smallest_share
-    is_short = comparison.effective < MIN_TOKENS
     shortage = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
     bias = max(biases.values(), default=1.0)
     edge_reason = (
@@ -292,7 +287,7 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     judgement = first_with_reasons(
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
         (Finding.BIASED, deviations),
-        (Finding.UNDECIDED, (shortage,) if is_short else ()),
+        (Finding.UNDECIDED, (shortage,) if comparison.effective < MIN_TOKENS else ()),
         (Finding.UNDECIDED, (edge_reason,) if comparison.excused > bias else ()),
         (Finding.NO_BIAS_SEEN, (no_deviation,)),
     )

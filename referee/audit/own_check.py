@@ -44,7 +44,7 @@ def own_check(
         if group := [row for row in transcripts if (row.temperature > 0) is is_sampled]:
             with progress(desc="own check", total=MIN_TOKENS) as bar:
                 rows += _own_rows(group, target, bar.update)
-    comparisons = with_target("own check", measure(rows, target, draft))
+    comparisons = [*with_target("own check", measure(rows, target, draft))]
     limit = limit_of(comparisons)
     for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
         tokens = f"{judgement.comparison.tokens} tokens that the target drew itself, in {target.precision}"

@@ -182,8 +182,7 @@ def _named(name: str, load: str) -> str:
 
 
 def _worst(findings: Iterable[Finding]) -> Finding:
-    kinds = {*findings}
-    return next(kind for kind in (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN) if kind in kinds)
+    return min(findings, key=(Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN).index)
 
 
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:

@@ -215,5 +215,4 @@ def _degrees(prompts: Tensor) -> int:
 
 def _by_label(values: Tensor, labels: Tensor) -> Tensor:
     """The sums (G, S) of the values (N, S) that share a label (N,) int64 below G."""
-    totals = values.new_zeros(int(labels.max()) + 1, values.shape[1])
-    return totals.index_add_(0, labels, values)
+    return values.new_zeros(int(labels.max()) + 1, values.shape[1]).index_add_(0, labels, values)

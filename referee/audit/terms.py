@@ -18,7 +18,7 @@ At temperature 0 the question is another one, whether a token is the most probab
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Generator, Tensor
@@ -56,18 +56,15 @@ class EmittedTokens:
         counts = torch.tensor([*map(len, places)])
         return replace(self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(counts))
 
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The tokens of all parts, at least one, sorted by row and position."""
+        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in parts[0]._columns()}
+        joined = replace(parts[0], **columns)
+        return joined.where((joined.row * (int(joined.position.max()) + 1) + joined.position).argsort())
+
     def _columns(self) -> dict[str, Tensor]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-
-
-T = TypeVar("T", bound=EmittedTokens)
-
-
-def join(parts: Sequence[T]) -> T:
-    """The tokens of all parts, at least one, sorted by row and position."""
-    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in parts[0]._columns()}
-    joined = replace(parts[0], **columns)
-    return joined.where((joined.row * (int(joined.position.max()) + 1) + joined.position).argsort())
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def gaps_of(stretch: Stretch, transcript: Transcript) -> GreedyGaps:
     """The gaps of a stretch's tokens."""
     scores = penalised(stretch, transcript)
     best = scores.max(-1)
-    gap = best.values - scores.gather(-1, stretch.tokens[:, None])[:, 0]
+    gap = best.values - _at(scores, stretch.tokens)
     return GreedyGaps(*stretch.where, best.indices.cpu(), gap.cpu())
 
 

@@ -13,8 +13,6 @@ MODES = ("plain", "assisted", "prompt_lookup")
 They draft nothing; with the pair's draft model; or the tokens that followed the same tokens earlier. Each
 engine raises InvalidInput for an unknown mode, and if the mode needs a draft model that the pair lacks.
 """
-
-
 ENGINES = {
     "transformers": "referee.engines.generate:TransformersEngine",
     "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
@@ -94,17 +92,18 @@ def require_mode(mode: str) -> None:
         raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
 
 
-def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, context: int) -> None:
-    """Raise InvalidInput unless a model with this vocabulary and context can continue the prompt."""
-    if max(prompt) >= vocab_size:
-        raise InvalidInput(
-            f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
-        )
-    if (length := len(prompt) + settings.max_new_tokens) > context:
-        raise InvalidInput(
-            f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {length} "
-            f"positions; the model has {context}"
-        )
+def require_fit(prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int) -> None:
+    """Raise InvalidInput unless a model with this vocabulary and context can continue every prompt."""
+    for prompt in prompts:
+        if max(prompt) >= vocab_size:
+            raise InvalidInput(
+                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
+            )
+        if (length := len(prompt) + settings.max_new_tokens) > context:
+            raise InvalidInput(
+                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {length} "
+                f"positions; the model has {context}"
+            )
 
 
 def acceptance(

@@ -1,6 +1,5 @@
 """A decoder of this library as an engine: any drafter with any verifier, on any pair, in this process."""
 
-from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -31,8 +30,8 @@ class DecoderEngine(Engine):
         generator = torch.Generator(self._pair.target.device).manual_seed(seed)
         generation = self._decoder.generate(self._pair, list(prompt), settings, generator)
         topology = self._decoder.drafter.topology
-        counts = Counter(emitted - 1 for emitted in generation.num_emitted)
-        histogram = [counts[number] for number in range(topology.num_levels)]
+        # Each step emits one token more than it accepts.
+        histogram = [generation.num_emitted.count(number + 1) for number in range(topology.num_levels)]
         num_drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
         reason = "stop" if generation.stop_reason == "eos" else "length"
         return Answer(generation.tokens, reason, seed, acceptance("resispec", histogram, num_drafted))

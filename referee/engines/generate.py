@@ -70,8 +70,7 @@ class TransformersEngine(Engine):
 
     def _continued(self, prompts: Sequence[Sequence[int]], settings: Sampling, seed: int) -> list[list[int]]:
         """New tokens of every prompt; shorter prompts are padded on the left."""
-        for prompt in prompts:
-            require_fit(prompt, settings, self._vocab_size, self._context)
+        require_fit(prompts, settings, self._vocab_size, self._context)
         batch = left_padded(prompts, self.target.generation_config.pad_token_id)
         ids, mask = (part.to(self.target.device) for part in batch)
         options: dict[str, Any] = {
@@ -86,8 +85,7 @@ class TransformersEngine(Engine):
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seed)
-            tokens: list[list[int]] = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
-        return tokens
+            return self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (B, L) with new ones after them, (B, L + new). options: of transformers' `generate`."""

@@ -65,8 +65,7 @@ class OpenVinoEngine(Engine):
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
         """See `Engine.answers`; each prompt is a request of its own, with its seed."""
-        for prompt in prompts:
-            require_fit(prompt, settings, self._vocab_size, self._context)
+        require_fit(prompts, settings, self._vocab_size, self._context)
         inputs = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
         results = self._pipeline.generate(inputs, [self._request(settings, seed) for seed in seeds])
         outputs = [tuple(map(int, result.m_generation_ids[0])) for result in results]

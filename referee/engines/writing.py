@@ -54,14 +54,9 @@ def write_transcripts(
             raise type(error)(f"prompt {indices[0]}: {error}") from error
 
     def row_of(load: int | None, index: int, answer: Answer) -> Transcript:
-        values = {
-            "seed": answer.seed,
-            "concurrency": load,
-            "finish_reason": answer.finish_reason,
-            "place": "the answer",
-        }
+        values = {"seed": answer.seed, "concurrency": load, "finish_reason": answer.finish_reason}
         extra = {INDEX: index, **answer.extra}
-        return Transcript(prompts[index], answer.tokens, **setup, **values, extra=extra)
+        return Transcript(prompts[index], answer.tokens, **setup, **values, extra=extra, place="the answer")
 
     loads = tuple(concurrency) or (None,)
     rows = {key: row for key, row in _written(path).items() if key[1] < len(prompts)}

@@ -43,9 +43,8 @@ class Questions:
         self, engine: Engine, path: Path, num_prompts: int | None = None, more: int = 0
     ) -> list[Transcript]:
         """An engine's answers to the first `num_prompts`, by default all. more: a number added to seeds."""
-        prompts = self.prompts[:num_prompts]
         return write_transcripts(
-            engine, prompts, self.settings, path, self.first_seed + more, self.concurrency
+            engine, self.prompts[:num_prompts], self.settings, path, self.first_seed + more, self.concurrency
         )
 
 

@@ -51,10 +51,9 @@ class Server:
             )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
-        # A packed answer can be a thousand times as large when it is unpacked.
-        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._options: dict[str, Any] = {
-            "headers": headers,
+            # A packed answer can be a thousand times as large when it is unpacked.
+            "headers": {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             "timeout": httpx.Timeout(None, connect=10.0),
             "trust_env": not is_here,  # no proxy between this machine and itself
             "verify": httpx.create_ssl_context(trust_env=not is_here),  # slow, so once for all requests

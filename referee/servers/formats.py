@@ -195,7 +195,6 @@ class LlamaCpp(ServedEngine):
         ("presence_penalty", "frequency_penalty"),
         "llama.cpp's counts the prompt's tokens as well, a transcript's emitted tokens alone",
     )
-
     orders = tuple(order for order, groups in FILTER_ORDERS.items() if max(map(len, groups)) == 1)
     DEFAULTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"}
     """The server's default filters; its default temperature is 0.8."""

@@ -28,12 +28,7 @@ MOST_SHOWN = 16
 
 
 def assert_exact(
-    subject: Any,
-    *,
-    draws: str = "iid",
-    chain: bool = False,
-    samples: int = 600,
-    seed: int | None = None,
+    subject: Any, *, draws: str = "iid", chain: bool = False, samples: int = 600, seed: int | None = None
 ) -> Report:
     """Fail unless a rule or a verifier is exact for one kind of draws.
 
@@ -73,10 +68,8 @@ def assert_exact(
     evidence = Evidence(case.error, remeasured(variation), counts)
     judgement = judge(evidence, REQUIRED)
     if judgement.finding is not Finding.NO_BIAS_SEEN:
-        lines = [
-            f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}",
-            *judgement.reasons,
-        ]
+        header = f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}"
+        lines = [header, *judgement.reasons]
         if case.error > TOLERANCE:  # the laws with the largest error, if they are short
             laws = {"p": case.target_probs, "q": case.draft_probs}
             rows = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]

@@ -72,9 +72,8 @@ def assert_exact_sampler(
         raise AssertionError("\n  ".join((header, *lines, hint)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
-    details = [outcome.lines(level) for outcome in outcomes]
-    biases = [outcome.smallest_bias(level) for outcome in outcomes]
-    return Report(name, ("no bias seen", *details, f"seed {choice.seed}"), max(biases)).noted()
+    details = ("no bias seen", *(outcome.lines(level) for outcome in outcomes), f"seed {choice.seed}")
+    return Report(name, details, max(outcome.smallest_bias(level) for outcome in outcomes)).noted()
 
 
 def name_of(function: Any) -> str:

@@ -10,7 +10,7 @@ from toy_engine import EOS, VOCABULARY, draft, target, write
 
 from referee.audit import measure
 from referee.audit.statistics import against_control, against_reference, rate_difference, two_sided, z_of
-from referee.audit.terms import join, lookups, terms_of, with_serial
+from referee.audit.terms import TokenTerms, lookups, terms_of, with_serial
 from referee.rescoring import Stretch, rescore
 from referee.transcripts import Transcript
 from resispec.errors import NoVerdict
@@ -41,7 +41,7 @@ def test_the_terms_of_a_token_by_hand():
 
 def test_nan_is_no_statistic():
     """It would be farther out than anything that is allowed."""
-    terms = with_serial(join([one_token([math.nan] * 4, 2)]))
+    terms = with_serial(TokenTerms.join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
         against_reference(terms, is_shared=True).statistics()
 
@@ -164,7 +164,8 @@ def test_terms_are_joined_in_order_and_follow_each_other():
     terms = measure(write(rows=3, new=8), target()).terms
     assert torch.equal(terms.row.sort().values, terms.row) and terms.names[-1] == "serial"
     shuffled = terms.where(torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1)))
-    again = with_serial(join([replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])]))
+    shuffled = replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])
+    again = with_serial(TokenTerms.join([shuffled]))
     assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)
     centred, follows = terms.pits[:, 0] - 0.5, terms.position > 0
     expected = 12 * centred[1:] * centred[:-1]

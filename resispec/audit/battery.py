@@ -25,8 +25,6 @@ from resispec.verifiers.top_down import TopDown
 KINDS = (
     "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
 )  # fmt: skip
-NEARNESS = (1, 6)
-"""Nearly equal laws differ by 10^-a of their masses, with a drawn from this range."""
 DENORMAL = 1e-322
 """Mass of a token below the normal numbers of float64, where products and quotients lose their digits."""
 WIDE = 32_000
@@ -118,9 +116,8 @@ def tree_cases(
     """
     for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
-            if draws.are_distinct and max(map(len, topology.children)) > vocab:
-                continue
-            if not is_defined_on(verifier, draws, topology):
+            is_too_wide = draws.are_distinct and max(map(len, topology.children)) > vocab
+            if is_too_wide or not is_defined_on(verifier, draws, topology):
                 continue
             rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
@@ -219,8 +216,8 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
         return (p, q) if bool(torch.rand((), generator=generator) < 0.5) else (q, p)
     if kind == "nearly equal":
         p = _law(vocab, generator)
-        least, most = NEARNESS
-        size = 10 ** -(least + (most - least) * float(torch.rand((), generator=generator)))
+        # The laws differ by 10^-1 to 10^-6 of their masses.
+        size = 10 ** -(1 + 5 * float(torch.rand((), generator=generator)))
         q = p * (1 + size * (2 * torch.rand(vocab, generator=generator, dtype=torch.float64) - 1))
         return p, q / q.sum()
     if kind == "ties":

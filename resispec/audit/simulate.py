@@ -20,7 +20,7 @@ from resispec.audit.verdict import AGAINST_OUTCOMES, LEAST_P, Statistic, Statist
 from resispec.audit.z_score import overdraft_terms, rank_terms, surprisal_terms
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one
-from resispec.trees import Topology
+from resispec.trees import Topology, families_by_level_on
 from resispec.verifiers.base import Draws, Verifier
 
 LONGER = 16
@@ -52,7 +52,7 @@ class Scene:
     def drafted(self, draws: Draws, generator: Generator) -> Tensor:
         """Draft the tokens (N,) of a new tree."""
         tokens = torch.zeros(self.topology.num_nodes, dtype=torch.int64)
-        for parents, children in self.topology.families_by_level:
+        for parents, children in families_by_level_on(self.topology, tokens.device):
             probs = self.draft_rows[tokens[parents] % len(self.draft_rows)]
             tokens[children] = draws.draw(probs, children.shape[1], generator)
         return tokens

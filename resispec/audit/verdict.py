@@ -268,11 +268,8 @@ def _too_high(evidence: Evidence) -> Iterator[str]:
     error = evidence.enumerated_error
     if error is not None and not error <= TOLERANCE:
         yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
-    kinds = (
-        ("total variation", evidence.total_variations),
-        ("acceptance above its ceiling", evidence.excesses),
-    )
-    for kind, statistics in kinds:
+    kinds = {"total variation": evidence.total_variations, "acceptance above its ceiling": evidence.excesses}
+    for kind, statistics in kinds.items():
         for name, stat in statistics.items():
             if not stat.z <= LIMIT:
                 yield f"{kind} ({name}) {stat.value:.3g}, {stat.z:.1f} standard errors; allowed: {LIMIT:g}"

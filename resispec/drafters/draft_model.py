@@ -98,7 +98,6 @@ class _DraftModelSession:
 
         known: (1 + C,) int64, the last cached token and the C committed tokens after it; the root is last.
         """
-        topology = self._drafter.topology
         features = self._session.extend(known[1:])[-1:]
         before, here, laws, tokens = known[-2:-1], known[-1:], list[Tensor](), [known[-1:]]
         for level in self._levels:
@@ -109,7 +108,7 @@ class _DraftModelSession:
             law = self._warp.law(self._model.head(features))
             laws.append(law if self._recycled is None else self._recycled.mixed(before, here, law))
             tokens.append(level.children(self._drafter.draws.draw(laws[-1], level.most_children, generator)))
-        probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
+        probs = laws[0].new_empty(self._drafter.topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
             probs[level.rows] = law
         return torch.cat(tokens), probs, probs[:, 0].index_select(0, self._inner)

@@ -1,6 +1,7 @@
 """The levels of a fixed topology whose nodes have children to draft."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -38,10 +39,7 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
     levels: list[Level] = []
     above: list[int] = []
     forwarded: list[int] = []
-
-    def placed(numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=device)
-
+    placed = partial(torch.tensor, dtype=torch.int64, device=device)
     for depth, ids in enumerate(topology.levels):
         nodes = [node for node in ids if topology.children[node]]
         if not nodes:

@@ -22,6 +22,7 @@ NOTHING = -1
 """The id that stands for the token before a sequence's first token."""
 MOST_READ = 512
 """The most laws of a prompt that are recycled: the last ones."""
+_NONE = torch.iinfo(torch.int64).min  # the key of a place that holds no law
 
 
 def check_share(share: float) -> None:
@@ -81,9 +82,6 @@ def recycling(share: float, target: Model, warp: Warp, topology: Topology) -> Re
     return RecycledLaws(share, target, warp, topology) if share else None
 
 
-_NONE = torch.iinfo(torch.int64).min
-
-
 class _Table:
     """Sums of laws by key, each in the place of its key; no method waits for the device.
 
@@ -100,14 +98,12 @@ class _Table:
         """Add laws (K, V) to the sums of their keys (K,); of several keys for a place, the largest stays."""
         places = keys.remainder(NUM_PLACES)
         before = self.keys.index_select(0, places)
-        now = (
-            torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax").index_select(0, places)
-        )
+        largest = torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax")
+        now = largest.index_select(0, places)
         self.keys.index_copy_(0, places, now)
         # A place's sums stay if its key stays, and a law counts unless another key has taken its place.
-        resets, additions = (
-            torch.where(condition, places, NUM_PLACES) for condition in (now != before, now == keys)
-        )
+        resets = torch.where(now != before, places, NUM_PLACES)
+        additions = torch.where(now == keys, places, NUM_PLACES)
         for sums, values in ((self._counts, torch.ones_like(laws[:, :1])), (self._sums, laws)):
             sums.index_fill_(0, resets, 0.0)
             sums.index_add_(0, additions, values.float())

@@ -63,11 +63,6 @@ class Draws(str, metaclass=_Kinds):
         """Make an object of a subclass; as a string it is its name."""
         return super().__new__(cls, cls.name)
 
-    @property
-    def value(self) -> str:
-        """The name as a plain string, for files."""
-        return self.name
-
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """Draw `count` siblings from every row (..., V): (..., count) int64, in draw order."""
         raise NotImplementedError(f"draws {self} do not say how siblings are drawn")

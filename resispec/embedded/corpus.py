@@ -101,13 +101,12 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
                 yield Document(name, sources[name].decode("utf-8", errors="ignore"))
 
     chunks = [chunk for module in code(held_out) for chunk in chunked(module, _CODE_CHUNK_CHARS)]
-    return _separate(
-        {
-            "embedded_reference": reference_split(sources[TOPICS]),
-            "embedded_docstrings": Split(_until(max_chars, prose(training)), list(prose(held_out))),
-            "embedded_code": Split(_until(max_chars, code(training)), chunks),
-        }
-    )
+    splits = {
+        "embedded_reference": reference_split(sources[TOPICS]),
+        "embedded_docstrings": Split(_until(max_chars, prose(training)), list(prose(held_out))),
+        "embedded_code": Split(_until(max_chars, code(training)), chunks),
+    }
+    return _separate(splits)
 
 
 def split_files(sources: Mapping[str, bytes], max_files: int | None = None) -> tuple[list[str], list[str]]:

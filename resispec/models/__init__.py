@@ -11,7 +11,7 @@ from resispec.models.base import Model, Session, features_of, keeping
 from resispec.models.causal import TransformersModel, build_llama
 from resispec.models.checkpoint import check_device
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
-from resispec.models.eagle3 import Eagle3Module, build_eagle3, unrolled, usual_taps
+from resispec.models.eagle3 import Eagle3Module, build_eagle3, usual_taps
 from resispec.models.eagle_files import load_eagle_pair, save_eagle
 from resispec.models.loading import load_pair, save_model
 from resispec.models.pair import Pair
@@ -19,26 +19,8 @@ from resispec.models.tokenizer import TransformersTokenizer
 from resispec.sampling import Warp
 
 __all__ = [
-    "Eagle3Module",
-    "EagleModel",
-    "EagleModule",
-    "EagleSession",
-    "Model",
-    "Pair",
-    "Session",
-    "TransformersModel",
-    "TransformersTokenizer",
-    "Warp",
-    "build_eagle",
-    "build_eagle3",
-    "build_llama",
-    "check_device",
-    "features_of",
-    "keeping",
-    "load_eagle_pair",
-    "load_pair",
-    "save_eagle",
-    "save_model",
-    "unrolled",
+    "Eagle3Module", "EagleModel", "EagleModule", "EagleSession", "Model", "Pair", "Session",
+    "TransformersModel", "TransformersTokenizer", "Warp", "build_eagle", "build_eagle3", "build_llama",
+    "check_device", "features_of", "keeping", "load_eagle_pair", "load_pair", "save_eagle", "save_model",
     "usual_taps",
-]
+]  # fmt: skip

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
-from resispec.models.kv_cache import FULL, KeyValues, Mask
+from resispec.models.kv_cache import FULL, KeyValues, Mask, Windows
 from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
 from resispec.models.packed import pack_if_faster, unpack
 from resispec.models.pair import Pair
@@ -32,9 +32,8 @@ class _Session:
 
     def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
         self._model, num_layers = model, model.config.num_hidden_layers
-        self._rows = KeyValues(
-            num_layers, capacity, drafted, model.device, windows_of(model.name, model.config)
-        )
+        windows = windows_of(model.name, model.config)
+        self._rows = KeyValues(num_layers, capacity, drafted, model.device, windows)
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
@@ -158,8 +157,8 @@ class TransformersModel:
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
-def windows_of(name: str, config: Any) -> dict[str, int | None]:
-    """The attention window of each kind of layer of a text model, in the form that `KeyValues` takes.
+def windows_of(name: str, config: Any) -> Windows:
+    """The attention window of each kind of layer of a text model.
 
     config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer has neither
     full attention nor a window.
@@ -167,7 +166,7 @@ def windows_of(name: str, config: Any) -> dict[str, int | None]:
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:  # all layers are of one kind, as in Mistral
-        return {"sliding_attention": window} if window else dict(FULL)
+        return {"sliding_attention": window} if window else FULL
     windows = {**FULL, "sliding_attention": window}
     if not set(kinds) <= windows.keys() or ("sliding_attention" in kinds and not window):
         raise InvalidInput(

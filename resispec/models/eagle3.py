@@ -104,8 +104,7 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
     These are the published layers if the three numbers rise, and the last three layers in smaller targets.
     """
     taps = (2, num_layers // 2, num_layers - 3)
-    rises = taps[0] < taps[1] < taps[2]
-    return taps if rises else tuple(range(num_layers - NUM_TAPS, num_layers))
+    return taps if taps[0] < taps[1] < taps[2] else tuple(range(num_layers - NUM_TAPS, num_layers))
 
 
 def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:

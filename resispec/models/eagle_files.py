@@ -81,10 +81,9 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     if embedding.shape[1] == sizes["hidden_size"]:
         weights.setdefault("embed_tokens.weight", embedding)
     try:
-        config = LlamaConfig(**sizes)
-        module: EagleModule | Eagle3Module
         if any(key.startswith("midlayer.") for key in weights):
-            module = _eagle3(drafter, content, config, weights, target)
+            config = LlamaConfig(**sizes)
+            module: Any = _eagle3(drafter, content, config, weights, target.module.config)
         else:
             module = build_eagle("fc.bias" in weights, **sizes)
     except InvalidInput:
@@ -168,15 +167,15 @@ def _eagle3(
 ) -> Eagle3Module:
     """The untrained network of an EAGLE-3 checkpoint, whose `d2t` and `t2d` replace those in `weights`.
 
-    content: the checkpoint's config.json. Raises InvalidInput, which names the drafter and what is wrong.
+    content: the checkpoint's config.json. config: the drafter's. target: the target's configuration. Raises
+    InvalidInput, which names the drafter and what is wrong.
     """
-    keys = [key for key in _UNSUPPORTED if content.get(key)]
-    if keys:
-        raise InvalidInput(f"{drafter} has {keys[0]} {content[keys[0]]!r}; allowed: false")
+    for key in _UNSUPPORTED:
+        if content.get(key):
+            raise InvalidInput(f"{drafter} has {key} {content[key]!r}; allowed: false")
     token_ids = _token_ids(drafter, content, weights)
-    taps = _taps(drafter, content, target.module.config.num_hidden_layers)
-    target_size = content.get(TARGET_SIZE) or content["hidden_size"]
-    module = build_eagle3(config, target_size, taps, token_ids)
+    taps = _taps(drafter, content, target.num_hidden_layers)
+    module = build_eagle3(config, target.hidden_size, taps, token_ids)
     mask = weights.get("t2d", module.t2d)
     if len(token_ids) < content["vocab_size"] and not torch.equal(mask.bool(), module.t2d):
         raise InvalidInput(f"{drafter}: t2d is not the mask of the tokens that d2t reaches")

@@ -143,10 +143,8 @@ def _check(small: Any, sizes: Mapping[str, int]) -> None:
     for (name, value), allowed in zip(kind.items(), ("llama", False, False, "default"), strict=True):
         if value != allowed:
             raise InvalidInput(f"a model with {name} {value!r} cannot be inflated; allowed: {allowed!r}")
-    hidden, heads, kv_heads = (
-        sizes[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads")
-    )
-    needed = small.num_key_value_heads * _needed_copies(small, heads // kv_heads)
+    hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
+    needed = small.num_key_value_heads * _needed_copies(small, heads // sizes["num_key_value_heads"])
     limits = {name: getattr(small, name) for name in ("intermediate_size", "num_hidden_layers", "vocab_size")}
     limits |= {"hidden_size": small.hidden_size + 1, "num_key_value_heads": needed}
     for name, allowed in limits.items():
@@ -179,9 +177,8 @@ def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> Non
         rows = getattr(attention, name).weight.unflatten(0, (-1, large.head_dim))
         rows[: len(weight), dims, :width] = weight.to(rows.dtype)
     outputs = attention.o_proj.weight.unflatten(1, (-1, large.head_dim))
-    outputs[:width, places[:, None], dims] = narrow.o_proj.weight.unflatten(1, (-1, small.head_dim)).to(
-        outputs.dtype
-    )
+    weight = narrow.o_proj.weight.unflatten(1, (-1, small.head_dim))
+    outputs[:width, places[:, None], dims] = weight.to(outputs.dtype)
 
 
 def _write_gain(gain: Tensor, small: Tensor) -> None:

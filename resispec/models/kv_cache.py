@@ -15,8 +15,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 Mask = Tensor | dict[str, Tensor]
 """The rows that each row may attend to, (1, 1, K, places) bool; by kind of layer if there are several."""
 
-FULL: Mapping[str, int | None] = {"full_attention": None}
+Windows = Mapping[str, int | None]
 """The window for each kind of layer: how many positions back a row sees, its own included; None for all."""
+
+FULL: Windows = {"full_attention": None}
 
 
 class _Store:
@@ -92,17 +94,11 @@ class KeyValues:
 
     Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the window. So
     neither the places of rows nor the keeping of a path depends on the window.
-    windows: for each kind of layer, as in `FULL`. cache: the cache that transformers gets. past: () int64 on
-    the device, the number of committed rows.
+    cache: the cache that transformers gets. past: () int64 on the device, the number of committed rows.
     """
 
     def __init__(
-        self,
-        num_layers: int,
-        capacity: int,
-        drafted: int,
-        device: torch.device,
-        windows: Mapping[str, int | None] = FULL,
+        self, num_layers: int, capacity: int, drafted: int, device: torch.device, windows: Windows = FULL
     ) -> None:
         self._drafted, self._windows = drafted, windows
         self._store = _Store(num_layers, drafted + capacity)
@@ -133,8 +129,7 @@ class KeyValues:
         count, total = visible.shape
         if total > self._drafted:
             raise IndexError(f"the cache holds {self._drafted} rows of a step; {total} were needed")
-        places = torch.arange(total - count, total, device=self.past.device)
-        self._store.places = places
+        self._store.places = places = torch.arange(total - count, total, device=self.past.device)
         self._depths.index_copy_(0, places, depths)
         padding = visible.new_zeros(count, self._drafted - total)
         committed = (self._columns < self.past).expand(count, -1)

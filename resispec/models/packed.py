@@ -4,7 +4,6 @@ Otherwise oneDNN brings a weight into its own order in every call, and in float3
 slow on AMD's processors: docs/studies/few_rows.py has the times.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,23 +53,20 @@ def pack_if_faster(module: nn.Module) -> None:
     """
     layers = [layer for layer in _linear_layers(module) if _is_faster(layer.weight)]
     if sum(layer.weight.nbytes for layer in layers) <= LARGEST_SHARE * memory_bytes():
-        _pack(layers)
+        for layer in layers:
+            pack(layer)
 
 
 def pack(module: nn.Module) -> None:
     """Pack the weights of all linear layers."""
-    _pack(_linear_layers(module))
+    for layer in _linear_layers(module):
+        layer.__class__ = PackedLinear
+        # Not a buffer: it is no part of the model's state.
+        layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
 
 
 def _linear_layers(module: nn.Module) -> list[Any]:
     return [layer for layer in module.modules() if type(layer) in (nn.Linear, PackedLinear)]
-
-
-def _pack(layers: Sequence[Any]) -> None:
-    for layer in layers:
-        layer.__class__ = PackedLinear
-        # Not a buffer: it is no part of the model's state.
-        layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
 
 
 def unpack(module: nn.Module) -> None:

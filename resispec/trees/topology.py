@@ -115,13 +115,6 @@ class Topology:
 
         return families_on(self, torch.device("cpu")).groups
 
-    @property
-    def families_by_level(self) -> Families:
-        """`families`, split so that the parents of one pair share a level, from the root down."""
-        import torch
-
-        return families_by_level_on(self, torch.device("cpu"))
-
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], Any]:
         """Values of `kept_with_topology`, by function and device."""
@@ -198,7 +191,7 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
 
 @kept_with_topology
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
-    """`Topology.families_by_level` on a device, sent at once."""
+    """`families_on`'s groups, split so that the parents of one pair share a level, from the root down."""
     groups = [group for level in topology.levels for group in topology._grouped(level)]
     tensors = _sent([part for group in groups for part in (group, topology._below(group))], device)
     return _pairs(tensors[::2], tensors[1::2])
@@ -282,10 +275,8 @@ def root_only() -> Topology:
 def union(topologies: Sequence[Topology]) -> Topology:
     """The smallest topology of which every given one is a part, where a part keeps a node's first children.
 
-    Raises InvalidInput when there is none, or for more than `MAX_NODES` nodes.
+    Raises InvalidInput for more than `MAX_NODES` nodes.
     """
-    if not topologies:
-        raise InvalidInput("a union needs at least one topology; found none")
     # Two topologies share a node if the ranks of the children on its path are the same.
     counts: dict[tuple[int, ...], int] = {}
     for topology in topologies:
@@ -305,15 +296,14 @@ def _even(shape: str, widths: Iterable[int]) -> Topology:
 
     Raises InvalidInput, which names the shape, at the first level that makes too many nodes.
     """
-    parents, level = [-1], range(1)
+    counts, num_nodes, above = [], 1, 1
     for width in widths:
-        start = len(parents)
-        _check_size(shape, start + width)
-        share, remainder = divmod(width, len(level))
-        for place, node in enumerate(level):
-            parents += [node] * (share + (place < remainder))
-        level = range(start, len(parents))
-    return Topology(tuple(parents))
+        num_nodes += width
+        _check_size(shape, num_nodes)
+        share, remainder = divmod(width, above)
+        counts.append([share + (place < remainder) for place in range(above)])
+        above = width
+    return from_child_counts(counts)
 
 
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:

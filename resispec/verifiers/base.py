@@ -116,7 +116,7 @@ def require_rule(name: str, rule: SiblingRule) -> None:
 def require_draws(name: str, draws: Draws, supported: Draws) -> None:
     """Raise NotDefined unless the draws are those that the rule `name` is defined for."""
     if draws != supported:
-        raise NotDefined(f"{name} is not exact for draws {draws.value!r}; supported: {supported}")
+        raise NotDefined(f"{name} is not exact for draws {draws.name!r}; supported: {supported}")
 
 
 def reads_numbers(verifier: Verifier | SiblingRule) -> bool:

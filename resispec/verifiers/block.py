@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import draw_one, normalise
+from resispec.distributions import draw_one, normalise, quotient
 from resispec.errors import NotDefined
 from resispec.verifiers.base import Outcomes
 from resispec.verifiers.registry import register
@@ -77,5 +77,4 @@ def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple
     token = tree.tokens[1:, None]
     # A root alone has no rows, and its draft may have no columns either: its laws are never read.
     draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else target_probs[:-1]
-    tiny = torch.finfo(draft.dtype).tiny
-    return (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double(), draft
+    return quotient(target_probs[:-1].gather(-1, token), draft.gather(-1, token)).double(), draft

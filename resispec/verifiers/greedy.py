@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from resispec.distributions import normalise, null_mass, without
+from resispec.distributions import normalise, null_mass, quotient, without
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
 
@@ -31,8 +31,7 @@ class Greedy:
         require_draws("greedy", draws, Draws.GREEDY)
         largest, token = siblings[..., :-1], siblings[..., -1:]
         draft = without(draft_probs, largest)
-        tiny = torch.finfo(target_probs.dtype).tiny
-        accept = (target_probs.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
+        accept = quotient(target_probs.gather(-1, token), draft.gather(-1, token)).clamp_max(1)
         null = null_mass(target_probs)
         mass = (target_probs - draft).clamp_min(0)
         residual = normalise(mass, target_probs, null)

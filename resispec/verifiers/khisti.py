@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from resispec.distributions import normalise, null_mass
+from resispec.distributions import normalise, null_mass, quotient
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
@@ -58,8 +58,7 @@ class Khisti:
             laws.append(meetings[key][-1].law if len(row) > 1 else draft)
         wins = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
         proposal = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
-        tiny = torch.finfo(target_probs.dtype).tiny
-        accept = (target_probs / proposal.clamp_min(tiny)).clamp_max(1).gather(-1, siblings)
+        accept = quotient(target_probs, proposal).clamp_max(1).gather(-1, siblings)
         residual = (target_probs - proposal).clamp_min(0)
         return Law(wins * accept, normalise(residual, target_probs, null_mass(target_probs)))
 

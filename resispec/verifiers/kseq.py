@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from resispec.distributions import normalise, null_mass
+from resispec.distributions import normalise, null_mass, quotient
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
 
@@ -37,9 +37,8 @@ class KSeq:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
         require_draws("kseq", draws, Draws.IID)
         factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)
-        tiny = torch.finfo(target_probs.dtype).tiny
-        proposed = (factor * draft_probs.gather(-1, siblings)).clamp_min(tiny)
-        accept = (target_probs.gather(-1, siblings) / proposed).clamp_max(1)
+        proposed = factor * draft_probs.gather(-1, siblings)
+        accept = quotient(target_probs.gather(-1, siblings), proposed).clamp_max(1)
         passed = torch.cat((torch.zeros_like(factor), accept[..., :-1]), -1)
         select = accept * (1 - passed).cumprod(-1)
         common = torch.minimum(target_probs / factor, draft_probs)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from resispec.core import Draws, Tree, Verdict
-from resispec.distributions import normalise
+from resispec.distributions import normalise, quotient
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers.base import Outcomes, require_draws
@@ -116,7 +116,7 @@ class LevelOptimal:
             level, torch.where(competes, weights, 0.0), (p, q), tokens
         )
         place = level.owners, tokens
-        accept = target[place] / proposed[place].clamp_min(torch.finfo(p.dtype).tiny)
+        accept = quotient(target[place], proposed[place])
         masses.weights[level.children] = torch.where(competes[level.owners], wins * accept.clamp_max(1), 0.0)
         residuals = target.sub_(proposed).clamp_min_(0)
         masses.ending[level.parents] = torch.where(competes, residuals.sum(-1) * shares, weights)
@@ -187,9 +187,7 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
     """The levels, with the parents that compete only. weights: (N,), read when a level's turn has come."""
     for nodes in topology.levels:
         heavy = (weights[nodes[0] : nodes[-1] + 1] >= LEAST_WEIGHT).tolist()
-        parents = [
-            node for node, competes in zip(nodes, heavy, strict=True) if competes and topology.children[node]
-        ]
+        parents = [node for node in compress(nodes, heavy) if topology.children[node]]
         if not parents:
             return
         yield _Level.of(topology, parents, weights.device)

@@ -23,7 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from resispec.distributions import normalise, null_mass
+from resispec.distributions import normalise, null_mass, quotient
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.max_score_transport import (
@@ -63,9 +63,7 @@ class Optimal:
         groups, ratio, log_chain = self._proxy(target_probs, draft_probs, siblings.shape[-1])
         # On a CPU gather takes a third of the time if there is a leading dimension.
         proxy = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)
-        tiny = torch.finfo(target_probs.dtype).tiny
-        proposed = proxy.gather(-1, siblings).clamp_min(tiny)
-        accept = (target_probs.gather(-1, siblings) / proposed).clamp_max(1)
+        accept = quotient(target_probs.gather(-1, siblings), proxy.gather(-1, siblings)).clamp_max(1)
         select = _win_chances(log_chain, groups.gather(-1, siblings)).to(accept.dtype) * accept
         residual = (target_probs - proxy).clamp_min_(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
@@ -82,8 +80,7 @@ class Optimal:
     def _groups(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, int]:
         """Every token's group (..., V) int64, numbered in increasing order of p / q, and their number."""
         if self.bins == 0:
-            ratio = p.double() / q.double().clamp_min(torch.finfo(torch.float64).tiny)
-            order = ratio.argsort(-1)
+            order = quotient(p.double(), q.double()).argsort(-1)
             ranks = torch.arange(p.shape[-1], device=p.device).expand_as(order)
             return torch.empty_like(order).scatter_(-1, order, ranks), p.shape[-1]
         return ratio_groups(p, q, num_siblings, self.bins), self.bins
@@ -97,7 +94,7 @@ def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:
     q = q / q.sum(-1, keepdim=True)
     # Without `cummax` a group that has no tokens would have the ratio 0, out of order. c1 is at most B, so
     # larger ratios are clipped in any case, and infinite ratios, where q = 0, become numbers.
-    ratio = (p / q.clamp_min(torch.finfo(q.dtype).tiny)).cummax(-1).values.clamp_max(num_siblings)
+    ratio = quotient(p, q).cummax(-1).values.clamp_max(num_siblings)
     below = prefix_sums(q)
     low, high = clips(p, ratio, below, below**num_siblings)
     ratio = torch.minimum(torch.maximum(ratio, low), high.clamp(1, num_siblings))
@@ -119,7 +116,7 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
     least = power ** (-1 / (power - 1))
     most = least * (1 - 1 / power)
     slope_at_least = least * (2 / power) ** 0.5
-    a = (drop / (slope * scale).clamp_min(torch.finfo(slope.dtype).tiny)).clamp(0, most)
+    a = quotient(drop, slope * scale).clamp(0, most)
     s = (1 - a / most).sqrt()
     y = least + s * (slope_at_least + s * (1 - least - slope_at_least))
     for _ in range(power.bit_length() + 1):
@@ -143,8 +140,7 @@ def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
     low = torch.nn.functional.pad(high[..., :-1], (1, 0))
     rise = high - low
     chances = torch.zeros_like(chain[..., 0])
-    tiny = torch.finfo(rise.dtype).tiny
     for node, weight in gauss_legendre((groups.shape[-1] + 1) // 2):
         values = low + node * rise
-        chances = chances + weight * (rise / values.clamp_min(tiny) * values.prod(-2, keepdim=True)).sum(-1)
+        chances = chances + weight * (quotient(rise, values) * values.prod(-2, keepdim=True)).sum(-1)
     return chances

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from resispec.core import Tree
+from resispec.distributions import quotient
 from resispec.verifiers.base import SiblingRule
 
 
@@ -34,7 +35,7 @@ def lookahead(
     places = torch.tensor(tree.topology.parents[1:], dtype=torch.int64, device=drawn.device), tree.tokens[1:]
     p, q = (probs[places].double() for probs in (target_probs, draft_probs))
     q = tree.draws.least_chances(q)
-    ratios = torch.nn.functional.pad(p / q.clamp_min(torch.finfo(q.dtype).tiny), (1, 0))
+    ratios = torch.nn.functional.pad(quotient(p, q), (1, 0))
     coins, ratio = torch.stack((drawn, ratios)).tolist()
     return coins, lambda node, mass: _can_accept(tree.topology.children, coins, ratio, (node, mass))
 

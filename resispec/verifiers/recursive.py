@@ -5,12 +5,11 @@ kinds of draws differ only in how the draft's law changes from one sibling to th
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from resispec.distributions import null_mass
+from resispec.distributions import null_mass, quotient
 from resispec.timing import part
 from resispec.verifiers.base import Draws, Law, check_tensor, rule_name
 
@@ -27,8 +26,6 @@ class Recursive:
     it, and nothing to the rejected token. Then p_i <= a p / (1 - a), since the product of all normalising
     divisors is never less than 1 - a, and the promise of `lookahead` holds.
     """
-
-    is_bounded: ClassVar[bool] = False
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """The unnormalised residual (..., V) after the token `rejected` (..., 1) int64 was refused.
@@ -56,7 +53,7 @@ class Recursive:
         places = range(siblings.shape[-1])
         for index, draft in zip(places, draws.laws(draft_probs, siblings), strict=True):
             token = siblings[..., index : index + 1]
-            accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
+            accept = quotient(target.gather(-1, token), draft.gather(-1, token)).clamp_max(1)
             chance = accept if rest is None else rest * accept
             yield chance
             rest = 1 - chance if rest is None else rest - chance

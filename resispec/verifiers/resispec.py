@@ -10,14 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from resispec.distributions import normalise
+from resispec.distributions import normalise, quotient
 from resispec.errors import InvalidInput
 from resispec.timing import part
 from resispec.verifiers.recursive import Recursive
 from resispec.verifiers.registry import register
-
-SPREADS = ("proportional", "water_fill")
-BUDGETS = ("gap", "capacity")
 
 
 @register("resispec")
@@ -36,7 +33,8 @@ class ResiSpec(Recursive):
     budget: str = "gap"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("spread", SPREADS), ("budget", BUDGETS)):
+        options = {"spread": ("proportional", "water_fill"), "budget": ("gap", "capacity")}
+        for name, allowed in options.items():
             if getattr(self, name) not in allowed:
                 raise InvalidInput(
                     f"resispec: unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
@@ -79,7 +77,7 @@ def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:
     draft, capacity = draft.gather(-1, order), torch.where(draft > 0, capacity, 0.0).gather(-1, order)
     free = draft.flip(-1).cumsum(-1).flip(-1)
     before = capacity.cumsum(-1) - capacity
-    level = (budget - before) / free.clamp_min(torch.finfo(draft.dtype).tiny)
+    level = quotient(budget - before, free)
     fits = (level <= ratio) & (draft > 0)
     first = fits.to(torch.uint8).argmax(-1, keepdim=True)
     full = torch.where(ratio.isfinite(), ratio, 0.0).amax(-1, keepdim=True)

@@ -13,8 +13,6 @@ from resispec.draws import Hub
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.greedy import Greedy
 
-_HUB = Hub()
-
 
 @dataclass(frozen=True)
 class SpecHub:
@@ -28,7 +26,7 @@ class SpecHub:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are `Hub`."""
-        require_draws("spec_hub", draws, _HUB)
+        require_draws("spec_hub", draws, Hub())
         hub = draft_probs.argmax(-1, keepdim=True)
         if siblings.shape[-1] == 1:  # a single draw from q
             return Greedy().law(target_probs, draft_probs, siblings, Draws.GREEDY)

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import check_chances, draw_one, normalise, sum_tolerance
+from resispec.distributions import check_chances, draw_one, normalise, quotient, sum_tolerance
 from resispec.trees import families_by_level_on
 from resispec.verifiers.base import (
     Law,
@@ -175,11 +175,10 @@ def _decide(law: Law, siblings: Tensor) -> _Decision:
     rest = 1 - law.select.sum(-1, keepdim=True, dtype=torch.float64)
     drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0).double()
     weights = law.select + rest.clamp_min(0) * drafted
-    tiny = torch.finfo(torch.float64).tiny  # in place of 0, so that 0 / 0 is 0 while NaN stays NaN
-    masses = (weights / (1 - (weights.cumsum(-1) - weights)).clamp_min(tiny)).clamp(0, 1)
+    masses = quotient(weights, 1 - (weights.cumsum(-1) - weights)).clamp(0, 1)
     undrafted = law.residual.scatter(-1, siblings, 0.0)
     total = undrafted.sum(-1, keepdim=True).double()
     lacking = (1 - total - drafted.sum(-1, keepdim=True)).clamp_min(0)
     # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is used unchanged.
     final = torch.where(total > 0, undrafted, law.residual)
-    return _Decision(masses, total / (total + lacking).clamp_min(tiny), final, drafted, total)
+    return _Decision(masses, quotient(total, total + lacking), final, drafted, total)

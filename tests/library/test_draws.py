@@ -19,12 +19,12 @@ NAMES = ["iid", "without_replacement", "point_mass", "greedy"]
 
 
 def test_known_kinds_read_as_their_names():
-    assert [str(draws) for draws in Draws] == [draws.value for draws in Draws] == NAMES
+    assert [str(draws) for draws in Draws] == [draws.name for draws in Draws] == NAMES
     assert base.Draws is Draws and Draws.IID is Draws("iid") is Draws(Draws.IID)
     for name in NAMES:
         draws = Draws(name)
         assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
-        assert type(draws.value) is str and {draws: 1}[name] == 1
+        assert type(draws.name) is str and {draws: 1}[name] == 1
         assert type(pickle.loads(pickle.dumps(draws))) is type(draws)
     with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
         _ = Draws.NOPE

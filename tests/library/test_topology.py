@@ -14,6 +14,7 @@ from resispec.trees import (
     Topology,
     chain,
     complete,
+    families_by_level_on,
     families_on,
     from_child_counts,
     from_widths,
@@ -36,7 +37,7 @@ def test_a_drawn_tree():
     assert [row.nonzero().flatten().tolist() for row in topology.ancestors] == seen
     families = [(parents.tolist(), children.tolist()) for parents, children in topology.families]
     assert families == [([1], [[4]]), ([3], [[5, 6]]), ([0], [[1, 2, 3]])]
-    by_level = [parents.tolist() for parents, _ in topology.families_by_level]
+    by_level = [parents.tolist() for parents, _ in families_by_level_on(topology, torch.device("cpu"))]
     assert by_level == [[0], [1], [3]]
 
 

@@ -132,7 +132,6 @@ def test_the_choice_is_the_fastest_of_all_trees(acceptance, times, most_levels):
         levels, value = account(choice.topology.parents, acceptance)
         target_s = times.target_s[choice.topology.num_nodes]
         wanted = min(fastest.values()) if num_nodes is None else fastest[num_nodes]
-        assert choice.s_per_token == pytest.approx(wanted, rel=1e-13)
         assert ((levels - 1) * times.draft_s + target_s) / value == pytest.approx(wanted, rel=1e-13)
         assert choice.expected_tokens == pytest.approx(value, rel=1e-13)
         assert choice.speedup == pytest.approx(times.target_s[1] / wanted, rel=1e-13)
@@ -147,8 +146,6 @@ def test_sizes_are_chosen_only_where_there_is_a_tree_and_the_smallest_of_equally
             InvalidInput, match=rf"no tree of {num_nodes} nodes was searched and timed; timed"
         ):
             choose(search((0.9,), 8, 4), Times({1: 1.0, 8: 1.0}, 0.1), num_nodes)
-    with pytest.raises(InvalidInput, match="time for 9 nodes; allowed: up to 8"):
-        choose(search((0.5,), 8, 8), Times({1: 1.0, 9: 1.0}, 0.1))
 
 
 @pytest.mark.parametrize("target_s", [{}, {2: 1.0}, {1: 1.0, 0: 1.0}, {1: 0.0}, {1: float("nan")}])

@@ -80,7 +80,9 @@ def test_what_is_not_compared_is_counted(tmp_path: Path, made: Any) -> None:
 
 
 def agreement(ours: pd.DataFrame, folder: Path, compared: Compared) -> published.Agreement:
-    return compare(Table("t", (), (), "", ours), "toy", compared, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(published, "FOLDER", folder)
+        return compare(Table("t", (), (), "", ours), "toy", compared)
 
 
 def test_overlapping_intervals_agree(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from audit_toys import run_command, toy_material, use
 from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments.auditing.evidence import Candidate, audit
-from resispec.audit import battery
+from resispec.audit import battery, verdict
 from resispec.draws import Draws
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
-    """Verifiers are audited on few laws and trees; test_exact.py and test_battery.py have others.
+    """Verifiers are audited on few laws, trees, tokens; test_exact.py and test_battery.py have more trees.
 
     One whose verdict depends on the draws and an exact one are audited with all of theirs, others with one.
     """
@@ -28,7 +28,8 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
         kinds = supported[candidate.name] = candidate.supported()
         return kinds if candidate.name in ("standard", "resispec") else kinds[:1]
 
-    use(monkeypatch, toy_material(), draws_of)
+    use(monkeypatch, toy_material(num_prompts=6), draws_of)
+    monkeypatch.setattr(verdict, "MIN_TOKENS", 6 * 64)
     monkeypatch.setattr(battery, "TREES", battery.TREES[:3])
     monkeypatch.setattr(battery, "KINDS", ("random", "ties"))
     code, printed = run_command(monkeypatch, capsys, f"results={tmp_path}")
