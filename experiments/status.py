@@ -70,10 +70,12 @@ def _key(entry: Mapping[str, Any]) -> str:
     return json.dumps([entry["labels"], entry.get("num_prompts"), entry.get("tree_file")], sort_keys=True)
 
 
-def time_left(cells: Iterable[PlannedCell], known: Iterable[PlannedCell], num_workers: int) -> float | None:
+def time_left(
+    cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
+) -> float | None:
     """Seconds until workers finish cells, by medians of the most similar measured ones; None without any."""
     rates: dict[tuple[str, ...], list[float]] = {}
-    for cell in known:
+    for cell in measured:
         if cell.status.state == "done" and cell.status.seconds > 0:
             for length in range(len(cell.alike) + 1):
                 rates.setdefault(cell.alike[:length], []).append(cell.status.seconds / cell.num_prompts)

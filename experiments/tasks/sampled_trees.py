@@ -13,6 +13,7 @@ from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, OwnDraft
+from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
 from resispec.trees import Topology, parallel_chains, root_only, union
@@ -99,7 +100,7 @@ class Root:
     def laws(self, model: Model, tree: Tree) -> Tensor:
         """A model's laws (N, V) of the next token at nodes with children; the uniform law at leaves."""
         device, topology = model.device, tree.topology
-        nodes = torch.tensor([node for node, children in enumerate(topology.children) if children])
+        nodes = inner_nodes(topology, torch.device("cpu"))
         session = model.session(len(self.prefix), drafted=len(nodes))
         if self.prefix[:-1]:
             session.extend(upload(self.prefix[:-1], device))

@@ -197,11 +197,10 @@ def parsed(source: bytes) -> ast.Module:
 
 def statements(module: ast.Module) -> Iterator[ast.AST]:
     """A module and its statements, nested ones too, in the order of `ast.walk`, but without expressions."""
-    queue = deque[ast.AST]([module])
+    queue, kinds = deque[ast.AST]([module]), (ast.stmt, ast.excepthandler, ast.match_case)
     while queue:
         node = queue.popleft()
         yield node
-        kinds = ast.stmt | ast.excepthandler | ast.match_case
         queue.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, kinds))
 
 

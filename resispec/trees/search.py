@@ -172,13 +172,17 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
     never forwarded. At ties the fewest nodes win, then the fewest levels.
 
     num_nodes: the only allowed size; None allows every measured size. Sizes without a tree are skipped.
-    Every measured size must have been searched. Raises InvalidInput when `num_nodes` was not measured or has
-    no tree.
+    Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
     """
+    most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
+    if max(times.target_s) > most_nodes:
+        raise InvalidInput(
+            f"target_s has a time for {max(times.target_s)} nodes; allowed: up to {most_nodes}, as searched"
+        )
     costs = {
         (size, levels): ((levels - 1) * times.draft_s + target_s) / searched.expected[size, levels]
         for size, target_s in sorted(times.target_s.items())
-        for levels in range(1, searched.expected.shape[1])
+        for levels in range(1, most_levels + 1)
         if num_nodes in (None, size) and searched.expected[size, levels] > IMPOSSIBLE
     }
     if not costs:

@@ -275,8 +275,10 @@ def root_only() -> Topology:
 def union(topologies: Sequence[Topology]) -> Topology:
     """The smallest topology of which every given one is a part, where a part keeps a node's first children.
 
-    Raises InvalidInput for more than `MAX_NODES` nodes.
+    Raises InvalidInput when there is none, or for more than `MAX_NODES` nodes.
     """
+    if not topologies:
+        raise InvalidInput("a union needs at least one topology; found none")
     # Two topologies share a node if the ranks of the children on its path are the same.
     counts: dict[tuple[int, ...], int] = {}
     for topology in topologies:

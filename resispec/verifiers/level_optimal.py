@@ -37,7 +37,6 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers.base import Outcomes, require_draws
 from resispec.verifiers.max_score_transport import (
-    TINY,
     Curve,
     group_sums,
     prefix_sums,
@@ -48,6 +47,8 @@ from resispec.verifiers.max_score_transport import (
 from resispec.verifiers.registry import register
 from resispec.verifiers.sample_outcome import draw_from, read_verdict
 
+TINY = torch.finfo(torch.float64).tiny
+"""The least normal number, below which a slope or a mass counts as 0."""
 LEAST_WEIGHT = 3e-4
 """Nodes of smaller weight do not compete: the walk stops there instead, which is exact.
 
@@ -136,14 +137,14 @@ class LevelOptimal:
         if len(tokens) == 1:  # a single child wins whatever its score
             ones = torch.ones_like(weights)
             return ones, p.mul_(weights.to(p.dtype)), q, ones
-        exponents = weights / level.counts / weights.sum().clamp_min(TINY)
+        exponents = quotient(weights / level.counts, weights.sum())
         # The ends of the classes, as values of the largest score.
         ends = torch.linspace(0, 1, self.classes + 1, dtype=torch.float64, device=p.device)
         blind = ends ** exponents[level.owners, None]
         wins = win_masses(blind)
         curve = Curve(*prefix_sums(torch.stack((blind.diff(dim=-1), wins))[:, level.first]))
         shares = wins.sum(-1)[level.first] * level.counts
-        target = p.mul_((weights / shares.clamp_min(TINY)).to(p.dtype)[:, None])
+        target = p.mul_(quotient(weights, shares).to(p.dtype)[:, None])
         groups = ratio_groups(target, q, curve.slopes[:, -1:].clamp_min(TINY), self.bins)
         ratio, scores = transport(*group_sums(target, q, groups, self.bins), curve)
         functions = scores.of(level.owners, groups[level.owners, tokens])

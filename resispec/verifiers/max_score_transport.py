@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-TINY = torch.finfo(torch.float64).tiny
-"""Stand-in for divisors of 0."""
+from resispec.distributions import quotient
+
 LEAST_CHANCE = 1e-20
 """Stand-in for chances of 0, whose logarithm is infinite; far below rounding."""
 
@@ -54,7 +54,7 @@ def group_sums(p: Tensor, q: Tensor, groups: Tensor, num_groups: int) -> tuple[T
 def prefix_sums(masses: Tensor) -> Tensor:
     """The sums Q_0 = 0, Q_1, ..., Q_K = 1, (..., K + 1), of masses (..., K) of any positive sum."""
     below = pad(masses.cumsum(-1), (1, 0))
-    return below / below[..., -1:].clamp_min(TINY)
+    return quotient(below, below[..., -1:])
 
 
 def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,11 +70,11 @@ def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Ten
     """
     target = pad(p.cumsum(-1), (1, 0))
     gap = (reached - target).amax(-1, keepdim=True)
-    low = ((target + gap) / below.clamp_min(TINY))[..., 1:].amin(-1, keepdim=True)
+    low = quotient(target + gap, below)[..., 1:].amin(-1, keepdim=True)
     rest, free = 1 - target, 1 - below
     cuts = rest[..., 1:] - ratio * free[..., 1:]
     last = (cuts > gap).sum(-1, keepdim=True)
-    high = (rest.gather(-1, last) - gap) / free.gather(-1, last).clamp_min(TINY)
+    high = quotient(rest.gather(-1, last) - gap, free.gather(-1, last))
     return low.clamp_max(1), high
 
 
@@ -107,7 +107,7 @@ class Curve:
 
     def __init__(self, positions: Tensor, values: Tensor) -> None:
         self.positions, self.values = positions.contiguous(), values
-        self.slopes = values.diff(dim=-1) / positions.diff(dim=-1).clamp_min(TINY)
+        self.slopes = quotient(values.diff(dim=-1), positions.diff(dim=-1))
 
     def segment(self, at: Tensor) -> Tensor:
         """The number (K, G) int64 of the segment in which each position lies."""
@@ -139,7 +139,7 @@ class Curve:
             step //= 2
         start = positions.gather(-1, low)
         gap = offset + slope * start - values.gather(-1, low)
-        root = start + gap / (slopes.gather(-1, low) - slope).clamp_min(TINY)
+        root = start + quotient(gap, slopes.gather(-1, low) - slope)
         return torch.minimum(root, positions.gather(-1, low + 1))
 
 
@@ -168,7 +168,7 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
     below = prefix_sums(q)
     q = below.diff(dim=-1)
     limit = curve.slopes[:, -1:]
-    ratio = torch.minimum((p / q.clamp_min(TINY)).cummax(-1).values, limit)
+    ratio = torch.minimum(quotient(p, q).cummax(-1).values, limit)
     segment = curve.segment(below)
     low, high = clips(p, ratio, below, curve.at(below, segment))
     ratio = torch.minimum(torch.maximum(ratio, low), torch.maximum(high, low))
@@ -180,7 +180,7 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
     edges = pad(knots, (1, 0))
     above = torch.searchsorted(edges, curve.positions).clamp_(1, knots.shape[-1])
     start, end = edges.gather(-1, above - 1), edges.gather(-1, above)
-    share = ((curve.positions - start) / (end - start).clamp_min(TINY)).clamp(0, 1)
+    share = quotient(curve.positions - start, end - start).clamp(0, 1)
     return ratio, Scores(pad(log_chain(knots, below), (1, 0)), above, share)
 
 

@@ -146,6 +146,8 @@ def test_sizes_are_chosen_only_where_there_is_a_tree_and_the_smallest_of_equally
             InvalidInput, match=rf"no tree of {num_nodes} nodes was searched and timed; timed"
         ):
             choose(search((0.9,), 8, 4), Times({1: 1.0, 8: 1.0}, 0.1), num_nodes)
+    with pytest.raises(InvalidInput, match="time for 9 nodes; allowed: up to 8"):
+        choose(search((0.5,), 8, 8), Times({1: 1.0, 9: 1.0}, 0.1))
 
 
 @pytest.mark.parametrize("target_s", [{}, {2: 1.0}, {1: 1.0, 0: 1.0}, {1: 0.0}, {1: float("nan")}])
