@@ -53,7 +53,7 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
-	@echo "    NAME=of a submission, CELL=id or its beginning and PROMPT=number (of show),"
+	@echo "    CELL=id or its beginning and PROMPT=number (of show),"
 	@echo "    PY=python that is used as it is, without installing anything,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
@@ -162,8 +162,8 @@ gpu-check: .venv/installed ## everything that needs a CUDA device, in under 20 m
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
 
 .PHONY: submission
-submission: profile .venv/installed ## what was measured as one checked file to send: [NAME=of it]
-	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS) $(if $(NAME),--name $(call QUOTED,$(NAME)))
+submission: profile .venv/installed ## what was measured as a checked folder to send
+	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: publish
 publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers, with their cells

@@ -93,19 +93,19 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
         origin = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
         remedy = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
         return Agreement((), f"Nothing of {plan.artefact} is measured here: {origin}; {remedy}")
-    return compare(table, plan.profile, compared)
+    return compare(table.frame, table.stem, plan.profile, compared)
 
 
-def compare(table: Table, profile: str, compared: Compared) -> Agreement:
-    """Compare a table's rows with the published ones of the same labels.
+def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared) -> Agreement:
+    """Compare the rows of a table's frame with the published ones of the same labels. stem: the file's name.
 
     Raises InvalidInput, one line, when the published file cannot be read.
     """
-    path = FOLDER / profile / f"{table.stem}.csv"
+    path = FOLDER / profile / f"{stem}.csv"
     if not path.is_file():
-        return Agreement((), f"nothing is published for {table.stem} of profile {profile}")
+        return Agreement((), f"nothing is published for {stem} of profile {profile}")
     try:
-        rows, others = _rows(table.frame, compared), _rows(pd.read_csv(path), compared)
+        rows, others = _rows(frame, compared), _rows(pd.read_csv(path), compared)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"published numbers {path} cannot be read ({first_line(error)})") from error
     keys = [name for name in LABELS + compared.keys if name in rows and name in others]
@@ -139,7 +139,7 @@ def compare(table: Table, profile: str, compared: Compared) -> Agreement:
     shares = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
     shares += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
     remark = ", ".join(f"{count} row{'s' * (count > 1)} {reason}" for reason, count in omissions.items())
-    opening = f"Compared with results/published/{profile}/{table.stem}.csv"
+    opening = f"Compared with results/published/{profile}/{stem}.csv"
     summary = f"{opening}: {', '.join(shares) or 'nothing in it can be compared'}"
     summary += f" (not compared: {remark})" if remark else ""
     note = f"{summary}. Two numbers agree when their intervals overlap, and times are not compared."

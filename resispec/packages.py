@@ -110,18 +110,18 @@ def _content(package: Package, source: Path) -> bytes:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
 
 
-def downloaded(url: str, sha256: str, name: str, most_bytes: int = -1, ways_out: str = "") -> bytes:
+def downloaded(url: str, sha256: str, ways_out: str) -> bytes:
     """The content of a file of the web that has this SHA-256.
 
-    name: the file's name in messages. most_bytes: most bytes to read, all by default. ways_out: the end of
-    the message when the file cannot be fetched. Raises InvalidInput in that case, and as `check_pinned` does.
+    ways_out: the end of the message when the file cannot be fetched. Raises InvalidInput in that case, and as
+    `check_pinned` does.
     """
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read(most_bytes)
+            content: bytes = answer.read()
     except (OSError, ValueError, HTTPException) as error:
-        raise InvalidInput(f"{name} cannot be fetched ({first_line(error)}){ways_out}") from error
-    check_pinned(content, sha256, name)
+        raise InvalidInput(f"{url} cannot be fetched ({first_line(error)}){ways_out}") from error
+    check_pinned(content, sha256, url)
     return content
 
 
