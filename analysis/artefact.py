@@ -15,7 +15,7 @@ from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.table import Note, Notes, Table
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, in_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +61,9 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     help_text = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
     parser.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=help_text)
     options = parser.parse_args(arguments)
-    plan_name, folder, opening = name, options.results / options.profile, ""
-    try:
+
+    def work() -> int:
+        plan_name, folder, opening = name, options.results / options.profile, ""
         if options.slice is not None:
             plan_name = find_slice(name, options.slice, options.profile, options.results)
             folder /= plan_name
@@ -79,13 +80,12 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
 
             for stem, figure in artefact.figures.items():
                 paths += save_figure(figure, folder / stem)
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"{name}: {first_line(error)}\n")
-        return 1
-    notes = "".join(f"{note}\n\n" for note in agreement.notes)
-    listing = "".join(f"wrote {path}\n" for path in paths)
-    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
-    return 0
+        notes = "".join(f"{note}\n\n" for note in agreement.notes)
+        listing = "".join(f"wrote {path}\n" for path in paths)
+        sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
+        return 0
+
+    return in_one_line(work, "stopped")
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:

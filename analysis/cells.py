@@ -18,9 +18,9 @@ import pandas as pd
 
 from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
-from analysis.load import EXPERIMENTS, LABELS, Plan, load, read_plan
+from analysis.load import EXPERIMENTS, LABELS, Plan, load, plan_names, read_plan
 from analysis.metric_table import ACROSS_RUNS, measure
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 METRICS = tuple(metric.name + bound for metric in metrics.METRICS for bound in ("", "_lower", "_upper"))
@@ -36,9 +36,8 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
     Raises InvalidInput for an artefact without a plan, without any plan, and for a damaged plan.
     """
     folder = results / profile / "plans"
-    if folder.is_dir():
-        sources = {path.stem: results for path in sorted(folder.iterdir())}
-    else:
+    sources = dict.fromkeys(plan_names(profile, results), results)
+    if not sources:
         folders = {path.stem: published.source(path.stem, profile, results) for path in EXPERIMENTS.iterdir()}
         sources = {name: folders[name] for name in sorted(folders) if folders[name] != results}
     if not sources:
@@ -96,20 +95,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
     options = parser.parse_args(arguments)
     path = options.results / options.profile / "results.csv"
-    try:
+
+    def work() -> int:
         plans = read_plans(options.profile, options.results, options.artefacts)
         frame = tidy(plans)
         write_atomically(path, frame.to_csv(index=False))
         tables = list(filter(None, map(categories.of, plans)))
         pages = [table.write(one_table, path.parent)[1] for one_table in tables]
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"cells: {first_line(error)}\n")
-        return 1
-    num_done = int((frame.status == "done").sum())
-    origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
-    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")
-    sys.stdout.write("".join(f"wrote {page}\n" for page in pages))
-    return 0
+        num_done = int((frame.status == "done").sum())
+        origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
+        sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")
+        sys.stdout.writelines(f"wrote {page}\n" for page in pages)
+        return 0
+
+    return in_one_line(work, "stopped")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import labels, table
+from analysis.artefact import texts
 from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
 from referee.inputs import EMBEDDED
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import write_atomically
 
-TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
+TEXTS = texts("gallery")
+WORDS = ("thread", "status", "verdict", "reason", "device", "git_commit")
 """Columns of words."""
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
@@ -43,29 +45,7 @@ HEADER = (
     "Engine", "Perplexity", "Greedy equal", "Accepted length", "Seeds", "Usual checks",
     "z", "Tokens", "Audit",
 )  # fmt: skip
-NOTES = (
-    "The usual checks. Perplexity: of the sampled output under the target, T = 1, brackets: 95 % bootstrap "
-    "over prompts. Greedy equal: prompts whose continuation at T = 0 is the target's own. Accepted length: "
-    "tokens per forward of the target, in brackets the ratio to an exact engine's with the same draft model. "
-    "Seeds: with the same seed the same text, with another another. Usual checks names what would be "
-    "noticed: a perplexity whose interval lies above that of the exact engine (a lower one reads as better), "
-    "other continuations at T = 0, an accepted length below {slow} of the exact engine's, seeds that are not "
-    "obeyed.",
-    "The audit of the transcripts, which knows target and draft but not the engine. z: of the statistic with "
-    "the least chance over all tokens, as a normal variable with that chance. Tokens: the first of the "
-    "numbers of tokens in the figure from which on the transcripts are called biased. An exact engine is "
-    "called biased with probability below 0.001 an audit; here a statistic may be {allowed} standard "
-    "deviations out. TV: the total variation a token above which a bias would have shown, by another "
-    "temperature or a shift to the draft.",
-)
 CONTROL_HEADER = ("Control", "Edges")
-CONTROL_NOTE = (
-    "Every engine has its own default filters, in its own order, at the temperature T. Control: the verdict "
-    "on the difference from an arm without speculation under the same settings: of drafting engines from the "
-    "plain ones, of llama.cpp's plain one from the target alone. Edges: tokens that a filter leaves out, and "
-    "would not if logits were a little off; rounding decides there, so they are counted and not judged. A "
-    "single token that a filter leaves out by more than that is a bias, whatever z says."
-)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -73,9 +53,11 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InvalidInput(f"{path} is missing; `make gallery` makes it")
     try:
-        frame = pd.read_csv(path, dtype=dict.fromkeys((*TEXTS, "against_control"), str))
-        texts = [*TEXTS, *("against_control",) * ("against_control" in frame)]
-        return frame.assign(**{name: frame[name].fillna("") for name in texts})
+        frame = pd.read_csv(path, dtype=dict.fromkeys((*WORDS, "against_control"), str))
+        if "done" not in frame["status"].values:
+            raise InvalidInput("no engine ran, see its column reason")
+        words = [*WORDS, *("against_control",) * ("against_control" in frame)]
+        return frame.assign(**{name: frame[name].fillna("") for name in words})
     except (ValueError, KeyError) as error:
         raise InvalidInput(f"{path} is no gallery ({first_line(error)}); `make gallery` makes one") from error
 
@@ -118,18 +100,18 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
     kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
     has_control = "against_control" in frame
-    header, notes = HEADER + CONTROL_HEADER * has_control, NOTES + (CONTROL_NOTE,) * has_control
+    header, notes = HEADER + CONTROL_HEADER * has_control, TEXTS["notes"] + [TEXTS["control"]] * has_control
     by_name = {row["engine"]: row for row in rows}
     cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
     shown = pd.DataFrame(cells, columns=HEADER + CONTROL_HEADER)[[*header]].set_index(HEADER[0])
     allowed = labels.number(frame[frame.status == "done"].allowed_z.max(), ".1f")
-    texts = [note.format(slow=SLOW, allowed=allowed) for note in notes]
+    notes = [note.format(slow=SLOW, allowed=allowed) for note in notes]
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
     origin = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
-    texts.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {origin}")
+    notes.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {origin}")
     caption = f"The gallery: {kind}, on the {pair} pair."
-    table_notes = table.Notes(tuple(texts), picture="z against tokens")
+    table_notes = table.Notes(tuple(notes), picture="z against tokens")
     return table.markdown(table.plain("gallery", frame, caption, table_notes, shown=shown))
 
 

@@ -179,6 +179,12 @@ def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
     return [*folder.glob(f"{artefact}.json"), *sorted(folder.glob(f"{artefact}/*.json"))]
 
 
+def plan_names(profile: str, results: Path) -> list[str]:
+    """The names of all plans of a profile, in order: of artefacts, of their slices and of other sweeps."""
+    folder, files = results / profile / "plans", plan_files("*", profile, results)
+    return sorted({path.relative_to(folder).parts[0].removesuffix(".json") for path in files})
+
+
 def _is_published(results: Path) -> bool:
     return results.parent.name.startswith(UNPACKED)
 
@@ -227,7 +233,7 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
 
 def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
     """The plans of a profile by their names, without damaged plans, which `make status` reports."""
-    for name in sorted({path.stem for path in (results / profile / "plans").glob("*")}):
+    for name in plan_names(profile, results):
         with suppress(InvalidInput):
             yield read_plan(name, profile, results)
 
@@ -245,11 +251,19 @@ def part_names(path: Path) -> list[str]:
 
 
 def _left_out(artefact: str, profile: str) -> set[str]:
-    """The parts of an artefact that a profile leaves out: those set to null in its file in conf/profile/."""
+    """The parts of an artefact that a profile leaves out: those that its `artefacts` set to null."""
+    names = (name.partition("/") for name, values in _artefacts(profile).items() if values is None)
+    return {part for name, _, part in names if name == artefact}
+
+
+def _artefacts(profile: str) -> dict[str, Any]:
+    """The `artefacts` of a profile's file in conf/profile/, after those of the profiles in its `defaults`."""
     path = ROOT / "conf" / "profile" / f"{profile}.yaml"
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    names = (name.partition("/") for name, values in content.get("artefacts", {}).items() if values is None)
-    return {part for name, _, part in names if name == artefact}
+    artefacts: dict[str, Any] = {}
+    for name in content.get("defaults", ()):  # `_self_` names no file
+        artefacts |= _artefacts(name)
+    return artefacts | content.get("artefacts", {})
 
 
 def digest(name: str) -> str | None:

@@ -25,7 +25,7 @@ from analysis.audits import TERMS
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, plan_files, read_plan
 from analysis.page import provenance
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
 SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
@@ -47,7 +47,7 @@ def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path
     if any(request.tree_file for plan in plans for request in plan.requests):
         trees = sorted(file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv"))
         paths += [_copy(file, folder / "growmap" / file.name) for file in trees]
-    return paths + quotes.renew(root)
+    return paths
 
 
 def _copy(file: Path, target: Path) -> Path:
@@ -126,6 +126,10 @@ def _json(content: Any) -> bytes:
     return json.dumps(content).encode() + b"\n"
 
 
+def _list(*paths: Path) -> None:
+    sys.stdout.writelines(f"wrote {path}\n" for path in paths)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = profile_parser("analysis.publish", __doc__.splitlines()[0])
@@ -133,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
     options = parser.parse_args(arguments)
     profile, results = options.profile, options.results
-    try:
+
+    def work() -> int:
         stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
         own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
         names = options.artefacts or own_pages
@@ -144,17 +149,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = ROOT / "results" / "published" / profile
         if new_plans := [plan for plan in plans if not plan.is_published]:
             archive(new_plans, folder / published.CELLS)
-            sys.stdout.write(f"wrote {folder / published.CELLS}\n")
+            _list(folder / published.CELLS)
         for artefact in names:
-            for path in publish(artefact, profile, results, ROOT):
-                sys.stdout.write(f"wrote {path}\n")
+            _list(*publish(artefact, profile, results, ROOT))
         if plans and not options.artefacts:
             write_json(folder / provenance.FILE, provenance.facts(plans))
-            sys.stdout.write(f"wrote {folder / provenance.FILE}\n")
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"publish: {first_line(error)}\n")
-        return 1
-    return 0
+            _list(folder / provenance.FILE)
+        _list(*quotes.renew(ROOT))  # a document may quote any of the artefacts
+        return 0
+
+    return in_one_line(work, "stopped; the same command publishes all again")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from resispec.trees import Topology, from_child_counts, root_only
 
 if TYPE_CHECKING:
     from resispec.decode import Decoder
-    from resispec.drafters import OwnDraft
+    from resispec.drafters import DraftModel
 
 METHODS = {
     "iid": ("standard", "optimal", "traversal_optimal", "level_optimal"),
@@ -61,13 +61,13 @@ class Configuration:
         return {"draws": self.draws, "verifier": self.verifier, "child_counts": counts}
 
     @property
-    def drafter(self) -> OwnDraft:
+    def drafter(self) -> DraftModel:
         """The pair's own draft with these draws and this topology. Raises InvalidInput for unknown draws."""
-        from resispec.drafters import OwnDraft
+        from resispec.drafters import DraftModel
 
         if self.draws == "recycled":
-            return OwnDraft(self.topology, recycled=RECYCLED)
-        return OwnDraft(self.topology, self.draws)
+            return DraftModel(self.topology, recycled=RECYCLED)
+        return DraftModel(self.topology, self.draws)
 
     @property
     def decoder(self) -> Decoder:

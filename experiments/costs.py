@@ -15,7 +15,6 @@ import statistics
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -188,9 +187,10 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = read_sealed(path)
-        if content.get("format") != FORMAT or not isinstance(content.get("pairs"), dict):
-            name = content.get("format")
+        if (name := content.get("format")) != FORMAT:
             raise InvalidInput(f"{path} holds no costs: its format is {name!r}; allowed: {FORMAT!r}")
+        if not isinstance(content.get("pairs"), dict):
+            raise InvalidInput(f"{path} holds no costs: its pairs are no JSON object")
     except InvalidInput as error:
         raise InvalidInput(f"{error}; delete it, and costs are measured again") from error
     return dict(content["pairs"])
@@ -221,20 +221,6 @@ def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
                 content = {"format": FORMAT, "device": entry["device"], "pairs": read(path) | {key: entry}}
                 write_json(path, sealed(content))
     return model_of(path, key, read(path)[key])
-
-
-def known_costs(config: Mapping[str, Any], device: str, folders: Iterable[Path]) -> CostModel | None:
-    """The costs of a configuration's pair from a file in the folders, else None; nothing is measured.
-
-    device: the hardware's own name. A damaged file is passed over.
-    """
-    key = key_of(config)
-    for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
-        with suppress(InvalidInput):
-            entry = read(path).get(key)
-            if isinstance(entry, dict) and entry.get("device") == device:
-                return model_of(path, key, entry)
-    return None
 
 
 def _measured(cell: Cell, report: Report) -> dict[str, Any]:

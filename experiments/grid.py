@@ -76,10 +76,13 @@ class Part:
         return str(self.cells[0].config["name"] or digest(self.cells))
 
 
-def left_out(parts: Sequence[Part]) -> dict[str, str]:
-    """Names of the parts without cells, by the thing that the profile lacks for them."""
-    lacks = dict.fromkeys(part.lacks for part in parts if part.lacks)
-    return {lack: ", ".join(part.name for part in parts if part.lacks == lack) for lack in lacks}
+def left_out(parts: Iterable[Part]) -> list[str]:
+    """A line for each thing that the profile lacks, with the names of the parts that have no cells for it."""
+    names: dict[str, list[str]] = {}
+    for part in parts:
+        if part.lacks:
+            names.setdefault(part.lacks, []).append(part.name)
+    return [f"the profile gives no {lack}: left out {', '.join(names[lack])}" for lack in names]
 
 
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
@@ -96,6 +99,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 
     With `experiment=glob(...)` small experiments come first, and a part for which the profile lacks something
     gets no cells. An experiment that is named itself is refused in that case.
+    Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -112,6 +116,8 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
         names = values(by_key[EXPERIMENT])
         parts = {part.name: part for name in names for part in _expand(name, suffixes, rest, skips=is_glob)}
         _name_slices(list(parts.values()), overrides)
+        if not any(part.cells for part in parts.values()):
+            raise InvalidInput("; ".join(left_out(parts.values())))
     if not is_glob:
         return list(parts.values())
     num_prompts: Counter[str] = Counter()

@@ -23,8 +23,8 @@ from experiments.scheduler import Job
 from resispec.data import CHAT, check_turn
 from resispec.errors import InvalidInput, first_line
 
-LIMIT_S = 60.0
-"""Seconds that the process may be silent; it imports torch first."""
+LIMIT_S = 20.0
+"""Seconds that the process may be silent; it starts only when its server has imported torch."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in place of a tree that is still to be searched for; it branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
@@ -111,7 +111,7 @@ def _check_parts(cell: Cell) -> None:
 
 
 def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
-    """Raise InvalidInput unless a pair's loader takes its values, and its draft is of the drafter's kind."""
+    """Raise InvalidInput unless a pair's loader takes its values, and its draft suits the drafter."""
     from resispec.drafters import DraftModel, Eagle
 
     loader, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
@@ -120,6 +120,8 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     except TypeError as error:
         raise InvalidInput(f"{loader} cannot be called: {error}") from error
     kind = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
+    if kind == eagle and isinstance(drafter, DraftModel):
+        drafter = drafter.as_eagle()
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
     if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:
         ways_out = {

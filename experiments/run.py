@@ -52,7 +52,9 @@ def sweep(arguments: Sequence[str]) -> bool:
     Raises InvalidInput, before anything is measured, for input that does not compose or cannot be right.
     """
     launch = _launcher(arguments)
-    parts = _possible(parts_of(arguments))
+    asked = parts_of(arguments)
+    sys.stderr.write("".join(f"note: {line}\n" for line in left_out(asked)))
+    parts = [part for part in asked if part.cells]
     cells = [cell for part in parts for cell in part.cells]
     trees = _missing_trees(cells)
     complete, pending = _by_state(cells)
@@ -133,16 +135,6 @@ def run_job(_config: object) -> None:
         progress.say(f"error: {error}")
     finally:
         progress.close()
-
-
-def _possible(parts: Sequence[Part]) -> list[Part]:
-    """The parts that have cells; prints what the others lack. Raises InvalidInput if no part has cells."""
-    lines = [f"the profile gives no {key}: left out {names}" for key, names in left_out(parts).items()]
-    possible = [part for part in parts if part.cells]
-    if not possible:
-        raise InvalidInput("; ".join(lines))
-    sys.stderr.write("".join(f"note: {line}\n" for line in lines))
-    return possible
 
 
 def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:

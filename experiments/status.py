@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import EXPERIMENTS, Status, elsewhere, plan_files, read_plan
+from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
@@ -117,15 +117,14 @@ class Standing:
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
     """The progress of every artefact, and of all cells, each once; times are for the busy workers or one."""
-    plans, raw = results / profile / "plans", results / "raw" / profile
+    names, raw = plan_names(profile, results), results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
-    sweeps = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []
     by_key: dict[str, PlannedCell] = {}
     keys: dict[str, list[str]] = {}
     notes: dict[str, tuple[str, ...]] = {}
-    for name in (*artefacts, *sweeps):
+    for name in dict.fromkeys((*artefacts, *names)):
         keys[name], notes[name] = [], ()
-        if not plan_files(name, profile, results):
+        if name not in names:
             continue
         try:
             plan = read_plan(name, profile, results)

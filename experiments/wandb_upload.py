@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import LABELS, Plan, Request, Results, Status, load, read_plan
+from analysis.load import LABELS, Plan, Request, Results, Status, load, plan_names, read_plan
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC, leaves
@@ -77,12 +77,11 @@ class Record:
 
     def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
         self._tables, self._raw, self._profile = results / profile, results / "raw" / profile, profile
-        folder = self._tables / "plans"
-        stems = {path.stem for path in folder.glob("*") if path.name[0] != "."}
-        if not stems:
+        folder, names = self._tables / "plans", plan_names(profile, results)
+        if not names:
             raise InvalidInput(f"{folder} holds no plan of a sweep; `make reproduce-table1` makes one")
-        allowed = sorted(stems, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name))
-        if unknown := [name for name in artefacts if name not in stems]:
+        allowed = sorted(names, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name))
+        if unknown := [name for name in artefacts if name not in names]:
             raise InvalidInput(f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}")
         self.artefacts = list(artefacts) or allowed
         memo: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once

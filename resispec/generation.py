@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Generation
-from resispec.drafters import OwnDraft
+from resispec.drafters import Drafter, DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel
@@ -126,7 +126,7 @@ class Speculator:
         return decoder.generate(self.pair, prompt, sampling, generator, on_step=hand_on, is_last=ends_with)
 
     def warn_of_bias(self, warp: Warp) -> None:
-        """Warn, once per process, that sampled tokens will not have the target's law, see `shown_bias`."""
+        """Warn, once for each verifier, that sampled tokens will lack the target's law, see `shown_bias`."""
         if warp.temperature > 0 and self._bias is not None:
             warnings.warn(self._bias, stacklevel=1)  # always from this line: Python shows it once
 
@@ -144,7 +144,8 @@ class Speculator:
         """Make the greedy or the random decoder. Raises InvalidInput for draws that the drafter lacks."""
         draws = self._draws_of(is_greedy)
         verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
-        drafter = OwnDraft(find(self._tree, draws), draws).drafter(self.pair)
+        draft_model = DraftModel(find(self._tree, draws), draws)
+        drafter: Drafter = draft_model.as_eagle() if isinstance(self.pair.draft, EagleModel) else draft_model
         return Decoder(drafter, get_verifier(verifier) if isinstance(verifier, str) else verifier)
 
     def _ids(self, prompt: Any) -> list[int]:
@@ -155,7 +156,9 @@ class Speculator:
             prompt = self.pair.tokenizer.encode(prompt)
         ids = prompt.tolist() if isinstance(prompt, Tensor) else prompt
         if isinstance(ids, list | tuple) and ids and isinstance(ids[0], list | str):
-            if len(ids) != 1 or isinstance(ids[0], str):
+            if isinstance(ids[0], str):
+                raise InvalidInput("the prompt is a list of texts; allowed: one text, or a list of token ids")
+            if len(ids) != 1:
                 raise InvalidInput(f"a batch of {len(ids)} prompts; allowed: one prompt at a time")
             ids = ids[0]
         return self._checked("the prompt", ids)

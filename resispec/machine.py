@@ -44,6 +44,7 @@ def device_name(device: torch.device) -> str:
     return f"{processor_name()} ({os.cpu_count()} cores)"
 
 
+@cache  # a process measures with the code that it has loaded, however long it runs
 def checkout() -> dict[str, str | bool]:
     """The commit of the running code, "" outside a checkout, and whether CODE differs from the commit."""
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)

@@ -4,6 +4,7 @@ A package registers a KIND under the entry-point group `resispec.KINDs`: a verif
 server_format (docs/extend.md). In place of a registered name, `path/to/file.py:Class` is allowed, too.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -50,13 +51,15 @@ def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any
 
 def _of_file(kind: str, path: str, attribute: str) -> Factory:
     """A class or function from a Python file of the user."""
-    spec = spec_from_file_location(Path(path).stem, path)
+    # Dataclasses and pickles look a module up by its name: this one hides no other, and has no dot.
+    spec = spec_from_file_location(str(Path(path).absolute()).replace(".", "_"), path)
     if not Path(path).is_file() or spec is None or spec.loader is None:
         raise InvalidInput(f"{kind} file {path} does not exist; give path/to/file.py:Class")
-    module = module_from_spec(spec)
+    module = sys.modules[spec.name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         raise InvalidInput(f"{kind} file {path} cannot be loaded: {_told(error)}") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]

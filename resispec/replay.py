@@ -44,6 +44,7 @@ class LawRecorder:
         """Copy a step's tree and laws to the host."""
         tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
         draft_probs = step.draft.probs[inner_nodes(tree.topology, step.draft.probs.device)]
+        draft_probs = draft_probs.reshape(-1, step.target_probs.shape[1])  # of a root alone, it has no column
         values = torch.tensor(tree.topology.parents), tree.tokens, step.target_probs, draft_probs
         for name, value in zip(NAMES, values, strict=True):
             self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()

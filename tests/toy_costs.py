@@ -47,6 +47,4 @@ def entry_of(steps: Any) -> dict[str, Any]:
 
 def save_costs(config: Mapping[str, Any], steps: Any) -> None:
     """Write costs where a cell of this configuration looks for them."""
-    path = file_of(config)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"format": FORMAT, "pairs": {key_of(config): entry_of(steps)}})
+    write_json(file_of(config), {"format": FORMAT, "pairs": {key_of(config): entry_of(steps)}})

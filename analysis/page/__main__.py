@@ -15,7 +15,7 @@ from analysis.cli import check_profile, profile_parser
 from analysis.load import plan_files
 from analysis.page import provenance, sections
 from analysis.page.render import render
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically, write_json
 
 
@@ -49,13 +49,13 @@ def write(profile: str, results: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1, after one line on stderr, for invalid input or a failed write, else 0."""
     options = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
-    try:
+
+    def work() -> int:
         path = write(options.profile, options.results)
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"report: {first_line(error)}\n")
-        return 1
-    sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
-    return 0
+        sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
+        return 0
+
+    return in_one_line(work, "stopped")
 
 
 if __name__ == "__main__":

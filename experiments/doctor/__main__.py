@@ -16,7 +16,7 @@ from resispec.errors import fail, in_one_line
 
 
 def check(profile: str, results: Path) -> int:
-    """Print the lines of every check and return the exit code. Raises InvalidInput for an unknown profile."""
+    """Print the lines of every check and return the exit code. Raises InvalidInput as `parts_of`."""
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
     # Several artefacts may ask for one cell.

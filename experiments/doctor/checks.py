@@ -300,8 +300,7 @@ def runs(patient: Patient) -> Iterator[Check]:
     options = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
     artefacts = {part.artefact for part in patient.parts if part.cells}
     yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
-    for key, names in left_out(patient.parts).items():
-        yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
+    yield from (Check(NOTE, "skipped", line) for line in left_out(patient.parts))
     for axis, option in patient.problems():
         parts = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
         users = dict.fromkeys(part.artefact for part in parts)
@@ -311,13 +310,12 @@ def runs(patient: Patient) -> Iterator[Check]:
 def hours(patient: Patient) -> Iterator[Check]:
     """The time that the rest of the profile takes, and the source of this estimate."""
     profile = patient.profile
-    seconds, source = seconds_left(patient.cells, profile, patient.results, patient.device.name)
-    if source:
-        more = " more" if "done" in source else ""
-        yield Check(OK, "takes", f"about {duration(seconds)}{more}, {source}")
+    seconds, num_done = seconds_left(patient.cells, patient.results / "raw" / profile)
+    if num_done:
+        yield Check(OK, "takes", f"about {duration(seconds)} more, by the {num_done} cells that are done")
     else:
         line = f"not known for this device; {duration(seconds)} at the speed of the paper's RTX 3090"
-        todo = f"`python -m experiments.bench.costs profile={profile}` times steps here, in minutes"
+        todo = f"`make status PROFILE={profile}` knows it from the first cell on"
         yield Check(NOTE, "takes", line, todo)
 
 

@@ -23,7 +23,7 @@ from experiments.search import candidates
 from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
 from resispec.files import write_atomically
-from resispec.trees import Topology, from_widths, grow_map
+from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class TreeSearch(ABC):
                 text = ", ".join(values)
                 raise InvalidInput(f"{path} is asked for with {name} {text}; allowed: a tree.path for each")
         num_nodes = cells[0].config["tree"].get("num_nodes")
-        limit = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
+        limit = min(MAX_NODES, sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 4))))
         if num_nodes is not None and not 1 <= num_nodes <= limit:
             shape = f"search.num_levels {self.num_levels} and {NUM_SIBLINGS} children a node"
             raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: 1 to {limit}, with {shape}")

@@ -10,7 +10,7 @@ from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import compare, filled_by_draft_model
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel, OwnDraft
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 
 
@@ -50,7 +50,7 @@ class Bound(CountedTask):
         """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
         drafter, generator = _drafter(workload.decoder), workload.generator(index)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
-        method = (OwnDraft(drafter.topology, drafter.draws), workload.decoder.verifier)
+        method = (drafter, workload.decoder.verifier)
         [emitted], [trees], paths = compare(workload, prefixes, [method], generator, self.rollouts)
         counts = {"num_prefixes": len(prefixes), "num_nodes": drafter.topology.num_nodes}
         ratios = {"tree_log_ratios": trees, "rollout_log_ratios": paths}

@@ -12,7 +12,7 @@ from resispec.audit.ceiling import tree_log_ratios
 from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel, OwnDraft
+from resispec.drafters import DraftModel
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
@@ -21,7 +21,7 @@ from resispec.verifiers.base import Verifier
 
 INFINITE = 1e6
 """Number that stands for infinity in rows, since JSON has none; real log ratios are far smaller."""
-Method = tuple[OwnDraft, Verifier]
+Method = tuple[DraftModel, Verifier]
 
 
 def compare(
@@ -43,7 +43,7 @@ def compare(
     Ratios with a zero probability are plus or minus INFINITE.
     """
     emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
-    parts = defaultdict[OwnDraft, list[int]](list)  # by drafter, and by topology if not cut
+    parts = defaultdict[DraftModel, list[int]](list)  # by drafter, and by topology if not cut
     for place, (drafter, _) in enumerate(methods):
         parts[replace(drafter, topology=root_only()) if drafter.draws.can_be_cut else drafter].append(place)
     unions = [
@@ -89,7 +89,7 @@ class Root:
     prefix: list[int]
     warp: Warp
 
-    def draft(self, drafter: OwnDraft, generator: Generator) -> Draft:
+    def draft(self, drafter: DraftModel, generator: Generator) -> Draft:
         """Let the pair's draft fill a topology, as decoding does."""
         session = drafter.session(self.pair, self.warp.for_draft, len(self.prefix))
         reads_features = drafter.recycled or isinstance(self.pair.draft, EagleModel)

@@ -10,7 +10,7 @@ from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
 from experiments.tasks.sampled_trees import compare
 from resispec.decode import Decoder
-from resispec.drafters import OwnDraft
+from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
@@ -78,7 +78,7 @@ class Scaling(CountedTask):
         tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
-        methods = [(OwnDraft(shape), verifier) for shape in shapes]
+        methods = [(DraftModel(shape), verifier) for shape in shapes]
         emitted, trees, paths = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
         return ScalingRow(
             **identity(workload, index),

@@ -14,7 +14,7 @@ from experiments.configurations import Configuration
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
-from resispec.drafters import OwnDraft
+from resispec.drafters import DraftModel
 from resispec.trees import Topology
 from resispec.verifiers import get_verifier
 
@@ -61,7 +61,7 @@ class Shapes(ComparisonTask):
         """A method for every topology."""
         draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
         trees = (Topology(tuple(map(int, parents))) for parents in self.topologies)
-        return [(OwnDraft(tree, draws), verifier) for tree in trees]
+        return [(DraftModel(tree, draws), verifier) for tree in trees]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ import asyncio
 import json
 from asyncio import sleep
 from collections.abc import Mapping
+from functools import cache
 from ipaddress import ip_address
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -51,13 +53,13 @@ class Server:
             )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
-        self._options: dict[str, Any] = {
+        self._client = httpx.AsyncClient(
             # A packed answer can be a thousand times as large when it is unpacked.
-            "headers": {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
-            "timeout": httpx.Timeout(None, connect=10.0),
-            "trust_env": not is_here,  # no proxy between this machine and itself
-            "verify": httpx.create_ssl_context(trust_env=not is_here),  # slow, so once for all requests
-        }
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+            timeout=httpx.Timeout(None, connect=10.0),
+            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one that waits
+            trust_env=not is_here,  # no proxy between this machine and itself
+        )
 
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at a path; an empty one if the server has no such path.
@@ -65,20 +67,23 @@ class Server:
         Raises Unanswered if there is no answer, InvalidInput if the answer is an error, no JSON object, or
         too large.
         """
-        status, body = asyncio.run(self._in_time("GET", path, None))
+        status, body = self._request("GET", path)
         return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to an object sent to a path. Raises like `get`, and InvalidInput if there is no path."""
-        status, answer = asyncio.run(self._in_time("POST", path, body))
+        status, answer = self._request("POST", path, body)
         if status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
             raise InvalidInput(
                 f"{self.url} takes no requests at {path} (status {status}), so it speaks another format"
             )
         return self._content(status, answer, path)
 
-    async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
+        return asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), _loop()).result()
+
+    async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         problem = "it is silent, or slow"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -100,10 +105,7 @@ class Server:
 
     async def _reply(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         answer = bytearray()
-        async with (
-            httpx.AsyncClient(**self._options) as client,
-            client.stream(method, f"{self.url}{path}", json=body) as response,
-        ):
+        async with self._client.stream(method, f"{self.url}{path}", json=body) as response:
             if (packing := response.headers.get("Content-Encoding", "identity")) != "identity":
                 raise InvalidInput(
                     f"{self.url} answers at {path} in {packing[:20]!r}; it was asked not to pack"
@@ -131,6 +133,14 @@ class Server:
                 f"{self.url} answers at {path} with no JSON object, but with {_beginning(body)!r}"
             )
         return content
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of all requests, in a thread of its own: a caller's thread may run a loop, as in notebooks."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _number(digits: str) -> int | float:

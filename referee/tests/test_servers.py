@@ -1,5 +1,6 @@
 """Servers: what they are asked, what is written of their answers, and one line for answers that are none."""
 
+import asyncio
 import json
 import time
 
@@ -134,6 +135,15 @@ def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tm
     with pytest.raises(Unanswered, match="in 4 tries"):
         Server(vllm.url, tries=4).post("/v1/completions", {})
     assert waits == [0.5, 1.0, 2.0]
+
+
+def test_a_server_answers_where_an_event_loop_runs(vllm):
+    """A notebook runs one."""
+
+    async def asked():
+        return Server(vllm.url).get("/version")
+
+    assert asyncio.run(asked()) == {"version": VERSIONS["vllm"]}
 
 
 @pytest.mark.parametrize("fault", [*HOSTILE, "500"])

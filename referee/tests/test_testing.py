@@ -14,7 +14,7 @@ from resispec.verifiers import Draws, Law, Standard
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, 0.4])
 
 
-def right(sampler, seed=0, **options):
+def assert_quickly(sampler, seed=0, **options):
     return assert_exact_sampler(sampler, seed=seed, **(QUICK | options))
 
 
@@ -31,7 +31,7 @@ def right(sampler, seed=0, **options):
     ],
 )
 def test_exact_kernels_pass(sampler, options):
-    report = right(sampler, **options)
+    report = assert_quickly(sampler, **options)
     assert 0 < report.smallest_bias < 0.2 and str(report).endswith("; seed 0")
     p_values = [float(p) for p in re.findall(r"p = ([\d.e-]+),", str(report))]
     assert len(p_values) == 2 and min(p_values) > 1e-3
@@ -56,13 +56,13 @@ def test_laws_may_be_given(kind):
 def test_a_fault_that_needs_no_statistics():
     message = r"ChainKernel is biased: V = 6, seed 0: emitted \[.*\] where \[.*\] was drafted: it went on beh"
     with pytest.raises(AssertionError, match=message):
-        right(ChainKernel(goes_on=True))
+        assert_quickly(ChainKernel(goes_on=True))
 
     def flat(q, generator):
         return int(torch.randint(len(q), (), generator=generator))
 
     with pytest.raises(AssertionError, match="tokens that draft= gives do not follow q"):
-        right(EXACT, draft=flat)
+        assert_quickly(EXACT, draft=flat)
     calls: list[int] = []
 
     def once(p, q, drafted, generator):
@@ -88,17 +88,19 @@ def test_the_noise_that_is_handed_over_is_that_of_the_row_and_the_position(optio
         assert torch.equal(noise if count else torch.cat(noise, -1), drafted)
         return torch.multinomial(p if count else p.select(-2, 0), 1, generator=generator)
 
-    assert "500 calls" in str(right(sampler, draft=draft, samples=500, bias=0, **options))
+    assert "500 calls" in str(assert_quickly(sampler, draft=draft, samples=500, bias=0, **options))
 
 
 def test_a_seed_reproduces_everything():
     messages = []
     for seed in (3, 3, 4):
         with pytest.raises(AssertionError) as error:
-            right(FAULTS["residual is the target"][0], seed, vocabularies=(16,), samples=2000)
+            assert_quickly(FAULTS["residual is the target"][0], seed, vocabularies=(16,), samples=2000)
         messages.append(str(error.value))
     assert messages[0] == messages[1] != messages[2]
-    report, alone = (right(EXACT, vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,)))
+    report, alone = (
+        assert_quickly(EXACT, vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,))
+    )
     assert report.details[2].split(", p")[0] == alone.details[1].split(", p")[0]
 
 
@@ -138,7 +140,7 @@ def test_bad_input_and_answers_that_are_none_are_refused():
             assert_exact_sampler(EXACT, *laws, **options)
     for returned, options, error, message in ANSWERS:
         with pytest.raises(error, match=message):
-            right(lambda *_, tokens=returned: tokens, **options)
+            assert_quickly(lambda *_, tokens=returned: tokens, **options)
 
 
 def leaky(*given):

@@ -5,7 +5,7 @@ import sys
 from itertools import product
 
 import pytest
-from toy_server import ToyServer, continuation
+from toy_server import ToyServer, continuation, lines
 from toys import save_prompts, save_tiny_pair
 
 from referee import inputs, transcribe
@@ -39,7 +39,7 @@ def test_transformers_on_texts(tmp_path, capsys):
     count = sum(len(row.output_token_ids) for row in rows)
     assert (code, said) == (0, f"3 transcripts with {count} emitted tokens are in {out}\n")
     encode = read_tokenizer(str(tmp_path / "target")).encode
-    texts = [json.loads(line)["text"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
+    texts = [line["text"] for line in lines(tmp_path / "prompts.jsonl")]
     assert [row.prompt_token_ids for row in rows] == [tuple(encode(text)[:5]) for text in texts[:3]]
     assert [(row.seed, row.temperature, row.engine) for row in rows] == [
         (10 + index, 0.8, "transformers, assisted") for index in range(3)
@@ -110,7 +110,7 @@ def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_
     options = ["--engine", "transformers", "--mode", "assisted", "--target", "toy_pair", "--num-prompts", 3]
     options += ["--prompts", "toy_dataset", "--prompt-tokens", 4, "--max-new-tokens", 3]
     assert run(capsys, tmp_path / "rows.jsonl", *options)[0] == 0
-    texts = [json.loads(line)["text"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
+    texts = [line["text"] for line in lines(tmp_path / "prompts.jsonl")]
     cut = [tokenizer.decode(tokenizer.encode(text)[:4]) for text in texts]
     rows = read_transcripts(tmp_path / "rows.jsonl")
     assert [row.prompt_token_ids for row in rows] == [

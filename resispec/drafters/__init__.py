@@ -4,6 +4,5 @@ from resispec.drafters.base import Drafter, DraftSession, NoDraft
 from resispec.drafters.draft_model import DraftModel
 from resispec.drafters.eagle import Eagle
 from resispec.drafters.eagle_trees import DynamicTree, Reading
-from resispec.drafters.own_draft import OwnDraft
 
-__all__ = ["DraftModel", "DraftSession", "Drafter", "DynamicTree", "Eagle", "NoDraft", "OwnDraft", "Reading"]
+__all__ = ["DraftModel", "DraftSession", "Drafter", "DynamicTree", "Eagle", "NoDraft", "Reading"]

@@ -1,4 +1,4 @@
-"""An independent draft model fills a fixed topology level by level.
+"""A pair's own draft fills a fixed topology level by level.
 
 Plain speculative decoding, SpecInfer and Sequoia draft this way.
 """
@@ -12,16 +12,21 @@ from torch import Generator, Tensor
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
+from resispec.drafters.eagle import Eagle
+from resispec.drafters.eagle_trees import Reading
 from resispec.drafters.levels import inner_levels, inner_nodes
 from resispec.drafters.recycled import NOTHING, check_share, recycling
 from resispec.errors import InvalidInput
-from resispec.models import Pair, Warp, keeping
+from resispec.models import EagleModel, Pair, Warp, keeping
 from resispec.trees import Topology
+
+READINGS = {reading.draws: reading for reading in Reading if reading is not Reading.SOFTMAX}
+"""The reading for each kind of draws that an EAGLE drafter has."""
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """Draws the children of every node from the draft model's law at that node.
+    """Draws the children of every node from the law at that node of the pair's draft, of either kind.
 
     topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object. sharpness:
     divides the sampling temperature for the draft's laws. recycled: the share of the target's earlier laws in
@@ -54,10 +59,21 @@ class DraftModel:
                 "allowed: equal numbers, or none"
             )
 
+    def as_eagle(self) -> Eagle:
+        """The drafter for a pair with an EAGLE model. Raises InvalidInput for what such a model lacks."""
+        if self.draws not in READINGS or self.sharpness != 1:
+            raise InvalidInput(
+                f"an EAGLE drafter has no draws {self.draws} of sharpness {self.sharpness}; "
+                f"allowed: {', '.join(READINGS)}, of sharpness 1"
+            )
+        return Eagle(self.topology, READINGS[self.draws], self.recycled)
+
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
-        """See `Drafter.session`. Raises InvalidInput when the pair has no draft model."""
+        """See `Drafter.session`. Raises InvalidInput when the pair has no draft, and as `as_eagle`."""
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
+        if isinstance(pair.draft, EagleModel):
+            return self.as_eagle().session(pair, warp, capacity)
         return _DraftModelSession(self, pair, warp, capacity)
 
 

@@ -46,7 +46,7 @@ class Pair:
         """The independent draft model. Raises InvalidInput when the pair has none."""
         if isinstance(draft := self.some_draft(), EagleModel):
             raise InvalidInput(
-                "a draft model is needed and this pair's draft is an EAGLE drafter; choose decoder=eagle"
+                "a draft model is needed and this pair's draft is an EAGLE drafter; choose another pair"
             )
         return draft
 

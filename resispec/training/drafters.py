@@ -304,7 +304,8 @@ def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> 
         )
     token_ids = frequent_tokens(sequences, config.vocab_size, recipe.num_draftable)
     sizes = {name: getattr(config, name) for name in _SIZES} | {"num_hidden_layers": len(recipe.layers)}
-    draft: Any = build_llama(tie_word_embeddings=False, **sizes)
+    with torch.random.fork_rng(devices=[]):  # all fresh weights are replaced
+        draft: Any = build_llama(tie_word_embeddings=False, **sizes)
     body, source = draft.model, target.base_model
     body.embed_tokens.load_state_dict(source.embed_tokens.state_dict())
     body.norm.load_state_dict(source.norm.state_dict())

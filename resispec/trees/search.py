@@ -140,20 +140,11 @@ class Times:
     """Measured seconds of a step's parts.
 
     target_s: number of positions -> seconds of one target forward over that many, and of the rest of a step.
-    draft_s: seconds of one forward of the draft over a level.
-    Raises InvalidInput unless target_s holds 1 and its times are positive, and draft_s is not negative.
+    It holds 1, and its times are positive. draft_s: seconds of one forward of the draft over a level.
     """
 
     target_s: Mapping[int, float]
     draft_s: float
-
-    def __post_init__(self) -> None:
-        are_times = all(size >= 1 and 0 < s < math.inf for size, s in self.target_s.items())
-        if 1 not in self.target_s or not are_times or not 0 <= self.draft_s < math.inf:
-            raise InvalidInput(
-                f"target_s is {dict(self.target_s)}, draft_s {self.draft_s}; allowed: positive seconds for "
-                "sizes from 1, of which 1 is one, and finite seconds that are not negative"
-            )
 
 
 @dataclass(frozen=True)
@@ -171,24 +162,16 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
     One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its leaves are
     never forwarded. At ties the fewest nodes win, then the fewest levels.
 
-    num_nodes: the only allowed size; None allows every measured size. Sizes without a tree are skipped.
-    Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
+    searched: holds every measured size. num_nodes: the only allowed size, which is measured and has a tree;
+    None allows every measured size, and those without a tree are skipped.
     """
-    most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
-    if max(times.target_s) > most_nodes:
-        raise InvalidInput(
-            f"target_s has a time for {max(times.target_s)} nodes; allowed: up to {most_nodes}, as searched"
-        )
+    most_levels = searched.expected.shape[1] - 1
     costs = {
         (size, levels): ((levels - 1) * times.draft_s + target_s) / searched.expected[size, levels]
         for size, target_s in sorted(times.target_s.items())
         for levels in range(1, most_levels + 1)
         if num_nodes in (None, size) and searched.expected[size, levels] > IMPOSSIBLE
     }
-    if not costs:
-        raise InvalidInput(
-            f"no tree of {num_nodes} nodes was searched and timed; timed sizes: {sorted(times.target_s)}"
-        )
     shape = min(costs, key=lambda limits: costs[limits])
     speedup = times.target_s[1] / float(costs[shape])
     return Choice(searched.topology(*shape), float(searched.expected[shape]), speedup)

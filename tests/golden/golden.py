@@ -14,12 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from toy_runs import rows, run_here, save_toys, toy_overrides
+from toy_runs import ignore, rows, save_toys, toy_overrides
 
 from analysis.load import part_names
 from experiments.cell import build
 from experiments.grid import cells_of
 from experiments.store import CellStore
+from experiments.worker import measure
 
 HERE = Path(__file__).parent
 CONF = HERE.parents[1] / "conf"
@@ -99,17 +100,21 @@ def toy_rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for case in CASES:
         overrides = [*toy_overrides(folder, folder / "results"), *case.format(folder=folder).split()]
-        for cell in cells_of(overrides):
+        cells = cells_of(overrides)
+        for setting in dict.fromkeys(cell.setting for cell in cells):  # its pair is loaded once
+            measure([cell for cell in cells if cell.setting == setting], ignore)
+        for cell in cells:
             task = cell.config["task"]["_target_"].rpartition(".")[2]
             name = " ".join(f"{key}={value}" for key, value in _printed(cell).items() if key != "dataset")
-            measured = run_here(cell)
             CellStore(cell.folder).rows(build(cell.config["task"]).row)  # each is read as what it was
-            found[f"{task} {name}"] = [_without_times(row) for row in rows(measured)]
+            found[f"{task} {name}"] = [_without_times(row) for row in rows(cell)]
     return found
 
 
 def _without_times(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if not key.endswith(("_s", "_ms"))}
+    """A row without times, and without the process that took them and the cell's turn in it."""
+    kept = (key for key in row if not key.endswith(("_s", "_ms")) and key not in ("timed_by", "turn"))
+    return {key: row[key] for key in kept}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from test_status import cell_of, plan
+from toy_cells import METHODS, ToyCell, rows_of, save
 
 from experiments.doctor import __main__ as doctor
 from experiments.doctor import checks, device, work
@@ -38,17 +38,21 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
 
 
 def test_hours_follow_from_the_cells_that_are_done(tmp_path):
-    cells = cells_of(["experiment=table1", f"results={tmp_path}"])
-    assert work.seconds_left(cells, "embedded", tmp_path, "Toy GPU")[1] == ""
-    plan(tmp_path, "table1", [cell_of(tmp_path, "standard", "done", 36.0)], num_prompts=20)
-    (tmp_path / "embedded" / "plans" / "damaged.json").write_text("{}")
+    def finish(cell):  # 20 prompts in a second
+        save(ToyCell(tmp_path, cell.cell_id, {}), rows_of(METHODS["standard"]))
+
+    cells, raw = cells_of(["experiment=table1", f"results={tmp_path}"]), tmp_path / "raw" / "embedded"
+    first, *rest = cells
+    assert work.seconds_left(cells, raw)[1] == 0
+    finish(first)
     prompts, timed = (
-        sum(cell.config["num_prompts"] for cell in cells if cell.is_timed >= least) for least in (False, True)
+        sum(cell.config["num_prompts"] for cell in rest if cell.is_timed >= least) for least in (False, True)
     )
-    workers = work.jobs_of(cells[0].config)
-    expected = max(timed, prompts / workers) * 36 / 20 - 36 / workers
-    found = work.seconds_left(cells, "embedded", tmp_path, "Toy GPU")
-    assert found == (pytest.approx(expected), "by the 1 cells that are done")
+    expected = max(timed, prompts / work.jobs_of(first.config)) / 20
+    assert work.seconds_left(cells, raw) == (pytest.approx(expected), 1)
+    for cell in rest:
+        finish(cell)
+    assert work.seconds_left(cells, raw) == (0, len(cells))
 
 
 def test_versions_that_cannot_work_are_problems_and_others_notes(tmp_path):

@@ -11,8 +11,7 @@ from analysis import labels
 from analysis.labels import Label
 from experiments.cell import IGNORED, content
 from experiments.cli import completed
-from experiments.grid import LEFT_OUT, Part, cell_of, cells_of, parts_of
-from experiments.run import _possible
+from experiments.grid import LEFT_OUT, cell_of, cells_of, parts_of
 from experiments.schema import CONF, RunConfig
 from experiments.store import write_plan
 from resispec.errors import InvalidInput
@@ -68,9 +67,8 @@ def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_
     assert {part.name: part.lacks for part in parts if part.lacks} == {
         "table2/eagle": "axes.eagle_pairs", "table2/sampled": "axes.eagle_pairs",
     }  # fmt: skip
-    lacking = [Part("table2/eagle", lacks="axes.pairs"), Part("frontier/d5b3", lacks="prompt_counts.x")]
-    with pytest.raises(InvalidInput, match="no axes.pairs: left out table2/eagle; .*frontier/d5b3"):
-        _possible(lacking)
+    with pytest.raises(InvalidInput, match="^the profile gives no axes.pairs: left out table1, table5$"):
+        parts_of(["experiment=glob([table5,table1])", "~axes.pairs"])
 
 
 def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named():

@@ -1,5 +1,7 @@
 """Third parties' verifiers, data sets and decoders, from a package's entry points or from a file."""
 
+import pickle
+
 import pytest
 
 from experiments.cell import build
@@ -9,15 +11,18 @@ from resispec.errors import InvalidInput
 from resispec.verifiers import available, get_rule
 
 MODULE = """
+from __future__ import annotations
+from dataclasses import dataclass
+
 from resispec.data import Prompt
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
 from resispec.verifiers import Standard
 
 
+@dataclass
 class Tickets:
-    def __init__(self, word="ticket"):
-        self.word = word
+    word: str = "ticket"
 
     def prompts(self, count):
         return [Prompt(str(number), f"{self.word} {number}") for number in range(count)]
@@ -65,7 +70,9 @@ def test_data_sets_and_decoders_are_chosen_by_name_or_by_file(place, package):
     data, decoder = ("tickets", "wide") if not place else (f"{package}:Tickets", f"{package}:wide")
     overrides = ["dataset=custom", f"dataset.name={data}", "+dataset.word=bug", "tree=chain,d4b4"]
     first, second = cells_of([*overrides, "decoder=custom", f"decoder.name={decoder}", "verifier=standard"])
-    assert [prompt.text for prompt in build(first.config["dataset"]).prompts(2)] == ["bug 0", "bug 1"]
+    tickets = build(first.config["dataset"])
+    assert [prompt.text for prompt in tickets.prompts(2)] == ["bug 0", "bug 1"]
+    assert pickle.loads(pickle.dumps(tickets)) == tickets
     made = build(second.config["decoder"])
     assert isinstance(made, Decoder) and made.drafter.topology.num_nodes == 85
     assert str(first.labels["dataset"]).startswith("custom(name=") and first.cell_id != second.cell_id

@@ -14,7 +14,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.replay import LawRecorder, num_steps, read_laws, replay
-from resispec.trees import complete, from_child_counts
+from resispec.trees import complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
 BUSHY, UNEVEN = complete(3, 2), from_child_counts([[2], [0, 2]])
@@ -60,6 +60,13 @@ def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
         gaps += [get_verifier(verifier).verify(*laws, generator).num_emitted - expected for _ in range(30)]
     gaps = torch.tensor(gaps)
     assert abs(float(gaps.mean())) < 4 * float(gaps.std()) / len(gaps) ** 0.5
+
+
+def test_steps_of_a_root_alone_are_logged_and_read(tmp_path):
+    logged(tmp_path / "laws", tokens=3, topology=root_only())
+    steps = list(read_laws(tmp_path / "laws"))
+    assert [step.draft.probs.shape for step in steps] == [(1, 6)] * 3
+    assert replay(steps[0], get_verifier("standard"), torch.Generator())[0] == 1
 
 
 def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):

@@ -25,6 +25,7 @@ from resispec.trees import Topology, chain, complete, from_widths, parallel_chai
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {
     "tree=growmap_64 tree.num_nodes=0": "tree.num_nodes is 0; allowed: 1 to ",
+    "tree=growmap_64 tree.num_nodes=20000": "tree.num_nodes is 20000; allowed: 1 to 16384, with search.num",
     "tree=growmap_64 tree.path=a.json dataset=glob(embedded_*)": "with dataset embedded_code, emb",
     "tree=best_16 tree.num_nodes=3": "tree.num_nodes is 3; allowed: from 4",
     "tree=best_16 tree.num_nodes=null": "tree.num_nodes must be given",

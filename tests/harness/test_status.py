@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
 
+from analysis.cells import read_plans
+from analysis.page.sections import artefacts
 from experiments import status
 from experiments.status import main, standings
 from experiments.store import CellStore
@@ -126,6 +128,15 @@ def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path: Path, mo
     assert [note.split(" that")[0] for note in by_name["table2"].notes] == [
         "table2 has a part eagle", "table2 has a part sampled",
     ]  # fmt: skip
+
+
+def test_a_file_that_a_kill_left_is_no_plan(tmp_path: Path):
+    """See `resispec.files.replacing`: of a plan, and of the first part of one."""
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a")])
+    for name in (".table1.json.123", "more/.d5b3.json.123"):
+        write_json(tmp_path / "embedded" / "plans" / name, {})
+    assert {one.artefact for one in standings("embedded", tmp_path)[0]} == set(artefacts())
+    assert [one.artefact for one in read_plans("embedded", tmp_path)] == ["table1"]
 
 
 def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path: Path):

@@ -22,7 +22,7 @@ from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel, NoDraft, OwnDraft
+from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Pair, Warp
@@ -93,7 +93,7 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
     for found, law in zip(prefix_laws(setting, 0, [1, 3]), (p, q), strict=True):
         assert torch.allclose(found, law[[0, 2]])
     root = Root(pair, [0, 3], setting.sampling.warp)
-    drafted = root.draft(OwnDraft(complete(2, 2)), generator)
+    drafted = root.draft(DraftModel(complete(2, 2)), generator)
     assert torch.allclose(drafted.probs[0], q[3]) and torch.equal(
         root.laws(pair.target, drafted.tree)[0], p[3]
     )
@@ -107,10 +107,10 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
     assert Acceptance(5, Draws.POINT_MASS)(setting, 0).selected == ranks
 
 
-OWN_DRAFTS = [OwnDraft(complete(2, 2), draws) for draws in ("iid", "without_replacement", "point_mass")]
+OWN_DRAFTS = [DraftModel(complete(2, 2), draws) for draws in ("iid", "without_replacement", "point_mass")]
 
 
-@pytest.mark.parametrize("drafter", [*OWN_DRAFTS, OwnDraft(complete(2, 2), recycled=0.5)], ids=str)
+@pytest.mark.parametrize("drafter", [*OWN_DRAFTS, DraftModel(complete(2, 2), recycled=0.5)], ids=str)
 @pytest.mark.parametrize("kind", ["model", "eagle"])
 def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
     """Trees after a prefix, and the laws after every token of the target's text, are those of decoding."""
@@ -163,7 +163,7 @@ def test_laws_at_nodes_and_parts_of_a_tree():
     """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
     root = Root(pair, [0, 3], Warp(temperature=TEMPERATURE))
-    whole = root.draft(OwnDraft(complete(3, 3)), generator)
+    whole = root.draft(DraftModel(complete(3, 3)), generator)
     target, _ = bigram_rows(pair)
     laws = root.laws(pair.target, whole.tree)
     assert torch.allclose(laws[:4], target[whole.tree.tokens[:4]])

@@ -43,7 +43,6 @@ def results(toy, tmp_path, monkeypatch):
     Chosen(ONE_TOKEN, {}).save(results / "embedded" / "growmap" / "fastest.json", {"expected": []})
     by_hand = {"format": grow_map.FORMAT, "num_nodes": 2, "child_counts": [[1]]}  # has no checksum
     write_json(results / "embedded" / "growmap" / "by_hand.json", by_hand)
-    (results / "timing").mkdir()
     write_json(results / "timing" / "cpu.json", sealed({"format": costs.FORMAT, "pairs": {}}))
     return results
 

@@ -10,10 +10,11 @@ import pytest
 from toy_cells import kl_rows, make_audit, make_cell, rows_of, save, write_plan
 from toy_runs import rows
 
+from analysis.load import Status
 from experiments import publish, wandb_upload
 from experiments.schema import CONF
+from experiments.store import CellStore
 from experiments.wandb_upload import Record, follow
-from resispec.files import checksums
 
 DECODED = [(0.5, [1, 2]), (1.0, [2, 0, 2])]
 
@@ -27,9 +28,7 @@ def stored(cell, measured, task="experiments.tasks.decode.Decode", state="done")
     if state != "done":
         (cell.folder / "rows.jsonl").replace(cell.folder / "rows.partial.jsonl")
         return cell
-    status = json.loads((cell.folder / "status.json").read_text())
-    status["files"] = checksums(cell.folder, ["cell.json", "provenance.json", "rows.jsonl"])
-    (cell.folder / "status.json").write_text(json.dumps(status))
+    CellStore(cell.folder).write_status(Status("done", "", 1.0))
     return cell
 
 

@@ -54,18 +54,13 @@ def run(*overrides: str) -> subprocess.CompletedProcess[str]:
         sys.argv = ["run", *overrides]
         with redirect_stdout(out), redirect_stderr(err):
             code = main()
+    except SystemExit as ended:  # Hydra ends --help so
+        code = ended.code
     finally:
         sys.argv = arguments
         signal.signal(signal.SIGTERM, handler)
         os.environ.pop("HYDRA_FULL_ERROR", None)
     return subprocess.CompletedProcess(["run", *overrides], code, out.getvalue(), err.getvalue())
-
-
-def run_apart(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """A process of its own, as typed by a user."""
-    return subprocess.run(
-        [*COMMAND, *overrides], capture_output=True, text=True, check=False, timeout=timeout
-    )
 
 
 def rows(cell: Cell) -> list[dict]:

@@ -86,7 +86,7 @@ def test_trees_have_names(tmp_path):
     ("prompt", "options", "message"),
     [
         ([[1], [2]], {}, "a batch of 2 prompts; allowed: one prompt at a time"),
-        (["ab", "cd"], {}, "a batch of 2 prompts"),
+        (["ab"], {}, "the prompt is a list of texts; allowed: one text, or a list of token ids"),
         ([1, 8], {}, "the prompt holds 8; allowed: token ids from 0 to 7"),
         (b"\1\2", {}, "the prompt is bytes; allowed: a list or a tensor of token ids"),
         (torch.tensor(3), {}, "the prompt is int; allowed"),
@@ -116,7 +116,7 @@ def test_models_that_are_none_are_refused():
         resispec.generate(PAIR.target, None, [1])
 
 
-def test_draws_and_verifier_follow_from_how_is_sampled():
+def test_draws_follow_from_how_is_sampled():
     speculator = resispec.Speculator(PAIR.target, PAIR.draft, "d3b2")
     drawn = [speculator._decoders[is_greedy].drafter.draws for is_greedy in (False, True)]
     assert drawn == [Draws.IID, Draws.POINT_MASS]

@@ -1,10 +1,10 @@
 """Grow maps: a map that is written is read; one that holds no topology is refused with its place."""
 
 import json
-import os
 
 import pytest
 import torch
+from test_checkpoint import MakesFolder
 
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts, root_only
@@ -73,14 +73,6 @@ def test_sequoias_map_without_a_topology_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "bad.pt")
     with pytest.raises(InvalidInput, match="^grow map .*bad.pt: ('Successors'|nodes are numbered)"):
         load(tmp_path / "bad.pt")
-
-
-class MakesFolder:
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 def test_a_damaged_pickle_is_refused_and_code_in_it_is_not_run(tmp_path):

@@ -14,6 +14,8 @@ from resispec.models import load_pair
 
 
 class MakesFolder:
+    """A trap in a pickle: whoever runs what the pickle says makes this folder."""
+
     def __init__(self, path):
         self.path = str(path)
 

@@ -2,18 +2,19 @@
 
 import pytest
 import torch
+from test_decode import UNEVEN, generate
 from toys import ToyTokenizer, eagle3_pair, table_pair, tiny_eagle, tiny_llama
 
 from resispec.core import Draws
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DynamicTree, Eagle, NoDraft, Reading
+from resispec.decode import Sampling
+from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft, Reading
 from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
+from resispec.generation import Speculator
 from resispec.models import EagleModel, Pair, TransformersModel, Warp, features_of
-from resispec.trees import chain, complete, from_child_counts, root_only
+from resispec.trees import chain, complete, root_only
 from resispec.verifiers import get_verifier
 
-UNEVEN = from_child_counts([[3], [1, 0, 2], [1]])
 DYNAMIC = DynamicTree(12, 2, 3)
 DRAFTERS = {
     "chain": Eagle(chain(3)),
@@ -36,22 +37,15 @@ def llama_pair(vocab=64):
 PAIRS = {"eagle": llama_pair, "eagle3": eagle3_pair}
 
 
-def bigram_pair(vocab=4, seed=5):
+def bigram_pair(vocab=4):
     """A target whose features are its logits, and a drafter on those: every law is known."""
-    target = table_pair(vocab=vocab, seed=seed).target
-    return Pair(target, EagleModel(tiny_eagle(vocab, hidden=vocab, seed=seed)), ToyTokenizer())
+    target = table_pair(vocab=vocab, seed=5).target
+    return Pair(target, EagleModel(tiny_eagle(vocab, hidden=vocab, seed=5)), ToyTokenizer())
 
 
-def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(1, 2, 3), **options):
-    generator = torch.Generator(pair.target.device).manual_seed(seed)
-    return Decoder(drafter, get_verifier(verifier)).generate(
-        pair, list(prompt), sampling, generator, **options
-    )
-
-
-def first_step(pair, drafter, verifier="standard", prompt=(0, 1), seed=0):
+def first_step(pair, drafter, verifier, prompt=(0, 1)):
     steps = []
-    generate(pair, drafter, Sampling(1.0, 1, 64), seed, verifier, prompt, on_step=steps.append)
+    generate(pair, drafter, Sampling(1.0, 1, 64), verifier=verifier, prompt=prompt, on_step=steps.append)
     return steps[0]
 
 
@@ -93,6 +87,30 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
             assert torch.allclose(drafted.probs[node], law, atol=1e-4)
     if kind == "eagle3":
         assert module.t2d[tree.tokens[1:]].all() and drafted.probs[0][~module.t2d].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("draws", "recycled", "name"),
+    [("point_mass", 0, "fixed"), ("without_replacement", 0, "sampled"), ("iid", 0.5, "recycled")],
+)
+def test_a_pair_s_own_draft_may_be_an_eagle_drafter(draws, recycled, name):
+    pair, own = llama_pair(), DraftModel(UNEVEN, draws, recycled=recycled)
+    first, second = (
+        generate(pair, drafter, Sampling(1.0, 24, 64), prompt=(1, 2)) for drafter in (own, DRAFTERS[name])
+    )
+    assert (first.tokens, first.num_emitted) == (second.tokens, second.num_emitted)
+
+
+def test_draws_that_an_eagle_drafter_lacks_are_refused():
+    pair = llama_pair()
+    for drafter, found in (
+        (DraftModel(chain(2), "greedy"), "draws greedy of sharpness 1.0"),
+        (DraftModel(chain(2), sharpness=2.0), "draws iid of sharpness 2.0"),
+    ):
+        with pytest.raises(InvalidInput, match=f"an EAGLE drafter has no {found}; allowed: point_mass, with"):
+            generate(pair, drafter, Sampling(1.0, 4, 16))
+    with pytest.raises(InvalidInput, match="an EAGLE drafter has no draws greedy"):
+        Speculator(pair.target, pair.draft, "chain_2", draws="greedy")
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -167,5 +185,5 @@ def test_the_papers_reading_is_not_exact_with_any_rule(tree, verifier):
 )
 def test_trees_that_the_drafter_cannot_fill_are_refused_in_one_line(make_pair, tree, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$") as caught:
-        generate(make_pair(), Eagle(tree), Sampling(1.0, 4, 16))
+        generate(make_pair(), Eagle(tree), Sampling(1.0, 4, 16), prompt=(1, 2, 3))
     assert "\n" not in str(caught.value)

@@ -35,11 +35,10 @@ class TableDrafter:
         return self.logits[tokens]
 
 
-def growth(logits, temperature=1.0):
+def growth(logits):
     """The root's token is 0."""
     drafter = TableDrafter(logits)
-    warp, known = Warp(temperature=temperature), torch.tensor([0, 0])
-    return drafter, Growth(drafter, lambda features: features, logits[:1], warp, known)
+    return drafter, Growth(drafter, lambda features: features, logits[:1], Warp(), torch.tensor([0, 0]))
 
 
 def grow(tree, growing):

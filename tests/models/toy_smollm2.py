@@ -75,9 +75,9 @@ class QuantisingWriter(gguf.GGUFWriter):
         super().add_tensor(name, tensor, *given, **options)
 
 
-def write_quantised(pair: Pair, path: Path, monkeypatch, writer: type = QuantisingWriter) -> Path:
+def write_quantised(pair: Pair, path: Path, monkeypatch) -> Path:
     """Write a pair's target and its tokenizer as a quantised GGUF file."""
     with monkeypatch.context() as patch:
-        patch.setattr(gguf_file.gguf, "GGUFWriter", writer)
+        patch.setattr(gguf_file.gguf, "GGUFWriter", QuantisingWriter)
         gguf_file.write_gguf(pair.target, pair.tokenizer, path)
     return path

@@ -120,10 +120,14 @@ def test_what_is_missing_or_no_gallery_is_one_line(tmp_path, capsys):
     assert gallery.main(["--results", str(tmp_path)]) == 1
     assert "gallery.csv is missing; `make gallery` makes it" in capsys.readouterr().err
     (tmp_path / "embedded").mkdir()
-    (tmp_path / "embedded" / "gallery.csv").write_text("a,b\n1,2\n")
-    assert gallery.main(["--results", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert "is no gallery" in error and error.count("\n") == 1
+    for content, reason in (
+        ("a,b\n1,2\n", "'status'"),
+        ("engine,status,reason\nright,failed,too large\n", "no engine ran, see its column reason"),
+    ):
+        (tmp_path / "embedded" / "gallery.csv").write_text(content)
+        assert gallery.main(["--results", str(tmp_path)]) == 1
+        error = capsys.readouterr().err
+        assert f"gallery.csv is no gallery ({reason}); `make" in error and error.count("\n") == 1
 
 
 def test_the_page_shows_the_code_as_it_is():

@@ -26,7 +26,7 @@ from analysis import load, metrics
 from analysis.load import read_plan
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput
-from resispec.files import checksums
+from resispec.files import checksums, write_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +60,7 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     assert write_artefact("table1", "--results", str(tmp_path)) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
-    assert captured.err.startswith(f"table1: cell {cells[1].cell_id}: ") and file in captured.err
+    assert captured.err.startswith(f"error: cell {cells[1].cell_id}: ") and file in captured.err
     assert "running the sweep again measures it anew" in captured.err
     assert not (tmp_path / "embedded" / "table1.md").exists()
 
@@ -200,15 +200,25 @@ def test_a_plan_older_than_its_configuration_says_so(
 def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(
     tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By its own file or by that of a profile in its defaults, whose values it replaces."""
     monkeypatch.setattr(load, "ROOT", tmp_path)
     write_plan(tmp_path, "table2", cells[:1], part="chain")
-    absent = [line.split(" that ")[0] for line in read_plan("table2", "embedded", tmp_path).stale]
-    assert absent == [f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")]
-    names = {"artefacts": {"table2/eagle": None, "table2/sampled": {"tree": "chain"}, "table3": None}}
-    (tmp_path / "conf" / "profile").mkdir(parents=True)
-    (tmp_path / "conf" / "profile" / "embedded.yaml").write_text(json.dumps(names))
-    absent = [line.split(" that ")[0] for line in read_plan("table2", "embedded", tmp_path).stale]
-    assert absent == [f"table2 has a part {part}" for part in ("sampled", "sequoia")]  # one is left out
+
+    def absent() -> list[str]:
+        stale = read_plan("table2", "embedded", tmp_path).stale
+        return [line.removeprefix("table2 has a part ").split(" that ")[0] for line in stale]
+
+    def write(profile: str, artefacts: dict[str, Any], *defaults: str) -> None:
+        content = {"defaults": defaults, "artefacts": artefacts}
+        write_json(tmp_path / "conf" / "profile" / f"{profile}.yaml", content)
+
+    assert absent() == ["eagle", "sampled", "sequoia"]
+    own = {"table2/eagle": None, "table2/sampled": {"tree": "chain"}, "table3": None}
+    write("embedded", own)
+    assert absent() == ["sampled", "sequoia"]
+    write("base", {"table2/sampled": None, "table2/sequoia": None})
+    write("embedded", own, "base", "_self_")
+    assert absent() == ["sampled"]
 
 
 def test_an_old_slice_is_made_anew_by_its_sweep(tmp_path: Path, cells: list[ToyCell]) -> None:
@@ -228,4 +238,4 @@ def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(
         assert capsys.readouterr().out.startswith(f"**Slice {taken} of table1, not all of it: ")
     assert write_artefact("table1", "--results", str(tmp_path), "--slice", "3") == 1
     said = f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, 2fffffff"
-    assert capsys.readouterr().err == f"table1: {said}\n"
+    assert capsys.readouterr().err == f"error: {said}\n"

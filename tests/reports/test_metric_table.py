@@ -129,7 +129,7 @@ def test_a_table_that_cannot_be_written_is_one_line(
     write_plan(tmp_path, "table1", cells)
     monkeypatch.setattr("analysis.table.write_atomically", full)
     assert write_artefact("table1", "--results", str(tmp_path)) == 1
-    assert capsys.readouterr().err == "table1: [Errno 28] No space left on device\n"
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
 def test_numbers_of_a_cell_are_those_worked_out_by_hand() -> None:

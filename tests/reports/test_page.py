@@ -200,13 +200,13 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
-    assert capsys.readouterr().err.startswith("report: unknown profile 'mine'; allowed: embedded, ")
+    assert capsys.readouterr().err.startswith("error: unknown profile 'mine'; allowed: embedded, ")
     assert main(["--results", str(tmp_path / "absent")]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"report: there is no folder {tmp_path}/absent; allowed")
+    assert line.startswith(f"error: there is no folder {tmp_path}/absent; allowed")
     assert main(["--results", str(tmp_path), "--profile", "paper"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"report: nothing of profile paper is measured in {tmp_path}; ")
+    assert line.startswith(f"error: nothing of profile paper is measured in {tmp_path}; ")
     assert list(tmp_path.iterdir()) == []
     write_plan(tmp_path, "table2", [])
     (tmp_path / "embedded" / "report.html").mkdir()

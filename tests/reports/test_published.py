@@ -11,11 +11,10 @@ import pytest
 import toy_artefacts
 from toy_cells import ToyCell, make_audit, make_cell, rows_of, save, write_artefact, write_plan
 
-from analysis import audits, cells, publish, published
+from analysis import audits, cells, publish, published, quotes
 from analysis.load import read_plan
 from analysis.page import __main__ as page
 from analysis.published import ACCEPTED_LENGTHS, Compared, compare
-from analysis.table import Table
 from resispec.errors import InvalidInput
 from resispec.files import read_json, sealed, write_json
 
@@ -82,7 +81,7 @@ def test_what_is_not_compared_is_counted(tmp_path: Path, made: Any) -> None:
 def agreement(ours: pd.DataFrame, folder: Path, compared: Compared) -> published.Agreement:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(published, "FOLDER", folder)
-        return compare(Table("t", (), (), "", ours), "toy", compared)
+        return compare(ours, "t", "toy", compared)
 
 
 def test_overlapping_intervals_agree(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path: Path, made:
     root.joinpath("README.md").write_text(README)
     paths = publish.publish("table1", "embedded", ours, root)
     names = ["table1.csv", "table1.md", "table1.tex", "table1_more.csv"]
-    assert [path.name for path in paths] == [*names, "README.md"]
+    assert [path.name for path in paths] == names and quotes.renew(root) == [root / "README.md"]
     folder = root / "results" / "published" / "embedded"
     for name in names:
         assert (folder / name).read_bytes() == (ours / "embedded" / name).read_bytes()
@@ -147,7 +146,7 @@ def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path: Path, made:
         "Profile: another machine.", source
     )
     assert (root / "README.md").read_text() == expected
-    assert publish.publish("table1", "embedded", ours, root)[-1].name == names[-1]  # nothing left to renew
+    assert not quotes.renew(root)  # nothing is left to renew
     assert made(ours).endswith("3 of 3 accepted lengths agree, 2 of 2 verdicts\n")
 
 
@@ -171,6 +170,34 @@ def published_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "here").mkdir(parents=True)
     monkeypatch.chdir(root / "here")
     return root / "results" / "published" / "embedded" / published.CELLS
+
+
+def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if other artefacts are published before it."""
+    published_in(tmp_path, monkeypatch)
+    readme, results = tmp_path / "README.md", Path("results/embedded")
+    results.mkdir(parents=True)
+    for name in ("frontier", "table1"):
+        (results / f"{name}.md").write_text("| new |\n")
+    readme.write_text("<!-- table1 -->\n| old |\n<!-- /table1 -->\n")
+    assert publish.main([]) == 0
+    assert readme.read_text() == "<!-- table1 -->\n| new |\n<!-- /table1 -->\n"
+
+
+def test_a_command_that_is_stopped_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(published, "source", stop)
+    folder = ("--results", str(tmp_path))
+    codes = [write_artefact("table1", *folder), publish.main([*folder, "table1"])]
+    codes += [cells.main(folder), page.main(folder)]
+    lines = capsys.readouterr().err.splitlines()
+    assert codes == [1] * 4 and sum(line.startswith("error: stopped") for line in lines) == 4
 
 
 def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
@@ -255,7 +282,7 @@ def test_a_damaged_archive_is_one_line(
         archive.write_bytes(content)
         assert write_artefact("table1") == 1
         error = capsys.readouterr().err
-        assert error.startswith(f"table1: {archive} cannot be unpacked (") and error.count("\n") == 1
+        assert error.startswith(f"error: {archive} cannot be unpacked (") and error.count("\n") == 1
 
 
 def test_compact_audits_give_the_same_statistics() -> None:

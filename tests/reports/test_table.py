@@ -7,7 +7,7 @@ import pytest
 
 from analysis import table
 from analysis.artefact import paper
-from analysis.table import Audit, Gap, Number
+from analysis.table import Audit, Number
 from resispec.errors import InvalidInput
 
 
@@ -17,7 +17,6 @@ from resispec.errors import InvalidInput
         (Number(-0.001), "0.00"),
         (Number(-1.0), "-1.00"),
         (Audit("biased", (9.71, math.nan), 1536), "biased (z 9.7; 1,536 tokens)"),
-        (Gap("failed", "x" * 200), "failed: " + "x" * 51 + "…"),
     ],
 )
 def test_cells_as_printed(cell: table.Cell, text: str) -> None:

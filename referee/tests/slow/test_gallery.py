@@ -28,7 +28,6 @@ from resispec.verifiers import Standard, TopDown
 VOCAB = 64
 PROMPTS = tuple((1 + index % 60, 2 + index % 50, 3) for index in range(30))
 ASKED = Questions(PROMPTS, Sampling(max_new_tokens=10), num_greedy=2, num_seeds=2)
-SHORT = Sampling(max_new_tokens=40)
 FEW = replace(ASKED, prompts=PROMPTS[:8], settings=Sampling(max_new_tokens=8))
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 HERE = [exhibit.name for exhibit in EXHIBITS if "draft model" not in exhibit.name]
@@ -182,7 +181,8 @@ def test_from_engines_to_the_page(pair, tmp_path):
 def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     """The arms of this process draw with seeds of their own, and the page shows what each says."""
     shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
-    *_, frame = gallery(shown, pair, replace(ASKED, settings=SHORT), tmp_path)
+    enough = replace(ASKED, settings=Sampling(max_new_tokens=40), num_greedy=1, num_seeds=1)  # for a verdict
+    *_, frame = gallery(shown, pair, enough, tmp_path)
     last = frame.groupby("engine", sort=False).last()
     assert list(last.verdict) == ["no bias seen"] * 3, last.reason
     assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]

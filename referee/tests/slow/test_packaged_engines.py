@@ -44,7 +44,7 @@ def engine(request, pair, folder):
     pytest.importorskip("gguf", reason=EXTRA)
     kind = getattr(import_module(f"referee.engines.{request.param}"), ENGINES[request.param])
 
-    def make(mode="plain", pair=pair, **options):
+    def make(mode="plain", **options):
         return kind(pair, folder / request.param, mode, **options)
 
     make.package = request.param
@@ -99,7 +99,7 @@ def test_filters_are_applied_in_the_engines_own_order_and_another_one_does_not_p
     assert audit_arms(measure(others, pair_scorers(pair)[0])).finding is not Finding.NO_BIAS_SEEN
 
 
-def test_a_file_that_is_given_is_run(pair, folder, tmp_path):
+def test_a_file_that_is_given_is_run(pair, tmp_path):
     """It holds the draft, whose law the rows have then, and not the target's."""
     pytest.importorskip("xllamacpp", reason=EXTRA)
     from referee.engines.gguf_file import write_gguf

@@ -44,7 +44,12 @@ FEWER = (
     ("assert_exact_sampler(verify", "assert_exact_sampler(verify, bias=0.5"),
     ("assert_exact(standard", "assert_exact(standard, samples=100"),
     ('assert_exact("traversal"', 'assert_exact("traversal", samples=20'),
+    (
+        "import assert_exact\n",
+        "import assert_exact\nfrom resispec.audit import battery\n\nbattery.TREES = battery.TREES[:6]\n",
+    ),
 )
+"""Changes of the examples, as (old, new): fewer samples, and no deep trees, which tests of the audit have."""
 OPTIONS = ("-n1", "--resispec-seed=5", "--resispec-samples=1200", "--junit-xml=report.xml")
 CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]  # the fault that the page speaks of
 
@@ -68,8 +73,8 @@ def printed(tmp_path_factory):
         "\n\ndef test_top_100():\n    assert_exact_sampler(verify, vocabularies=(32_000,), samples=6000)\n"
     )
     for name, text in files.items():
-        for many, few in FEWER:
-            text = text.replace(many, few)
+        for old, new in FEWER:
+            text = text.replace(old, new)
         (folder / name).write_text(text)
     importing = "from referee.testing import assert_exact_sampler\n"
     (folder / "test_top_100.py").write_text(importing + (engine + called).replace("verify", "verify_top_100"))

@@ -11,7 +11,7 @@ from toys import TableModel, table_pair
 
 from experiments.auditing.evidence import NUM_TURNS, decode_terms
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import KINDS, cases_of, pair_of_laws
+from resispec.audit.battery import KINDS, TREES, cases_of, pair_of_laws
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.row_checks import CheckedRule
@@ -86,8 +86,11 @@ def test_the_estimates_z_is_calibrated(draws):
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.where is Where.LAW])
-def test_enumeration_catches_every_fault_of_a_law_and_no_other(name):
+def test_enumeration_catches_every_fault_of_a_law_and_no_other(name, monkeypatch):
+    """Of rules without a bias only the one in float32, whose rounding adds up, is enumerated on all trees."""
     fault = FAULTS[name]
+    if not fault.is_biased and name != "rule in float32":
+        monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
     verifier = as_verifier(fault.make())
     is_chain = isinstance(verifier, Block) or fault.topology.children[0] == (1,)
     cases = cases_of(CheckedRule(rule_of(verifier), name), verifier, fault.draws, is_chain)

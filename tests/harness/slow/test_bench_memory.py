@@ -4,8 +4,7 @@ import sys
 
 import pytest
 import torch
-from toy_runs import run_here, save_toys, toy_overrides
-from toys import save_tiny_pair
+from toy_runs import run_here
 
 from experiments.bench import decoders, frame, memory
 from experiments.bench.frame import peak_bytes
@@ -52,13 +51,11 @@ def test_memory_is_flat_in_the_number_of_tokens():
 
 
 @pytest.mark.parametrize("audit", ["false", "true"])
-def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, tmp_path):
+def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
     """From the command line's cell through the loop over its prompts, models included."""
-    folder = save_toys(tmp_path / "toys")
 
     def peak(num_prompts):
-        overrides = [*toy_overrides(folder, tmp_path / "results"), "tree=d4b4", f"audit={audit}"]
-        [cell] = cells_of([*overrides, f"num_prompts={num_prompts}"])
+        [cell] = cells_of([*toy, "tree=d4b4", f"audit={audit}", f"num_prompts={num_prompts}"])
         most = peak_bytes(lambda: run_here(cell), CPU)
         assert len((cell.folder / "rows.jsonl").read_text().splitlines()) == num_prompts
         assert CellStore(cell.folder).status().state == "done"
@@ -68,10 +65,9 @@ def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, tmp_path):
     assert peak(8) == pytest.approx(peak(2), rel=0.03)
 
 
-def test_the_bench_of_decoders_runs_whole(tmp_path, monkeypatch, capsys):
+def test_the_bench_of_decoders_runs_whole(folder, tmp_path, monkeypatch, capsys):
     """From its command line to its page, with a tiny pair in the place of the embedded one."""
-    save_tiny_pair(tmp_path)
-    folder_of = {True: tmp_path / "target", False: tmp_path / "draft"}
+    folder_of = {True: folder / "target", False: folder / "draft"}
     monkeypatch.setattr(embedded.recipe.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
     monkeypatch.setattr(embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n)
     monkeypatch.setattr(decoders, "NEW_TOKENS", 4)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from toys import save_prompts, save_tiny_pair
 
+from resispec.files import write_atomically
+
 ROOT = Path(__file__).parents[3]
 GLOBAL = "# @package _global_\n"
 FILES = {
@@ -63,8 +65,7 @@ def copy(tmp_path_factory) -> Path:
     root = with_makefile(tmp_path_factory.mktemp("copy"), *folders)
     shutil.rmtree(root / "conf" / "experiment")
     for name, content in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
+        write_atomically(root / name, content)
     save_tiny_pair(root / "models")
     save_prompts(root / "models", 8)
     return root
@@ -79,11 +80,12 @@ def make(root: Path, target: str, python: str | Path = sys.executable) -> subpro
     )  # fmt: skip
 
 
-def standing(root: Path, artefact: str) -> dict:
+def standings(root: Path) -> dict[str, dict]:
+    """The progress of every artefact, by its name."""
     command = [sys.executable, "-m", "experiments.status", "--json"]
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-    return next(one for one in json.loads(done.stdout)["artefacts"] if one["artefact"] == artefact)
+    return {one["artefact"]: one for one in json.loads(done.stdout)["artefacts"]}
 
 
 def test_it_is_stopped_at_once_and_goes_on(copy):
@@ -112,9 +114,9 @@ def test_it_is_stopped_at_once_and_goes_on(copy):
     assert "note: the profile gives no axes.eagle_pairs: left out table2/eagle\n" in errors
     assert "2 cells: 2 done" in errors  # of 3 that the artefacts ask for, since they share one
     assert "raw/embedded; next: make table2 table1 PROFILE=embedded\n" in errors
+    found = standings(copy)
     for artefact, states in (("table1", {"done": 2}), ("table2", {"done": 1})):
-        assert standing(copy, artefact)["states"] == states
-        assert standing(copy, artefact)["table"] == "written"
+        assert (found[artefact]["states"], found[artefact]["table"]) == (states, "written")
     assert (copy / "page").read_text() == "written"
 
 
@@ -122,9 +124,7 @@ def test_a_failure_stops_neither_the_tables_nor_the_page(tmp_path):
     """The Makefile's part, with a stand-in for Python that fails where the cells are run."""
     with_makefile(tmp_path)
     for name in ("table1.json", "frontier/d5b3.json"):
-        path = tmp_path / "results" / "embedded" / "plans" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        write_atomically(tmp_path / "results" / "embedded" / "plans" / name, "")
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$@" >> log\n[ "$2" != experiments.run ]\n')
     python.chmod(0o755)
@@ -157,8 +157,7 @@ def test_measurements_are_removed_after_a_typed_yes_alone(target, typed, code, i
     cells = [tmp_path / "results" / "raw" / "embedded" / name / "rows.jsonl" for name in ("a", "b")]
     cache = tmp_path / ".pytest_cache" / "x"
     for path in (*kept, *cells, cache):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
+        write_atomically(path, "x")
     ours, theirs = pty.openpty()
     os.write(ours, (typed or "").encode())
     done = subprocess.run(

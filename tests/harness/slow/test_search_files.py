@@ -49,7 +49,7 @@ def toy(tmp_path_factory):
 
 
 def test_every_probe_is_timed_by_decoding(monkeypatch):
-    monkeypatch.setattr(costs, "NEW_TOKENS", 16)  # two steps of the deepest probe
+    monkeypatch.setattr(costs, "NEW_TOKENS", 10)  # two steps at least: no probe has more than 9 levels
     pair, calls = Pair(tiny_llama(), tiny_llama(seed=1), None), []
     steps = costs.time_probes(pair, [1, 2, 3], lambda *facts: calls.append(facts), rounds=1)
     wanted = costs.probes(256)
@@ -190,6 +190,7 @@ def test_every_prompt_is_decoded_by_all_entries(toy, searched):
 
 def test_runs_search_and_then_decode(toy, tmp_path):
     given = [*toy, "tree=fastest", "search.num_prompts=5", "search.num_levels=4", f"results={tmp_path}"]
+    given += ["sampling.max_new_tokens=2"]  # the search compares after as many prefixes of a document
     save_costs(cells_of(given)[0].config, made_up(proportional))
     done = run(*given)
     assert done.returncode == 0, done.stderr

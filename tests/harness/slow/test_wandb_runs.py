@@ -15,6 +15,7 @@ from toy_runs import messages, run, toy_overrides
 
 from experiments import publish
 from experiments.wandb_upload import NO_KEY, Record, chosen_mode
+from resispec.files import write_atomically
 
 KEY = "k" * 40
 OF_ANOTHER_RUN = {
@@ -83,7 +84,7 @@ def shown(folder, tmp_path_factory):
             patch.setenv(name, value)
         wandb.teardown()
         overrides = [*toy_overrides(folder, results), "temperature=1.0", "wandb.mode=offline"]
-        done = run("experiment=table1", *overrides, "tree=d4b4")
+        done = run("experiment=table1", *overrides, "tree=d4b4", "verifier=standard")
         assert done.returncode == 0, done.stderr
         during = runs_in(results)
         first = next(iter(during))
@@ -100,9 +101,9 @@ def shown(folder, tmp_path_factory):
 
 def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
     results, slice_name, lines, (first, before), runs = shown
-    assert f"report-embedded-{slice_name}" in runs and len(runs) == 6
-    assert len(list((results / "wandb").glob("offline-run-*"))) == 6
-    line = f"W&B: 5 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` uploads them"
+    assert f"report-embedded-{slice_name}" in runs and len(runs) == 4
+    assert len(list((results / "wandb").glob("offline-run-*"))) == 4
+    line = f"W&B: 3 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` uploads them"
     assert line in messages(lines)
     for name, (live, _) in runs.items():
         assert live["run_id"] == name and live["resume"] and live["project"] == "mine" and not live["exit"]
@@ -111,12 +112,12 @@ def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
 
 
 def test_all_that_a_run_holds_is_there(shown):
-    """Of every cell and of the report; test_wandb_upload.py has what they hold."""
+    """Of cells with and without a tree, an audit and the report; test_wandb_upload.py has what they hold."""
     results, slice_name, _, _, runs = shown
     record = Record(results, "embedded")
     held = [run for setting in record.settings(record.cells) for run in record.runs(setting)]
     held += record.report(slice_name)
-    assert len(held) == len(runs) == 6 and held[-1].images
+    assert len(held) == len(runs) == 4 and held[-1].images
     for one in held:
         live, path = runs[one.run_id]
         assert (live["job_type"], live["display_name"]) == (one.about["job_type"], one.about["name"])
@@ -154,11 +155,6 @@ def test_a_key_that_w_and_b_refuses_is_one_line(tmp_path, capsys, monkeypatch):
     assert "W&B did not take a run (AuthenticationError: " in line and "40+ characters" in line
 
 
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 NETRC = f"machine api.wandb.ai\n  login user\n  password {KEY}\n"
 OWN_HOST = NETRC.replace("api.wandb.ai", "own.host")
 KNOWN = {
@@ -179,7 +175,7 @@ def test_auto_is_online_only_where_a_key_is_known(name, monkeypatch, tmp_path):
         monkeypatch.setenv(variable, value)
     monkeypatch.chdir(tmp_path)
     for path, text in files.items():
-        write(tmp_path / "home" / path, text)
+        write_atomically(tmp_path / "home" / path, text)
     nobody_chose = expected == "disabled" and not environment
     assert chosen_mode("auto") == (expected, NO_KEY if nobody_chose else "")
     online = "online" if "WANDB_API_KEY" in environment or expected == "online" else "disabled"

@@ -8,7 +8,8 @@ import itertools
 import pytest
 import torch
 from scipy.stats import chisquare
-from test_eagle_decode import DRAFTERS, bigram_pair, generate
+from test_decode import generate
+from test_eagle_decode import DRAFTERS, bigram_pair
 from toys import eagle3_pair
 
 from resispec.decode import Sampling

@@ -19,14 +19,6 @@ from resispec.training.recipe import EagleRecipe
 DRAFTER = DrafterRecipe(TARGET, EagleRecipe(steps=4, batch_size=2, learning_rate=1e-3, warmup_steps=1))
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache with the tiny text, target and draft."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RESISPEC_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield DRAFT.folder().parent
-
-
 def test_a_training_leaves_the_callers_state_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
     random_state, threads = torch.get_rng_state(), torch.get_num_threads()
@@ -80,10 +72,11 @@ DRAFTER.folder()
 """
 
 
-@pytest.mark.usefixtures("cache")
 def test_killed_trainings_go_on_and_end_with_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "whole"))
     whole = [recipe.folder() for recipe in (TARGET, DRAFTER)]
-    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
+    cache = tmp_path / "stopped"
+    monkeypatch.setenv("RESISPEC_CACHE", str(cache))
     for killed in ("ModelTraining", "EagleTraining"):
         child = subprocess.run(
             [sys.executable, "-c", DIES_AT_THE_THIRD_STEP, killed],
@@ -95,7 +88,7 @@ def test_killed_trainings_go_on_and_end_with_the_same_bytes(tmp_path, monkeypatc
     DRAFTER.folder()
     assert numbers == [2, 3]  # of the drafter's four; the second child has finished its target
     for folder in whole:
-        resumed = tmp_path / folder.name
+        resumed = cache / folder.name
         assert {path.name for path in folder.iterdir()} == {path.name for path in resumed.iterdir()}
         assert (folder / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
-    assert not list(tmp_path.glob(".*.partial"))
+    assert not list(cache.glob(".*.partial"))

@@ -1,13 +1,12 @@
 """README and docs quote the published numbers, and docs list the options that there are."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
+from toy_runs import run
 
 from analysis import quotes
 
@@ -75,8 +74,7 @@ def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
 
 
 def test_the_help_lists_every_option():
-    command = [sys.executable, "-m", "experiments.run", "--help"]
-    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    text = run("--help").stdout
     for group in listed():
         [line] = re.findall(rf"^{group}: (.*)$", text, re.M)
         assert set(line.split(", ")) == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
