@@ -9,6 +9,7 @@ if the frontier was measured, and provenance.json. Nothing is measured. See docs
 
 import math
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import audits, published, table
-from analysis.cli import profile_parser
+from analysis.cli import check_profile, profile_parser
 from analysis.load import LABELS, ROOT, plan_files, read_plan
 from analysis.page import provenance
 from analysis.page.sections import maker
@@ -51,6 +52,7 @@ def collect(profile: str, results: Path) -> list[str]:
         if reason := flaw(tables[plan.artefact].frame, plan.artefact, profile):
             raise InvalidInput(f"{reason}; `{plan.command}` measures what is missing")
     folder = results / profile / "submission"
+    shutil.rmtree(folder, ignore_errors=True)  # an older one may have had a frontier
     paths = [path for one_table in tables.values() for path in table.write(one_table, folder, ["csv"])]
     write_json(folder / provenance.FILE, {"Profile": profile} | provenance.facts(plans))
     lines = [f"wrote {path}" for path in (*paths, folder / provenance.FILE)]
@@ -65,6 +67,7 @@ def submitted(folder: Path) -> list[str]:
     facts = read_json(folder / provenance.FILE)
     if missing := [name for name in ("Profile", "Commit", "Device") if not isinstance(facts.get(name), str)]:
         raise InvalidInput(f"{folder / provenance.FILE} lacks {', '.join(missing)}")
+    check_profile(facts["Profile"])
     files = [folder / f"{name}.csv" for name in ARTEFACTS]
     frames = {path.stem: read(path) for path in files if path == files[0] or path.exists()}
     for artefact, frame in frames.items():
@@ -84,6 +87,8 @@ def read(path: Path) -> pd.DataFrame:
         raise InvalidInput(f"{path} lacks {', '.join(missing)}; found the columns {', '.join(frame)}")
     if frame.duplicated([*LABELS, "quantity"]).any():
         raise InvalidInput(f"{path} has several rows of the same labels and quantity")
+    if ACCEPTED_LENGTHS.quantity not in frame.quantity.values:
+        raise InvalidInput(f"{path} has no {ACCEPTED_LENGTHS.name}")
     return frame
 
 

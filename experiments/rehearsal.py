@@ -22,9 +22,10 @@ from experiments.configurations import SETTINGS, check_settings
 from experiments.scheduler import Job
 from resispec.data import CHAT, check_turn
 from resispec.errors import InvalidInput, first_line
+from resispec.packages import TIMEOUT_S
 
-LIMIT_S = 20.0
-"""Seconds that the process may be silent; it starts only when its server has imported torch."""
+LIMIT_S = TIMEOUT_S + 20.0
+"""Seconds for a cell, which may fetch a file; the process starts when its server has imported torch."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in place of a tree that is still to be searched for; it branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
@@ -36,7 +37,8 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
 
     The rehearsal tries the prompts of a small data set, the tree's file, drafter, verifier and task with each
     other, the kind of the pair's draft, and the chat template of a local target. If the process ends without
-    a reason, or is silent for LIMIT_S, nothing is raised, and the cells themselves say later what is wrong.
+    a reason, or takes longer than LIMIT_S for a cell, nothing is raised, and the cells themselves say later
+    what is wrong.
     """
     job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []), size=1)
     job.start(lambda *_: None)
@@ -50,10 +52,11 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
         raise InvalidInput(reasons[0])
 
 
-def _rehearse(cells: Sequence[Cell], _report: Report) -> None:
+def _rehearse(cells: Sequence[Cell], report: Report) -> None:
     reasons: dict[str, str] = {}
     refusals = []
-    for cell in cells:
+    for number, cell in enumerate(cells):
+        report("", number, len(cells))
         for check, names in CHECKS.items():
             key = json.dumps([check.__name__, *(cell.config[name] for name in names)], sort_keys=True)
             if key not in reasons:
@@ -120,8 +123,6 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     except TypeError as error:
         raise InvalidInput(f"{loader} cannot be called: {error}") from error
     kind = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
-    if kind == eagle and isinstance(drafter, DraftModel):
-        drafter = drafter.as_eagle()
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
     if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:
         ways_out = {

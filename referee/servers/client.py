@@ -53,6 +53,7 @@ class Server:
             )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
+        self._loop = _loop()
         self._client = httpx.AsyncClient(
             # A packed answer can be a thousand times as large when it is unpacked.
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
@@ -81,7 +82,11 @@ class Server:
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
-        return asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), _loop()).result()
+        future = asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where Ctrl-C ended the wait
 
     async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         problem = "it is silent, or slow"

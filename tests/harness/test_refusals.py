@@ -36,7 +36,7 @@ REFUSED = {
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
     "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
     "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; allowed: a pair",
-    "pair=embedded_eagle decoder=greedy": "an EAGLE drafter has no draws greedy of sharpness 1.0; allowed",
+    "pair=embedded_eagle": "the decoder needs a draft model and the pair has an EAGLE drafter",
     "pair.draft=null": "the decoder needs a draft model and the pair has no draft",
     "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword argument 'foo'",
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",

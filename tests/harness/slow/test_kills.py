@@ -75,7 +75,7 @@ def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow):
 
 
 def test_two_runs_at_once_share_the_work(slow, calm):
-    """One is this process, whose server of workers has its imports done before the other one begins."""
+    """The second one, this process, begins while the first one measures; its workers' imports are done."""
     rehearse_cells(cells_of(slow))
     process = measuring(slow)
     done = run(*slow)
