@@ -252,18 +252,24 @@ def part_names(path: Path) -> list[str]:
 
 def _left_out(artefact: str, profile: str) -> set[str]:
     """The parts of an artefact that a profile leaves out: those that its `artefacts` set to null."""
-    names = (name.partition("/") for name, values in _artefacts(profile).items() if values is None)
+    artefacts: dict[str, Any] = {}
+    for source in composed_of(f"conf/profile/{profile}"):
+        artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get("artefacts", {})
+    names = (name.partition("/") for name, values in artefacts.items() if values is None)
     return {part for name, _, part in names if name == artefact}
 
 
-def _artefacts(profile: str) -> dict[str, Any]:
-    """The `artefacts` of a profile's file in conf/profile/, after those of the profiles in its `defaults`."""
-    path = ROOT / "conf" / "profile" / f"{profile}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    artefacts: dict[str, Any] = {}
-    for name in content.get("defaults", ()):  # `_self_` names no file
-        artefacts |= _artefacts(name)
-    return artefacts | content.get("artefacts", {})
+def composed_of(name: str) -> list[str]:
+    """The files of a configuration: those of its `defaults` in the same folder, then its own.
+
+    name: without suffix, like "conf/profile/embedded"; without a file of this name there are none.
+    """
+    path = Path(f"{name}.yaml")
+    if not (ROOT / path).is_file():
+        return []
+    content = yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or {}
+    inherited = [entry for entry in content.get("defaults", ()) if isinstance(entry, str)]
+    return [file for entry in inherited for file in composed_of(f"{path.parent}/{entry}")] + [str(path)]
 
 
 def digest(name: str) -> str | None:

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis import SLICE
 from analysis.labels import Label
+from analysis.load import composed_of
 from experiments.cell import Cell, file_name
 from experiments.cli import explained, hydra_here, unknown
 from experiments.schema import CONF, GROUPS, check_values, unlabelled
@@ -187,9 +188,12 @@ def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides
             remedy = "sweep over values that names show"
             raise InvalidInput(f"two cells of this sweep are both called {cell}; {remedy}")
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
-        part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
+        part.sources |= {file for name in names for file in _composed_of(f"conf/{name}")}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
     return part
+
+
+_composed_of = lru_cache(maxsize=256)(composed_of)  # while a process plans, its configuration stays
 
 
 def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:

@@ -232,6 +232,8 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     sources = {"conf/run.yaml", "conf/experiment/figure3.yaml", "conf/decoder/specinfer.yaml"}
     assert sources <= plan["sources"].keys()
     assert plan["command"] == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
+    [part] = parts_of(["tree=chains_121"])
+    assert {"conf/tree/chains_121.yaml", "conf/tree/chains.yaml"} <= part.sources  # which it inherits from
 
 
 @pytest.mark.parametrize(
