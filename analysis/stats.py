@@ -53,19 +53,18 @@ def resample(num_prompts: int) -> np.ndarray:
     return np.random.default_rng(SEED).multinomial(num_prompts, weights, size=size).astype(np.float64)
 
 
-def ratio(above: ArrayLike, below: ArrayLike, counts: np.ndarray | None = None) -> Interval:
+def ratio(above: ArrayLike, below: ArrayLike) -> Interval:
     """sum(above) / sum(below), with its interval.
 
     Resamples whose denominator is 0 are left out; the value is NaN if the denominator of all prompts is 0.
-    counts: (R, n), by default those of `resample`.
     """
-    return _interval([(above, below)], counts)
+    return _interval([(above, below)])
 
 
-def paired_gain(own: Sums, baseline: Sums, counts: np.ndarray | None = None) -> Interval:
+def paired_gain(own: Sums, baseline: Sums) -> Interval:
     """The ratio of `own` divided by that of `baseline`, on the same resampled prompts; else like `ratio`."""
     above, below = baseline
-    return _interval([own, (below, above)], counts)
+    return _interval([own, (below, above)])
 
 
 def across_runs(gain: Interval) -> Interval:
@@ -82,12 +81,12 @@ def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
     return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
 
 
-def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
+def _interval(factors: list[Sums]) -> Interval:
     """The product of ratios of sums, with its interval."""
     value, resamples = 1.0, np.ones(())
     for above, below in factors:
         above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
-        draws = resample(len(above)) if counts is None else counts
+        draws = resample(len(above))
         value = value * float(divide(above.sum(), below.sum()))
         resamples = resamples * divide(draws @ above, draws @ below)
     resamples = resamples[~np.isnan(resamples)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -247,12 +248,8 @@ def escape(text: str) -> str:
 def latex(table: Table) -> str:
     """The table for a paper; needs booktabs and graphicx. Space separates groups: other keys but the last."""
     num_keys = table.num_keys
-    body: list[str] = []
-    previous = None
-    for row in table.rows:
-        group = [str(cell) for cell in row[: max(num_keys - 1, 0)]]
-        body += [r"\addlinespace"] * (previous is not None and group != previous) + [_tex_line(row)]
-        previous = group
+    groups = groupby(table.rows, lambda row: [str(cell) for cell in row[: max(num_keys - 1, 0)]])
+    body = [line for _, rows in groups for line in (r"\addlinespace", *map(_tex_line, rows))][1:]
     return "\n".join([
         r"\begin{table*}[t]", r"\centering",
         rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.stem}}}",

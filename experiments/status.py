@@ -27,13 +27,12 @@ SHOWN = ("done", "running", "failed", "interrupted", "damaged", "missing")
 class PlannedCell:
     """A cell that a plan asks for.
 
-    key: names it among all cells. alike: the task, whether it is an audit, the decoder and the tree, on which
-    its time depends, the most important first. status: "running" only while a process measures the cell,
-    "interrupted" after a kill. num_left: prompts that are not measured yet. is_timed: whether no other timed
-    cell may run beside it. written: when the status was written, in nanoseconds; 0 without a status.
+    alike: the task, whether it is an audit, the decoder and the tree, on which its time depends, the most
+    important first. status: "running" only while a process measures the cell, "interrupted" after a kill.
+    num_left: prompts that are not measured yet. is_timed: whether no other timed cell may run beside it.
+    written: when the status was written, in nanoseconds; 0 without a status.
     """
 
-    key: str
     alike: tuple[str, ...]
     num_prompts: int
     status: Status
@@ -60,7 +59,7 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
         num_left = max(0, num_prompts - (folder / PARTIAL).read_bytes().count(b"\n"))
     written = (folder / STATUS).stat().st_mtime_ns if (folder / STATUS).is_file() else 0
     is_timed = bool(entry.get("is_timed", False))
-    return PlannedCell(_key(entry), tuple(map(str, names)), num_prompts, status, num_left, is_timed, written)
+    return PlannedCell(tuple(map(str, names)), num_prompts, status, num_left, is_timed, written)
 
 
 def _key(entry: Mapping[str, Any]) -> str:

@@ -189,7 +189,7 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     return prompts + [index for index in by_capacity.values() if index not in prompts]
 
 
-def load_workload(config: Mapping[str, Any], beside: Workload | None = None) -> Workload:
+def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workload:
     """A cell's material: models, decoder and encoded prompts, checked to fit each other.
 
     config: a cell's configuration. beside: the material of another cell that differs only in its decoder; its

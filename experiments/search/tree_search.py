@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+import yaml
 
 from experiments.cell import Cell, Report, build, file_name
 from experiments.costs import CostModel, costs_of, rounded
+from experiments.schema import CONF
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
@@ -293,16 +295,8 @@ PER_LEVEL = 6  # regular topologies of every number of levels
 NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
 ROUNDS = {1: 0.3, 2: 0.15}  # stage -> share by which a level's width changes
 DECISION, FINAL = 3, 4  # numbers of stages
-_TRAVERSAL = "resispec.verifiers.Traversal"
-VERIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "iid": (
-        "traversal_optimal",
-        {"_target_": _TRAVERSAL, "rule": {"_target_": "resispec.verifiers.Optimal", "bins": 1024}},
-    ),
-    "without_replacement": ("traversal", {"_target_": _TRAVERSAL, "rule": STANDARD}),
-    "point_mass": ("naive", {"_target_": "resispec.verifiers.Naive"}),
-}
-"""Draws -> the best known verifier for them, and its configuration.
+VERIFIERS = {"iid": "traversal_optimal", "without_replacement": "traversal", "point_mass": "naive"}
+"""Draws -> the best known verifier for them, an option of conf/verifier.
 
 For other draws only `OwnShapeSearch` searches for trees.
 """
@@ -362,7 +356,9 @@ class BestShapeSearch(TreeSearch):
             found = f"decoder={cell.labels['decoder']} has {draws}"
             hint = "for the cell's own verifier there is tree=own_121"
             raise InvalidInput(f"shapes are searched for draws {', '.join(VERIFIERS)}; {found}; {hint}")
-        return VERIFIERS[draws]
+        path = CONF / "verifier" / f"{VERIFIERS[draws]}.yaml"
+        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return path.stem, {key: value for key, value in node.items() if key != "label"}
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""

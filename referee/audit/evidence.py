@@ -71,10 +71,7 @@ def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> I
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
     """The lines of an issue from a record of `evidence`: at most 20, for at most three comparisons."""
-    yield f"**Audit of what the engine wrote: {found['verdict']}**"
-    yield ""
-    yield from found["summary"]
-    yield ""
+    yield from (f"**Audit of what the engine wrote: {found['verdict']}**", "", *found["summary"], "")
     for judgement in found["judgements"]:
         comparison = judgement["comparison"]
         size = f"{comparison['tokens']} tokens in {comparison['rows']} rows"
@@ -88,5 +85,4 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     yield f"- with {versions} on {found['device']}"
     yield f"- not tested: {'; '.join(found['not_tested'])}"
-    yield ""
-    yield f"Repeat it with `{found['command']}`."
+    yield from ("", f"Repeat it with `{found['command']}`.")

@@ -89,10 +89,8 @@ def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
     pair, ends = tiny_pair(), {7, 8}
     pair.target.module.generation_config.eos_token_id = sorted(ends)
     pair = replace(pair, target=TransformersModel(pair.target.module))
-    engine, mixed = (
-        TransformersEngine(pair),
-        [prompt * (1 + place % 3) for place, prompt in enumerate(PROMPTS)],
-    )
+    engine = TransformersEngine(pair)
+    mixed = [prompt * (1 + place % 3) for place, prompt in enumerate(PROMPTS)]
     rows = write_transcripts(engine, mixed, SETTINGS, tmp_path / "rows.jsonl", 0, [1, 8])
     alone, together = rows[: len(mixed)], rows[len(mixed) :]
     assert [row.seed for row in alone] == list(range(len(mixed))) and {row.seed for row in together} == {None}
@@ -104,9 +102,8 @@ def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
             assert not ends.intersection(row.output_token_ids[:-1])
     greedy = Sampling(temperature=0, max_new_tokens=8)
     answers = engine.answers(mixed[:6], greedy, range(6))
-    assert [one.tokens for one in answers] == [
-        engine.answer(prompt, greedy, 0).tokens for prompt in mixed[:6]
-    ]
+    expected = [engine.answer(prompt, greedy, 0).tokens for prompt in mixed[:6]]
+    assert [one.tokens for one in answers] == expected
     assert not TransformersEngine(pair, "assisted").takes_batches
 
 

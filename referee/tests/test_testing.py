@@ -24,10 +24,7 @@ def assert_quickly(sampler, seed=0, **options):
         (EXACT, {"dtype": "float64", "length": 1}),
         (greedy, {"draws": "point_mass"}),
         (siblings(Draws.IID), {"siblings": 2, "batch": 50}),
-        (
-            siblings(Draws.WITHOUT_REPLACEMENT),
-            {"siblings": 3, "draws": "without_replacement", "batch": 50},
-        ),
+        (siblings(Draws.WITHOUT_REPLACEMENT), {"siblings": 3, "draws": "without_replacement", "batch": 50}),
     ],
 )
 def test_exact_kernels_pass(sampler, options):

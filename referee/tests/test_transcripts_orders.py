@@ -69,10 +69,8 @@ def test_no_verdict_is_good_where_more_tokens_are_excused_than_the_bias_that_wou
     assert bool(arm.terms.is_possible.all())
     report = audit_arms(arm)
     assert report.finding is Finding.UNDECIDED, report.judgements[0]
-    assert (
-        "of the tokens lie at the edge of a filter, where a total variation"
-        in report.judgements[0].reasons[0]
-    )
+    edge = "of the tokens lie at the edge of a filter, where a total variation"
+    assert edge in report.judgements[0].reasons[0]
 
 
 def test_a_nucleus_that_is_a_little_larger_than_the_controls_is_a_difference():

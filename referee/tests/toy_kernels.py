@@ -121,10 +121,7 @@ OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
 FAULTS = {
     "accepts a little more": (ChainKernel(mass=lambda p, at, token: 1.25 * p[at, token]), {"samples": 8000}),
     "residual is the target": (ChainKernel(residual=lambda p, q, share: pick(p, share)), {}),
-    "residual cut, wide": (
-        ChainKernel(residual=of_the_best),
-        {"vocabularies": (32_000,), "samples": 6000},
-    ),
+    "residual cut, wide": (ChainKernel(residual=of_the_best), {"vocabularies": (32_000,), "samples": 6000}),
     "bonus at T = .9, wide": (
         ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / 0.9), share)),
         {"samples": 8000, "vocabularies": (32_000,)},
@@ -133,10 +130,7 @@ FAULTS = {
     "the same seed every call": (same_seed, {}),
     "the accept test's number again": (ChainKernel(reuses="in the draw"), {}),
     "one number for all positions": (ChainKernel(reuses="in the next test"), {}),
-    "the draft's noise again": (
-        racing,
-        {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)},
-    ),
+    "the draft's noise again": (racing, {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)}),
     "rows of another sequence": (batched("rows"), {"batch": 64}),
     "one stream for all sequences": (batched("one stream"), {"batch": 64}),
     "independent draws, supposedly": (siblings(Draws.IID), OTHERS),

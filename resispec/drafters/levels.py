@@ -40,10 +40,8 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
     above: list[int] = []
     forwarded: list[int] = []
     placed = partial(torch.tensor, dtype=torch.int64, device=device)
-    for depth, ids in enumerate(topology.levels):
+    for depth, ids in enumerate(topology.levels[:-1]):
         nodes = [node for node in ids if topology.children[node]]
-        if not nodes:
-            break
         forwarded += nodes if depth else []
         parents = [above.index(topology.parents[node]) for node in nodes if node]
         counts = [len(topology.children[node]) for node in nodes]

@@ -34,6 +34,7 @@ class _Session:
         self._model, num_layers = model, model.config.num_hidden_layers
         windows = windows_of(model.name, model.config)
         self._rows = KeyValues(num_layers, capacity, drafted, model.device, windows)
+        self.keep, self.clear = self._rows.keep, self._rows.clear
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
@@ -61,14 +62,6 @@ class _Session:
         if taps:
             features = torch.cat((features, *(output.hidden_states[layer][0] for layer in taps)), -1)
         return features
-
-    @torch.inference_mode()
-    def keep(self, rows: Tensor) -> None:
-        self._rows.keep(rows)
-
-    @torch.inference_mode()
-    def clear(self) -> None:
-        self._rows.clear()
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,7 @@ class EagleSession:
         self._module, self._dtype = module, module.fc.weight.dtype
         self.device = module.fc.weight.device
         self._rows = KeyValues(1, capacity, drafted, self.device)
+        self.clear = self._rows.clear
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor, features: Tensor) -> Tensor:
@@ -73,11 +74,6 @@ class EagleSession:
     def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Mask) -> Tensor:
         options = {"attention_mask": mask, "past_key_values": self._rows.cache, "use_cache": True}
         return self._module(tokens[None], features[None].to(self._dtype), positions, **options)[0]
-
-    @torch.inference_mode()
-    def clear(self) -> None:
-        """Forget everything."""
-        self._rows.clear()
 
 
 class EagleModel:

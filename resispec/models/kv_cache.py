@@ -147,11 +147,13 @@ class KeyValues:
             masks[kind] = mask[None, None]
         return masks if len(masks) > 1 else masks.popitem()[1]
 
+    @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
         """Commit these rows of the step (K,) int64, in this order."""
         self._store.move(rows, self.past + self._places[: len(rows)])
         self.past.add_(len(rows))
 
+    @torch.inference_mode()
     def clear(self) -> None:
         """Forget everything."""
         self.past.zero_()

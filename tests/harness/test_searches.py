@@ -101,7 +101,7 @@ def test_a_profile_can_lower_the_number_of_documents(tmp_path):
 def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws, tmp_path):
     [cell] = cells_of([f"decoder={decoder}", "tree=best_64", f"results={tmp_path}"])
     assert cell.tree_file.name == f"embedded.{decoder}.T1.0.best_64.json"
-    verifier = VERIFIERS[draws][0]
+    verifier = VERIFIERS[draws]
     [usual] = cells_of([f"verifier={verifier}", "tree=d5b3", f"results={tmp_path}"])
     [[measuring]] = comparing([cell], (0, [chain(3)]))
     assert (measuring.labels["decoder"], measuring.labels["verifier"]) == (decoder, verifier)

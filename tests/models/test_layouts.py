@@ -32,7 +32,7 @@ def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
     config, *_ = LAYOUTS[name]
     cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
     pair = load_pair(name, None)
-    own = build(config, 0)
+    own = build(config)
     dtype = getattr(torch, config["torch_dtype"])
     expected = {key: value.to(dtype).float() for key, value in own.state_dict().items()}
     found = pair.target.module.state_dict()

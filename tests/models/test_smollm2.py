@@ -83,7 +83,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, monkeypatch):
     [
         ((PACKAGE, CONTENT + b"more"), bytes, ".whl", "is another file than the pinned one: SHA-256"),
         ((OTHER, CONTENT), bytes, ".whl", "has no toy_pack/data/toy.txt; it is no wheel of toy-pack"),
-        ((PACKAGE, CONTENT), lambda it: it[:80] + b"damaged!!!" + it[90:], ".whl", r"any.whl is damaged \("),
+        ((PACKAGE, CONTENT), lambda it: it[:80] + b"damaged!!!" + it[90:], ".whl", "whl cannot be read ."),
         ((PACKAGE, CONTENT), lambda it: it[:100], ".whl", "cannot be read .File is not a zip file."),
         ((PACKAGE, CONTENT), bytes, ".txt", "toy_pack.* is another file than the pinned one"),
     ],

@@ -53,20 +53,20 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def build(config: dict, seed: int) -> torch.nn.Module:
+def build(config: dict) -> torch.nn.Module:
     """A random model of a configuration's dictionary, in float32."""
     options = {name: value for name, value in config.items() if name != "torch_dtype"}
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         kind = options.pop("model_type")
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options)).eval()
 
 
-def write_layout(name: str, folder: Path, seed: int = 0) -> dict[str, torch.Tensor]:
+def write_layout(name: str, folder: Path) -> dict[str, torch.Tensor]:
     """Write a checkpoint's files into `folder`; returns its weights by their published names."""
     config, kind, shards, generation, tokenizer = LAYOUTS[name]
     dtype = getattr(torch, config["torch_dtype"])
-    state = {key: value.to(dtype).clone() for key, value in build(config, seed).state_dict().items()}
+    state = {key: value.to(dtype).clone() for key, value in build(config).state_dict().items()}
     if config["tie_word_embeddings"]:
         state.pop("lm_head.weight")
     if kind == "bin":  # old checkpoints hold what follows from the configuration, too

@@ -91,9 +91,8 @@ def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
     assert {"right", "slow\n(biased from 200 tokens)", "hot", "cool", "deaf"} <= texts
     assert "edge\n(biased: it emits tokens that filters leave out)" in texts
     assert "absent" not in texts and all(max(line.get_xdata()) <= 100 for line in axes.lines)
-    assert figure.get_suptitle() == (
-        "3 of 4 faults are called biased within 200 tokens, and none of 2 exact engines"
-    )
+    title = "3 of 4 faults are called biased within 200 tokens, and none of 2 exact engines"
+    assert figure.get_suptitle() == title
     lines = [line for line in axes.lines if len(line.get_xdata()) > 2 or line.get_marker() != "None"]
     looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines]
     assert len(set(looks)) == len(looks) == 6

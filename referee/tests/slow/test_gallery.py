@@ -70,10 +70,8 @@ def wrote(pair, tmp_path_factory):
 
 @pytest.mark.parametrize("name", HERE)
 def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
-    greedy = wrote("standard, chain")["greedy"]
-    assert (
-        measures.equal(wrote(name)["greedy"], greedy) == ASKED.num_greedy
-    )  # at temperature 0 no fault shows
+    num_equal = measures.equal(wrote(name)["greedy"], wrote("standard, chain")["greedy"])
+    assert num_equal == ASKED.num_greedy  # at temperature 0 no fault shows
     assert "_get_candidate_generator" not in vars(pair.target.module)  # others' drafts are its own again
     arm = measure(wrote(name)["sampled"], *pair_scorers(pair))
     statistics, allowed = arm.statistics(), audit_arms(arm).allowed_z
@@ -121,10 +119,9 @@ def test_the_rows_are_wrong_on_trees_alone():
 
 def test_the_usual_checks_by_hand(pair):
     record = {"num_accepted_draft_tokens": 3, "completion_tokens": 5}
+    short_record = {"num_accepted_draft_tokens": 1, "num_spec_steps": 1}
     rows = [
-        Transcript(
-            (1, 2), (3, 4), extra={"spec_decode": {"num_accepted_draft_tokens": 1, "num_spec_steps": 1}}
-        ),
+        Transcript((1, 2), (3, 4), extra={"spec_decode": short_record}),
         Transcript((1,), (3, 4, 5), extra={"spec_decode": record}),
         Transcript((1,), (3,)),
     ]
@@ -193,9 +190,8 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     assert [of_engine[0].seed for of_engine in rows.values()] == [0, 10_000, 20_000]
     frame.to_csv(tmp_path / "gallery.csv", index=False)
     text = page.markdown(page.read(tmp_path / "gallery.csv"), "smollm2")
-    assert (
-        "| Control | Edges |" in re.sub(" +", " ", text) and "Made by: make gallery PROFILE=smollm2." in text
-    )
+    assert "| Control | Edges |" in re.sub(" +", " ", text)
+    assert "Made by: make gallery PROFILE=smollm2." in text
     [line] = [line for line in text.splitlines() if "assisted, T = 0.7" in line]
     assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["no bias seen", "0"]
 
@@ -209,7 +205,5 @@ def test_every_engine_has_its_files_and_an_exact_one_beside_it_and_a_wrong_optio
             assert not beside.thread and beside.settings == exhibit.settings
     with pytest.raises(SystemExit):
         main(["--prompts", "0"])
-    assert (
-        capsys.readouterr().err
-        == "error: argument --prompts: '0'; allowed: a number from 1, of 18 digits at most\n"
-    )
+    line = "error: argument --prompts: '0'; allowed: a number from 1, of 18 digits at most\n"
+    assert capsys.readouterr().err == line

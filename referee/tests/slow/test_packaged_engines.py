@@ -1,13 +1,14 @@
 """llama.cpp and OpenVINO GenAI as engines: the first is exact in every mode, the second is not."""
 
 from dataclasses import replace
-from importlib import import_module
+from pkgutil import resolve_name
 
 import pytest
 from toys import save_tiny_pair
 
 from referee.audit import Finding, audit_arms, audit_transcripts, measure
 from referee.engines import write_transcripts
+from referee.engines.base import ENGINES
 from referee.engines.generate import TransformersEngine
 from referee.rescoring import pair_scorers
 from resispec.errors import InvalidInput
@@ -15,10 +16,7 @@ from resispec.models import TransformersModel, build_llama, load_pair
 from resispec.sampling import Sampling
 
 EXTRA = "the extra `engines` is not installed"
-ENGINES = {"llama_cpp": "LlamaCppEngine", "openvino_genai": "OpenVinoEngine"}
 PACKAGES = {"llama_cpp": "xllamacpp", "openvino_genai": "openvino_genai"}
-
-
 PROMPTS = [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
 """Each says the same thing twice, so that drafts can be looked up in it."""
 SAMPLED = Sampling(max_new_tokens=30)
@@ -37,12 +35,12 @@ def pair(folder):
     return load_pair(str(folder / "target"), str(folder / "draft"))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=PACKAGES)
 def engine(request, pair, folder):
     """A function that makes an engine of a mode."""
     pytest.importorskip(PACKAGES[request.param], reason=EXTRA)
     pytest.importorskip("gguf", reason=EXTRA)
-    kind = getattr(import_module(f"referee.engines.{request.param}"), ENGINES[request.param])
+    kind = resolve_name(ENGINES[request.param])
 
     def make(mode="plain", **options):
         return kind(pair, folder / request.param, mode, **options)

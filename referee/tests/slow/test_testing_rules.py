@@ -18,11 +18,7 @@ def fewer_trees(monkeypatch):
 
 @pytest.mark.parametrize(
     ("subject", "draws", "name"),
-    [
-        ("standard", "greedy", "standard"),
-        (Standard, "iid", "Standard"),
-        (Block(), "iid", "Block"),
-    ],
+    [("standard", "greedy", "standard"), (Standard, "iid", "Standard"), (Block(), "iid", "Block")],
 )
 def test_exact_subjects_pass_however_they_are_given(subject, draws, name):
     report = assert_exact(subject, draws=draws, samples=60, seed=3)
