@@ -11,7 +11,7 @@ belong to a machine. Two verdicts agree when they are the same; an undecided ver
 
 import tarfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -105,20 +105,16 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared) ->
     if not path.is_file():
         return Agreement((), f"nothing is published for {stem} of profile {profile}")
     try:
-        rows, others = _rows(frame, compared), _rows(pd.read_csv(path), compared)
+        rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"published numbers {path} cannot be read ({first_line(error)})") from error
     keys = [name for name in LABELS + compared.keys if name in rows and name in others]
-
-    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
-
-    pairs = [(place(row), row) for row in others.to_dict("records")]
+    pairs = [(place(row, keys), row) for row in others.to_dict("records")]
     counts = Counter(spot for spot, _ in pairs)
     published = {spot: row for spot, row in pairs if counts[spot] == 1 and not pd.isna(row["value"])}
     numbers, verdicts, differences, omissions = list[bool](), list[bool](), list[str](), Counter[str]()
     for row in rows.to_dict("records"):
-        other = published.get(place(row))
+        other = published.get(place(row, keys))
         if pd.isna(row["value"]):
             omissions["without a number here"] += 1
             continue
@@ -147,11 +143,16 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared) ->
     return Agreement((note,), summary)
 
 
-def _rows(frame: pd.DataFrame, compared: Compared) -> pd.DataFrame:
-    """The rows to compare, with "" for an absent label or verdict."""
-    rows = frame[frame.quantity == compared.quantity] if "quantity" in frame else frame.iloc[:0]
-    names = [name for name in (*LABELS, "verdict") if name in rows]
+def rows_of(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The rows of a quantity, with "" for an absent label, verdict or reason."""
+    rows = frame[frame.quantity == quantity] if "quantity" in frame else frame.iloc[:0]
+    names = [name for name in (*LABELS, "verdict", "reason") if name in rows]
     return rows.assign(**{name: rows[name].astype(object).where(rows[name].notna(), "") for name in names})
+
+
+def place(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[Any, ...]:
+    """The values of a row's keys as a CSV has them: numbers as floats, labels as texts."""
+    return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
 
 
 def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

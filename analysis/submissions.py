@@ -127,7 +127,7 @@ def problem(row: Mapping[str, Any]) -> str:
         return f"is {row['status']}" + (f" ({row['reason']})" if row["reason"] else "")
     if not row["num_prompts"] >= MIN_PROMPTS:
         return f"has {row['num_prompts']:g} prompts; allowed: at least {MIN_PROMPTS}"
-    value, lower, upper, most = row["value"], row["lower"], row["upper"], _most_accepted(row["tree"])
+    value, lower, upper, most = row["value"], row["lower"], row["upper"], _most_accepted(str(row["tree"]))
     if not (1 <= lower <= value * (1 + ROUNDING) and value * (1 - ROUNDING) <= upper <= most):
         return f"has accepted_length {value:g} [{lower:g}, {upper:g}]; allowed: an interval in 1 to {most:g}"
     verdict, num_tokens = row["verdict"], row["audited_tokens"]
@@ -146,19 +146,18 @@ def problem(row: Mapping[str, Any]) -> str:
 
 
 def _by_labels(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The rows of accepted lengths by their LABELS, with the audit's QUANTITIES; "" is an absent text."""
-    filled = frame.assign(**{name: frame[name].map(_plain) for name in (*LABELS, *TEXTS)})
-    rows = filled[filled.quantity == ACCEPTED_LENGTHS.quantity].set_index(list(LABELS), drop=False)
-    for name in audits.QUANTITIES:
-        rows[name] = filled[filled.quantity == name].set_index(list(LABELS)).value
-    return dict(zip(rows.index, rows.to_dict("records"), strict=True))
-
-
-def _plain(value: Any) -> str | float:
-    """A label as a CSV has it; "" for an absent one."""
-    if value is None or value != value:
-        return ""
-    return float(value) if isinstance(value, int | float) else str(value)
+    """The rows of accepted lengths by their LABELS, each with its audit's QUANTITIES, NaN without one."""
+    values = {
+        (published.place(row, LABELS), name): row["value"]
+        for name in audits.QUANTITIES
+        for row in published.rows_of(frame, name).to_dict("records")
+    }
+    rows = published.rows_of(frame, ACCEPTED_LENGTHS.quantity).to_dict("records")
+    keyed = ((published.place(row, LABELS), row) for row in rows)
+    return {
+        key: row | {name: values.get((key, name), math.nan) for name in audits.QUANTITIES}
+        for key, row in keyed
+    }
 
 
 def _agreement(frame: pd.DataFrame, artefact: str, profile: str) -> str:
