@@ -12,7 +12,7 @@ import yaml
 
 from analysis import SLICE, categories, published, table
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, Results, find_slice, read_plan
+from analysis.load import ROOT, Plan, Results, commit_of, find_slice, origins, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.table import Note, Notes, Table
 from resispec.errors import InvalidInput, in_one_line
@@ -118,13 +118,23 @@ def beside(
 def footer(
     results: Results, plan: Plan, about: Sequence[Note], definitions: Sequence[Note] = (), picture: str = ""
 ) -> Notes:
-    """The notes of an artefact's table: its own notes, the origin of its numbers, and what is missing."""
+    """The notes of an artefact's table: its own notes, the origin of its numbers, and what is missing.
+
+    results: the cells behind the table's rows. plan: all cells of the artefact, its ceilings included.
+    """
     done_cells = results.cells[results.cells.status == "done"]
-    timed = results.timed
-    count = int((timed.status != "done").sum())
-    gaps = f"Incomplete: {count} of {len(timed)} cells are missing, failed or interrupted." if count else ""
+    measured = {(request.cell_id, repr(request.labels)) for request in plan.requests if not request.is_audit}
+    count = sum(plan.status(cell_id).state != "done" for cell_id, _ in measured)
+    gaps = (
+        f"Incomplete: {count} of {len(measured)} cells are missing, failed or interrupted." if count else ""
+    )
     prompts = sorted({len(results.rows[cell_id]) for cell_id in done_cells.cell_id[~done_cells.is_audit]})
-    facts = {"Device": done_cells.device, "Prompts per cell": prompts, "Commit": done_cells.commit}
+    runs = [run for cell_id in done_cells.cell_id for run in origins(plan.provenance(cell_id))]
+    facts = {
+        "Device": [run.get("device") for run in runs],
+        "Prompts per cell": prompts,
+        "Commit": [commit_of(run, 10) for run in runs],
+    }
     return Notes(tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.stale)
 
 

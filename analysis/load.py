@@ -43,7 +43,8 @@ STATES = ("running", "done", "failed", "interrupted")
 class Status:
     """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files must not be used.
 
-    reason: one line for people, or "". seconds: the duration of the last run.
+    reason: one line for people, or "". seconds: the duration of the last run; 0 of a complete cell that was
+    resumed.
     """
 
     state: str
@@ -208,6 +209,7 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     requests: dict[str, Request] = {}
     commands: dict[str, str] = {}
     stale = []
+    parts = {*part_names(EXPERIMENTS / f"{artefact}.yaml")} - _left_out(artefact, profile)
     for file in files:
         try:
             content = read_sealed(file)
@@ -223,8 +225,10 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
             raise InvalidInput(f"plan {file} is damaged ({reason}); {maker} makes it again") from error
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
-            stale.append(f"The plan of {name} is older than {', '.join(changed)}; {maker} makes it anew.")
-    parts = {*part_names(EXPERIMENTS / f"{artefact}.yaml")} - _left_out(artefact, profile)
+            is_made = not is_named or part in (parts or {""})
+            omitted = f"{maker} leaves it out: name it (part={part}), or delete {file}"
+            remedy = f"{maker} makes it anew" if is_made else omitted
+            stale.append(f"The plan of {name} is older than {', '.join(changed)}; {remedy}.")
     for part in sorted(parts - set(commands)):
         stale.append(f"{artefact} has a part {part} that no plan asks for yet; {maker} makes it.")
     command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
@@ -386,11 +390,22 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
     """The state of a cell with its reason, and the device and the commit of a finished cell."""
     status, device, commit = plan.status(cell_id), "", ""
     if status.state == "done":
-        provenance = plan.provenance(cell_id)
-        commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
-        commit += " (changed)" if provenance.get("git_is_dirty") else ""
-        device = str(provenance.get("device", ""))
+        runs = origins(plan.provenance(cell_id))
+        commit = ", ".join(dict.fromkeys(commit_of(run, 10) for run in runs))
+        device = ", ".join(dict.fromkeys(str(run.get("device", "")) for run in runs))
     return {"status": status.state, "reason": status.reason, "device": device, "commit": commit}
+
+
+def origins(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The facts about each run that worked on a cell, the last one last; a resumed cell has several."""
+    last_run = dict(provenance)
+    return [*last_run.pop("before", ()), last_run]
+
+
+def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
+    """The commit of a run from `origins`, cut to a length, and whether the code differed from it."""
+    commit = str(run.get("git_commit") or "unknown")[:length]
+    return f"{commit} (changed)" if run.get("git_is_dirty") else commit
 
 
 def _provenance(folder: Path) -> dict[str, Any]:

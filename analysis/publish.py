@@ -139,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     profile, results = options.profile, options.results
 
     def work() -> int:
-        stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
+        pages = sorted((results / profile).glob("*.md"))
+        stems = [page.stem for page in pages if not page.stem.endswith("_categories")]
         own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
         names = options.artefacts or own_pages
         if not names:

@@ -83,7 +83,8 @@ def unpacked(archive: Path) -> Path:
 def _unpacked(content: bytes) -> TemporaryDirectory[str]:
     folder = TemporaryDirectory(prefix=UNPACKED)
     with tarfile.open(fileobj=BytesIO(content)) as file:
-        file.extractall(folder.name, filter="data")
+        file.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        file.extractall(folder.name)
     return folder
 
 

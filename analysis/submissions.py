@@ -19,7 +19,7 @@ import pandas as pd
 
 from analysis import audits, published, table
 from analysis.cli import check_profile, profile_parser
-from analysis.load import LABELS, ROOT, plan_files, read_plan
+from analysis.load import LABELS, ROOT, composed_of, plan_files, read_plan
 from analysis.page import provenance
 from analysis.page.sections import maker
 from analysis.published import ACCEPTED_LENGTHS, MIN_PROMPTS
@@ -95,14 +95,15 @@ def read(path: Path) -> pd.DataFrame:
 def flaw(frame: pd.DataFrame, artefact: str, profile: str) -> str:
     """The first row that cannot be right, or that ours has and the frame lacks, in one line; "" without any.
 
-    Ours are the published rows of the profile, or those of embedded if nothing of the profile is published.
+    Ours are the published rows of the profile, else of the nearest one that it inherits from, or of embedded.
     A method that ours measured on all pairs and data sets must be there on all of the frame's, with an audit
     if ours has one. Of the same profile all rows of ours must be there, with at least as many prompts.
     """
-    path = published.FOLDER / profile / f"{artefact}.csv"
-    is_ours = path.is_file()
-    rows = _by_labels(frame)
-    ours = _by_labels(read(path if is_ours else published.FOLDER / "embedded" / path.name))
+    inherited = [Path(file).stem for file in composed_of(f"conf/profile/{profile}")]
+    paths = [published.FOLDER / name / f"{artefact}.csv" for name in (*reversed(inherited), "embedded")]
+    path = next((path for path in paths if path.is_file()), paths[-1])
+    is_ours = path.parent.name == profile
+    rows, ours = _by_labels(frame), _by_labels(read(path))
     places, our_places = ({key[: len(PLACE)] for key in keys} for keys in (rows, ours))
     methods = dict.fromkeys(key[len(PLACE) :] for key in ours)
     usual = [method for method in methods if all((*place, *method) in ours for place in our_places)]

@@ -63,9 +63,8 @@ class Paper:
     spec: str = ".2f"
 
     def __str__(self) -> str:
-        if self.low == self.high or math.isnan(self.low):
-            return number(self.low, self.spec)
-        return f"{self.low:{self.spec}}–{self.high:{self.spec}}"
+        low, high = number(self.low, self.spec), number(self.high, self.spec)
+        return low if low == high else f"{low}–{high}"
 
 
 @dataclass(frozen=True)

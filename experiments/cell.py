@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -49,6 +50,9 @@ IGNORED = {
 LATER = {"compiled": False}
 OURS = ("resispec.", "experiments.")
 PATHS = ("path", "target", "draft")  # keys whose values are files or folders, if these exist
+FILLED = "task.folder"  # a folder that the cell itself fills
+# Texts that no system takes for a path: with a line break, or with too long a name, or too long.
+NO_PATH = re.compile(rb"\n|[^/]{256}|.{4096}")
 # A larger file is identified by its size and three samples, since reading weights takes minutes.
 LARGE_BYTES = 1 << 24
 SAMPLE_BYTES = 1 << 20
@@ -152,19 +156,23 @@ def build(node: Any) -> Any:
 
 
 def _identity(node: Any, key: str = "") -> Any:
-    """A configuration without locations: digests in place of files, bare names for our own classes."""
+    """A configuration without locations: digests in place of files, bare names for our own classes.
+
+    key: the node's place in the whole, like "dataset.path"; "" for items of lists.
+    """
     if isinstance(node, dict):
-        return {name: _identity(value, name) for name, value in node.items()}
+        return {name: _identity(value, f"{key}.{name}".lstrip(".")) for name, value in node.items()}
     if isinstance(node, list | tuple):
         return [_identity(item) for item in node]
-    if not isinstance(node, str) or "\n" in node or len(node) > 1024:
+    if not isinstance(node, str) or key == FILLED or NO_PATH.search(os.fsencode(node)):
         return node
-    if key == "_target_":  # our own modules may move; classes of others keep their full names
+    last_name = key.rpartition(".")[2]
+    if last_name == "_target_":  # our own modules may move; classes of others keep their full names
         return node.rpartition(".")[2] if node.startswith(OURS) else node
     name, separator, attribute = node.partition(".py:")  # a class in a file
-    if separator and (identity := content(Path(f"{name}.py").expanduser())) is not None:
+    if separator and (identity := content(Path(f"{name}.py"))) is not None:
         return [identity, attribute]
-    if key in PATHS or "/" in node or Path(node).suffix:
+    if last_name in PATHS or "/" in node or Path(node).suffix:
         return content(Path(node).expanduser()) or node
     return node
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -80,8 +81,10 @@ def arguments() -> Namespace:
 def _readable(word: str) -> str:
     """An override that Hydra's grammar can read: a text with characters that it refuses is quoted.
 
+    A value or an item that begins with ~/ is a path in the home folder; shells leave it as it is there.
     Raises InvalidInput for a word that is no KEY=VALUE, and for an unreadable list or sweep.
     """
+    word = re.sub(r"""(?<=[=,(\['"])~(?=/)""", lambda _: str(Path.home()), word)
     key, separator, value = word.partition("=")
     if not separator and not word.startswith("~"):
         raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")

@@ -26,7 +26,7 @@ from analysis.labels import Label
 from analysis.load import composed_of
 from experiments.cell import Cell, file_name
 from experiments.cli import explained, hydra_here, unknown
-from experiments.schema import CONF, GROUPS, check_values, unlabelled
+from experiments.schema import CONF, GROUPS, RunConfig, check_values, unlabelled
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
@@ -105,16 +105,19 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     with hydra_here(), explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         by_key = {override.get_key_element(): override for override in parsed}
-        for key in (*GROUPS, "task", "profile"):
+        for key in RunConfig.__dataclass_fields__:
             if f"~{key}" in by_key:
-                raise InvalidInput(f"~{key} leaves nothing to measure with; allowed: {key}=NAME")
+                raise InvalidInput(f"~{key} takes away what every cell has; allowed: {key}=VALUE")
         no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that change no cell
         rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
-        if EXPERIMENT not in by_key:
-            return [_fill(Part(AD_HOC), (), {}, rest)]
+        names = values(by_key[EXPERIMENT]) if EXPERIMENT in by_key else []
         suffixes = values(by_key[PART]) if PART in by_key else []
+        if suffixes and (not names or any("/" in name for name in names)):
+            line = by_key[PART].input_line
+            raise InvalidInput(f"{line} goes with an artefact's name; allowed: experiment=NAME {line}")
+        if not names:
+            return [_fill(Part(AD_HOC), (), {}, rest)]
         is_glob = isinstance(by_key[EXPERIMENT].value(), Glob)
-        names = values(by_key[EXPERIMENT])
         parts = {part.name: part for name in names for part in _expand(name, suffixes, rest, skips=is_glob)}
         _name_slices(list(parts.values()), overrides)
         if not any(part.cells for part in parts.values()):
@@ -175,7 +178,7 @@ def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides
     axes = {key: _options(key, value) for key, value in swept.items()}
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
     varied = [key for key, choices in axes.items() if len(choices) > 1]
-    for key in {"profile", "results", "name"}.intersection(varied):
+    for key in {"profile", "results", "name", "num_prompts", "device"}.intersection(varied):
         raise InvalidInput(f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command")
     cells: dict[str, Cell] = {}
     for point in itertools.product(*axes.values()):

@@ -14,6 +14,7 @@ from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
 from hydra.types import HydraContext
 
 from analysis.load import elsewhere, read_plan
@@ -58,8 +59,9 @@ def sweep(arguments: Sequence[str]) -> bool:
     cells = [cell for part in parts for cell in part.cells]
     trees = _missing_trees(cells)
     complete, pending = _by_state(cells)
-    if waiting := [*pending, *(cell for group in trees.values() for cell in group)]:
-        check_cells(waiting)
+    treeless_cells = [cell for group in trees.values() for cell in group]
+    if waiting := [*pending, *treeless_cells]:
+        check_cells(waiting if launch is run_cells else treeless_cells)  # jobs run elsewhere
         rehearse_cells(waiting)
     _say_what_is_ignored(arguments, cells, bool(trees))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
@@ -110,9 +112,12 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
                 hydra_context=context, task_function=run_job, config=config
             )
             try:
-                launcher.launch([list(cell.overrides) for cell in cells], initial_job_idx=0)
+                jobs = launcher.launch([list(cell.overrides) for cell in cells], initial_job_idx=0)
+                reasons = [first_line(job._return_value) for job in jobs if job.status == JobStatus.FAILED]
             except Exception as error:  # noqa: BLE001 - of one job; which cells are complete is read from their folders
-                sys.stderr.write(f"error: a job of the launcher failed: {first_line(error)}\n")
+                reasons = [f"{first_line(error)}; jobs that are submitted go on, see `make status`"]
+        for reason in reasons:
+            sys.stderr.write(f"error: a job of the launcher failed: {reason}\n")
         for cell in cells:
             if CellStore(cell.folder).status().state == "done":
                 done(cell)

@@ -104,7 +104,7 @@ class Job:
 def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
     """Run cells that are not complete; go on after a failure.
 
-    `jobs` of the configuration says how many processes run at a time. One process measures timed cells that
+    As many processes run at a time as every cell allows, see `jobs_of`. One process measures timed cells that
     differ in their decoders alone, in turns. A failure is printed in one line and recorded in the cell's
     status. Cells that a killed process left undone are tried once more, each by itself, and so are several
     cells of a process that ended without a reason. A cell that another run is measuring is left to that run
@@ -144,11 +144,11 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
-    _run([job(group) for group in groups.values()], total, jobs_of(cells[0].config))
+    _run([job(group) for group in groups.values()], total, min(jobs_of(cell.config) for cell in cells))
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files, as many at a time as `jobs` says.
+    """Search for tree files, as many at a time as every search allows, see `jobs_of`.
 
     A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
     """
@@ -162,7 +162,7 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
         search = build(cells[0].config["search"])
         work = partial(_search, search, path, cells)
         jobs.append(Job(number, path.name, work, partial(ended, path), search.size(cells)))
-    _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config))
+    _run(jobs, len(jobs), min(jobs_of(cells[0].config) for cells in wanted.values()))
 
 
 def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) -> bool:

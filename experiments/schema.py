@@ -116,7 +116,7 @@ _WANDB = {
     "wandb.mode": "auto|online|offline|disabled",
     "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B allows no others, which stand in addresses
 }
-_PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float16"} | _WANDB
+_PATTERNS = {"device": r"cpu|cuda(:\d+)?", "dtype": "float32|bfloat16|float16"} | _WANDB
 _PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
@@ -152,9 +152,14 @@ def check_values(config: dict[str, Any]) -> None:
         hint = f"found {template!r}; {CHAT} is the tokenizer's own"
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {hint}")
     is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
+    # A data set of others may read its path from a hub.
+    reads_file = re.match(r"resispec\.(?!plugins)", str(config["dataset"].get("_target_")))
     for key in ("pair.target", "pair.draft", "dataset.path"):
         path, is_model = _value(config, key), key.startswith("pair.") and not is_made
-        is_path = isinstance(path, str) and (re.match(r"[./~]", path) or (is_model and path.count("/") != 1))
+        is_path = isinstance(path, str) and (
+            re.match(r"[./~]", path)
+            or (reads_file if key == "dataset.path" else is_model and path.count("/") != 1)
+        )
         if is_path and not Path(path).expanduser().exists():
             more = ", or a name on the hub like owner/model" * is_model
             raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path{more}")

@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from analysis.load import Status
+from analysis.load import Status, origins
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog
 from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
-from resispec.files import write_json
+from resispec.files import read_json, write_json
 from resispec.models import Pair
 from resispec.models.causal import compiled_pair
 
@@ -62,16 +62,18 @@ class _Measurement:
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
-        self.origin = provenance(pair.target.device) | facts
-        write_json(self.store.folder / PROVENANCE, self.origin)
-        self.log = RowLog(self.store.folder, self.task.row)
+        self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
+        self.is_resumed = bool(self.log.rows)
+        runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
+        self.origin = provenance(pair.target.device) | facts | ({"before": runs} if runs else {})
+        write_json(path, self.origin)
 
     def close(self) -> None:
-        """Complete the cell."""
+        """Complete the cell; of a resumed one the seconds are not those of all prompts, so they are 0."""
         memory = {"peak_memory_bytes": peak_memory(self.workload.pair.target.device)}
         write_json(self.store.folder / PROVENANCE, self.origin | memory)
         self.log.finish()
-        self.store.write_status(Status("done", "", self.seconds))
+        self.store.write_status(Status("done", "", 0.0 if self.is_resumed else self.seconds))
 
 
 def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:

@@ -162,18 +162,19 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
     """
     if not transcripts:
         raise InvalidInput("there are no transcripts; at least one row is needed")
-    for transcript, scorer in product(transcripts, scorers):
+    models = zip(("target", "draft"), scorers, strict=False)
+    for transcript, (role, scorer) in product(transcripts, models):
         place, sequence = transcript.place, transcript.written
         for name, tokens in zip(TOKENS, sequence, strict=True):
             if (largest := max(tokens)) >= scorer.vocab_size:
                 raise InvalidInput(
-                    f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the model's "
-                    "vocabulary (is it the model that wrote them?)"
+                    f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the {role}'s "
+                    f"vocabulary (is it the {role} that they were written with?)"
                 )
         if scorer.context is not None and sum(map(len, sequence)) - 1 > scorer.context:
             counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
             raise InvalidInput(
-                f"{place}: {counts}; allowed: {scorer.context + 1} together, since the model attends to "
+                f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} attends to "
                 f"{scorer.context}"
             )
 

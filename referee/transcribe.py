@@ -99,6 +99,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
     engine: Engine = make(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
+    engine.model = target if draft is None else f"{target}, {draft}"
     if options.concurrency and not (has_slots or engine.takes_batches):
         raise InvalidInput(f"{engine.name} has one request at a time; --concurrency is not for it")
     return engine

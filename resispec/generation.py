@@ -22,7 +22,7 @@ from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel
 from resispec.models.loading import as_pair
-from resispec.sampling import Sampling, Warp
+from resispec.sampling import Sampling, Warp, as_python
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.trees.named import find
@@ -91,6 +91,7 @@ class Speculator:
         ends = self.pair.end_token_ids
         if eos_token_ids is not None:
             ends = frozenset(self._checked("eos_token_ids", eos_token_ids))
+        seed = as_python(seed)
         if seed is not None and not (type(seed) is int and -(2**63) <= seed < 2**64):
             raise InvalidInput(f"seed is {seed!r}; allowed: whole numbers from -2^63 to 2^64 - 1")
         is_last = (frozenset[int]() if sampling.ignore_eos else ends).__contains__
@@ -168,11 +169,11 @@ class Speculator:
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Sequence | Set):
             raise InvalidInput(f"{place} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
-        size = self.pair.target.vocab_size
-        for token in ids:
+        size, tokens = self.pair.target.vocab_size, [as_python(token) for token in ids]
+        for token in tokens:
             if type(token) is not int or not 0 <= token < size:
                 raise InvalidInput(f"{place} holds {token!r}; allowed: token ids from 0 to {size - 1}")
-        return list(ids)
+        return tokens
 
 
 def _global_generator(device: torch.device) -> Generator:
@@ -199,20 +200,23 @@ def generate(
     InvalidInput as both do.
     """
     method = {name: options.pop(name) for name in ("draws", "tokenizer") if name in options}
-    _sampling({name: value for name, value in options.items() if name not in _OPTIONS})  # before models load
+    settings = {name: value for name, value in options.items() if name not in _OPTIONS}
+    _sampling(settings, "tree", "verifier", "draws", "tokenizer")  # before models load
     return Speculator(target, draft, tree, verifier, **method).generate(prompt, **options)
 
 
 _OPTIONS = ("seed", "eos_token_ids", "on_step", "allow_biased")
-"""The options of a call that are not sampling settings."""
+"""The options of `Speculator.generate` that are not sampling settings."""
 
 
-def _sampling(settings: dict[str, Any]) -> Sampling:
-    """The sampling settings of a call. Raises InvalidInput, listing the known names, for an unknown name."""
+def _sampling(settings: dict[str, Any], *others: str) -> Sampling:
+    """The sampling settings of a call. Raises InvalidInput, listing the known names, for an unknown name.
+
+    others: names of options that the call has besides those of `Speculator.generate`.
+    """
     names = [setting.name for setting in fields(Sampling)]
     for name in settings:
         if name not in names:
-            raise InvalidInput(
-                f"unknown option {name!r}; known: {', '.join([*names, *_OPTIONS, 'draws', 'tokenizer'])}"
-            )
+            known = ", ".join((*names, *_OPTIONS, *others))
+            raise InvalidInput(f"unknown option {name!r}; known: {known}")
     return Sampling(**settings)

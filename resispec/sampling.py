@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from itertools import combinations, product
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput
@@ -53,6 +54,11 @@ def filter_order_of(engine: str) -> str:
     return next(orders, "transformers")
 
 
+def as_python(value: Any) -> Any:
+    """A number of NumPy as a number of Python; anything else stays as it is."""
+    return value.item() if isinstance(value, Real) and hasattr(value, "item") else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warp:
     """The settings that turn logits into a law; at temperature 0 the law is a point mass.
@@ -72,6 +78,8 @@ class Warp:
     filter_order: str = "transformers"
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, as_python(value))
         self.check("sampling")
 
     def check(self, place: str) -> None:

@@ -189,6 +189,7 @@ def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
         steps = 2 + index
         row = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index, "num_prompt_tokens": 64}
         row |= {"num_emitted": 2 * steps + index, "num_steps": steps, "tokens_sha256": "0" * 16}
+        row |= {"timed_by": "toy"}
         row |= {f"{name}_s": scale**0.1 * steps * value for name, value in seconds.items()}
         rows.append(row | {"commit_s": 0.001, "num_timed": 10 * steps, "clock_s": 0.0004 * steps})
     return rows

@@ -28,7 +28,8 @@ def write(profile: str, results: Path) -> Path:
     check_profile(profile)
     if not results.is_dir():
         raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
-    names, page_sections, is_own = sections.artefacts(), [], plan_files("*", profile, results)
+    names, page_sections = sections.artefacts(), []
+    is_own = any(plan_files(name, profile, results) for name in names)
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
         source = results if is_own else published.source(name, profile, results)

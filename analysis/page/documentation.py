@@ -66,7 +66,7 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
     for child in children:
         href = str(child.attrGet("href") or "")
         stem = posixpath.basename(href.partition("#")[0]).removesuffix(".md")
-        if child.type == "link_open" and stem in artefacts:
+        if child.type == "link_open" and stem in artefacts and "/published/" not in href:
             child.attrSet("href", f"#{stem}")
         elif child.type == "link_open" and not href.startswith(("https:", "http:", "#")):
             file = posixpath.normpath(posixpath.join("docs/artefacts", href))

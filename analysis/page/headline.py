@@ -84,9 +84,10 @@ def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
-    """The highest gain without a bias seen, and all gains and speedups of the same method."""
+    """The highest gain without a bias seen but ResiSpec's, and all gains and speedups of the same method."""
     gains = _of(rows, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
+    gains = gains.drop(_resispec(gains).index)
     if gains.empty:
         return {"gains": gains}
     best = gains.loc[gains.value.idxmax()]
@@ -128,15 +129,14 @@ def _compared(
 ) -> Iterator[tuple[str, Number, str]]:
     """Bars: standard rule and ResiSpec on one tree, the best others on this and on any tree, and ceilings.
 
-    The others are verifiers without a bias seen. resispec: the row of ResiSpec. rows: the lengths of its
-    setting. ceilings: the rows of ceilings in all settings.
+    The others are neither of these two and have no bias seen. resispec: the row of ResiSpec. rows: the
+    lengths of its setting. ceilings: the rows of ceilings in all settings.
     """
     on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
     standard = on_tree[on_tree.verifier == "standard"].head(1)
-    best = [
-        group[(group.verdict == Finding.NO_BIAS_SEEN) & (group.verifier != "standard")].nlargest(1, "value")
-        for group in (on_tree, rows)
-    ]
+    others = rows[(rows.verdict == Finding.NO_BIAS_SEEN) & (rows.verifier != "standard")]
+    others = others.drop(_resispec(others).index)
+    best = [group.nlargest(1, "value") for group in (others[others.index.isin(on_tree.index)], others)]
     bars = pd.concat([standard, resispec.to_frame().T, *best]).drop_duplicates("cell_id")
     for _, row in bars.iterrows():
         method = labels.method_on_tree(row.decoder, row.verifier, row.tree)

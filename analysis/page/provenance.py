@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from analysis.artefact import listed
-from analysis.load import Plan
+from analysis.load import Plan, commit_of, origins
 from resispec.errors import InvalidInput
 
 FILE = "provenance.json"
@@ -21,16 +21,13 @@ def facts(plans: Sequence[Plan]) -> dict[str, str]:
         with suppress(InvalidInput):  # the artefact's section reports a damaged cell
             cells.append(askers[cell_id].provenance(cell_id))
     cells = [cell for cell in cells if cell]
-    starts = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
+    runs = [run for cell in cells for run in origins(cell)]
+    starts = sorted(str(run["started"]) for run in runs if run.get("started"))
     versions: dict[str, list[Any]] = {}
-    for package, version in (pair for cell in cells for pair in (cell.get("versions") or {}).items()):
+    for package, version in (pair for run in runs for pair in (run.get("versions") or {}).items()):
         versions.setdefault(package, []).append(version)
-    commits = [
-        f"{cell.get('git_commit') or 'unknown'}{' (changed)' * bool(cell.get('git_is_dirty'))}"
-        for cell in cells
-    ]
-    rows = {"Cells measured": str(len(cells)), "Commit": listed(commits)}
-    rows |= {name: listed(cell.get(key) for cell in cells) for key, name in NAMES.items()}
+    rows = {"Cells measured": str(len(cells)), "Commit": listed(map(commit_of, runs))}
+    rows |= {name: listed(run.get(key) for run in runs) for key, name in NAMES.items()}
     rows["Versions"] = ", ".join(f"{package} {listed(numbers)}" for package, numbers in versions.items())
     rows["Measured"] = " to ".join(dict.fromkeys([*starts[:1], *starts[-1:]]))
     return {name: value for name, value in rows.items() if value}

@@ -16,6 +16,7 @@ from resispec.audit.simulation_cases import wide_laws
 from resispec.audit.verdict import Statistics, remeasured
 from resispec.data import Prompt
 from resispec.decode import Sampling
+from resispec.errors import NotDefined
 from resispec.models import Pair, features_of
 from resispec.verifiers import Draws, SiblingRule
 
@@ -36,10 +37,16 @@ class Nodes:
     def estimates(
         self, rule: SiblingRule, draws: Draws, max_siblings: int, generator: Generator
     ) -> tuple[Statistics, float]:
-        """Means over nodes: total variation, acceptance above its ceiling ("excess"), and the ceiling."""
+        """Means over nodes: total variation, acceptance above its ceiling ("excess"), and the ceiling.
+
+        The ceiling of draws that do not know theirs is 1: nothing is accepted more often than always.
+        """
         widths = [min(width, max_siblings) for width in self.siblings]
         nodes = [(p, q, width) for (p, q), width in zip(self.laws, widths, strict=True)]
-        bounds = [float(ceiling(*node, draws)) for node in nodes]
+        try:
+            bounds = [float(ceiling(*node, draws)) for node in nodes]
+        except NotDefined:
+            bounds = [1.0] * len(nodes)
 
         def measure(times: int) -> Statistics:
             size = times * self.num_tuples

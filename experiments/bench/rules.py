@@ -174,8 +174,8 @@ def measure(options: Namespace) -> Measured:
     walks = (
         f"Walks: the mean over {WALKS} walks of each of {TREES} trees, a walk's time being its "
         f"median over {WALK_ROUNDS} rounds. A walk is longer where more is accepted. d5b3 has "
-        f"{NUM_SIBLINGS} children a node; 10 paths of 12 that branch at the root are what was searched for "
-        "with `traversal_optimal` on the embedded pair at T = 1."
+        f"{NUM_SIBLINGS} children a node; 10 paths of 12 branch at the root alone, as the trees that are "
+        "searched for with `traversal_optimal` on the embedded pair at T = 1 nearly do."
     )
     return [table(frame, name) for name in frame.measured.unique()], [source, laws, walks], frame
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,9 +22,8 @@ from packaging.utils import canonicalize_name
 from analysis import labels
 from experiments.cell import Cell
 from experiments.doctor import device as devices
-from experiments.doctor.device import free_memory
-from experiments.doctor.hub import ITEM_BYTES, Repository, Size, look_at, size_of_shape
-from experiments.doctor.work import data_set_of, models_of, nodes_of, read_by, seconds_left, trained_of
+from experiments.doctor.hub import ITEM_BYTES, Repository, look_at, size_of_shape
+from experiments.doctor.work import data_set_of, models_of, read_by, seconds_left, trained_of
 from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
@@ -37,8 +35,8 @@ from resispec.hub import Access
 from resispec.machine import cpp_compiler
 
 GIB = 2**30
-LAW_BYTES = 16
-"""Bytes of a step for each verified position and token of the vocabulary, see `experiments.bench.memory`."""
+CACHES = 0.25
+"""The share of the weights' bytes that caches and laws take at most: a tenth with Llama-2-7B."""
 RESERVED_BYTES = RESULTS_BYTES = GIB
 """Bytes of an accelerator's context and libraries; the most bytes of a profile's rows, trees and pages."""
 INSTALL = "make install"
@@ -64,9 +62,7 @@ class Check:
 class Patient:
     """Everything that the checks look at: cells, the repositories that they read, and their device.
 
-    parts: the profile's sweeps, some of which may lack something in it. pairs: for each pair, the cell with
-    the largest tree. places: for each pair, the most cache positions that one process holds at a time, for
-    all the cells that it measures in turns.
+    parts: the profile's sweeps, some of which may lack something in it. pairs, data: a cell of each.
     """
 
     profile: str
@@ -76,13 +72,7 @@ class Patient:
 
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
-        self.pairs = {str(cell.labels["pair"]): cell for cell in sorted(self.cells, key=nodes_of)}
-        caches = Counter[tuple[str, str]]()
-        for number, cell in enumerate(self.cells):
-            process = cell.setting if cell.is_timed else str(number)
-            length = cell.config["sampling"]["max_length"] + nodes_of(cell)
-            caches[str(cell.labels["pair"]), process] += length
-        self.places = {name: max(caches[key] for key in caches if key[0] == name) for name in self.pairs}
+        self.pairs = {str(cell.labels["pair"]): cell for cell in self.cells}
         sources = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
         with ThreadPoolExecutor(1) as pool:  # both mostly wait
             answer = pool.submit(look_at, dict.fromkeys(sources))
@@ -215,7 +205,7 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback
 
 
 def pair(cell: Cell, patient: Patient) -> Check:
-    """Whether the weights, caches and laws of a cell's pair fit into the device's memory."""
+    """Whether the weights of a cell's pair fit into the device's memory, with room for caches and laws."""
     name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
     if keys := trained_of(cell):
         is_there = all((cache_root() / key).is_dir() for key in keys)
@@ -225,8 +215,9 @@ def pair(cell: Cell, patient: Patient) -> Check:
     shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
     sizes = [size_of_shape(part, "by its shape") for part in ((shape.target, shape.draft) if shape else ())]
     sizes += filter(None, models.values())
-    places = patient.places[str(cell.labels["pair"])]
-    needed, line = needed_bytes(sizes, dtype, places, nodes_of(cell), device.kind)
+    weights = sum(size.parameters for size in sizes) * ITEM_BYTES[dtype]
+    needed = (1 + CACHES) * weights + (0 if device.kind == "cpu" else RESERVED_BYTES)
+    line = f"needs about {gib(needed)} (weights {gib(weights)} in {dtype})"
     unknown = [wanted.name for wanted, size in models.items() if size is None]
     if unknown:
         line += f" and what {_listed(unknown)} takes, whose size nothing says"
@@ -238,28 +229,7 @@ def pair(cell: Cell, patient: Patient) -> Check:
     if needed > device.free:
         todo = "end what holds the rest, or choose another device"
         return Check(PROBLEM, name, f"{line}; {gib(device.free)} of {gib(device.total)} are free", todo)
-    # Weights are read into the machine's memory on their way to an accelerator, one model at a time.
-    passing = max((size.parameters for size in sizes), default=0) * ITEM_BYTES[dtype]
-    if device.kind != "cpu" and models and passing > (free := free_memory()[0]) > 0:
-        line += f"; loading passes {gib(passing)} through the machine's {gib(free)}"
-        return Check(NOTE, name, line, "end what holds it, or load on another machine")
     return Check(NOTE, name, line) if unknown else Check(OK, name, f"{line}, {gib(device.free)} are free")
-
-
-def needed_bytes(sizes: Sequence[Size], dtype: str, places: int, nodes: int, kind: str) -> tuple[int, str]:
-    """Bytes that models of these sizes take in a kind of device's memory, and a line with their shares.
-
-    places: positions that the caches hold. nodes: positions that a step verifies.
-    """
-    item = ITEM_BYTES[dtype]
-    weights = sum(size.parameters for size in sizes) * item
-    caches = sum(2 * size.layers * size.kv_width for size in sizes) * places * item
-    laws = LAW_BYTES * nodes * max((size.vocab for size in sizes), default=0)
-    reserved = 0 if kind == "cpu" else RESERVED_BYTES
-    total = weights + caches + laws + reserved
-    shares = f"weights {gib(weights)} in {dtype}, caches {gib(caches)}, laws {gib(laws)}"
-    context = f", the device's own {gib(reserved)}" if reserved else ""
-    return total, f"needs {gib(total)} ({shares}{context})"
 
 
 def data_set(cell: Cell, patient: Patient) -> Check:

@@ -5,7 +5,6 @@ python -m experiments.doctor.device cuda      # prints the answer as JSON
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -61,10 +60,6 @@ def ask_torch(kind: str) -> Device:
 
     if kind == "cpu":
         return Device(kind, device_name(torch.device(kind)), *free_memory())
-    if kind == "mps" and torch.backends.mps.is_available():
-        return Device(kind, platform.machine(), *free_memory())
-    if not kind.startswith("cuda"):
-        return Device(kind, missing=f"no {kind}")
     if torch.version.cuda is None and torch.version.hip is None:
         missing = f"this torch, {torch.__version__}, was built without CUDA"
         return Device(kind, missing=f"no CUDA device can be used: {missing}")

@@ -44,15 +44,9 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a model. kv_width: numbers in the keys of a cached position and layer, and in the values.
-
-    source: words for a line that say where the size comes from.
-    """
+    """The number of a model's parameters. source: words for a line that say where it comes from."""
 
     parameters: int
-    layers: int
-    kv_width: int
-    vocab: int
     source: str
 
     def __str__(self) -> str:
@@ -147,7 +141,7 @@ def _asked(wanted: Wanted) -> Repository:
     parameters = info.safetensors.total if is_counted else 0
     try:
         size = size_of(answer.json(), parameters, num_bytes, "as the hub says")
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, ValueError) as error:
         reason = f"its config.json gives no size ({first_line(error)})"
         return Repository(wanted, Access.OPEN, None, None, reason, num_bytes)
     return Repository(wanted, Access.OPEN, None, size, "", num_bytes or 2 * size.parameters)
@@ -188,19 +182,12 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
 
 
 def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: str) -> Size:
-    """The size of a model by its config.json; a model with several parts describes its text part apart.
+    """The size of a model, by the bytes of its weights and its config.json if nothing counted its parameters.
 
-    parameters: 0 if nothing counted them; then they follow from the bytes of the weights.
-    Raises LookupError, TypeError or ValueError if the file describes no model with attention.
+    parameters: their number, or 0.
     """
-    text = config.get("text_config") or config
-    heads = int(text["num_attention_heads"])
-    width = int(text.get("head_dim") or text["hidden_size"] // heads)
-    kv_width = width * int(text.get("num_key_value_heads") or heads)
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    layers = int(text.get("num_hidden_layers") or 1)  # an EAGLE drafter's file may not say that it has one
-    count = parameters or num_bytes // ITEM_BYTES.get(dtype, 4)
-    return Size(count, layers, kv_width, int(text["vocab_size"]), source)
+    return Size(parameters or num_bytes // ITEM_BYTES.get(dtype, 4), source)
 
 
 def size_of_shape(shape: Shape, source: str) -> Size:
@@ -209,4 +196,4 @@ def size_of_shape(shape: Shape, source: str) -> Size:
     kv_width = width // shape.num_attention_heads * shape.num_key_value_heads
     layer = 2 * width * (width + kv_width) + 3 * width * shape.intermediate_size + 2 * width
     parameters = 2 * shape.vocab_size * width + shape.num_hidden_layers * layer + width
-    return Size(parameters, shape.num_hidden_layers, kv_width, shape.vocab_size, source)
+    return Size(parameters, source)

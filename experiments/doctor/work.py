@@ -1,19 +1,14 @@
-"""Facts about cells that are to run: the things that they read, the nodes of their trees, and their time."""
+"""Facts about cells that are to run: the things that they read, and their time."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from experiments.cell import Cell, build
+from experiments.cell import Cell
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.status import elapsed, planned_cell, time_left
 from experiments.store import entry_of
-from resispec.errors import InvalidInput
-from resispec.trees import Topology
 
-NODES = 128
-"""Verified positions assumed for a tree that is still to be searched for; no artefact has more."""
 START_S = 15.0
 """Seconds that a cell's process takes to start and to read its models, if no cell was measured."""
 TOKENS_PER_S = 56.48
@@ -46,23 +41,6 @@ def data_set_of(cell: Cell) -> Wanted | None:
 def read_by(cell: Cell) -> list[Wanted]:
     """All repositories and local paths that a cell reads."""
     return [wanted for wanted in (*models_of(cell), data_set_of(cell)) if wanted]
-
-
-def _topology(cell: Cell) -> Topology | None:
-    """A cell's fixed tree; None for a tree that is dynamic or still to be searched for."""
-    with suppress(InvalidInput):
-        tree = build(cell.config["tree"])
-        return tree if isinstance(tree, Topology) else None
-
-
-def nodes_of(cell: Cell) -> int:
-    """Verified positions of a cell's tree; NODES if the tree is still to be searched for."""
-    if "tree" not in cell.labels:
-        return 1
-    if count := cell.config["tree"].get("num_nodes") or cell.config["tree"].get("total_token"):
-        return int(count)
-    topology = _topology(cell)
-    return topology.num_nodes if topology else NODES
 
 
 def seconds_left(cells: Sequence[Cell], raw: Path) -> tuple[float, int]:

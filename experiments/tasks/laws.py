@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
 from experiments.tasks.decode import hash_tokens
+from resispec.decode import Decoder
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder
 
 
@@ -26,6 +29,12 @@ class Laws(DecoderTask):
 
     row: ClassVar[type[LawsRow]] = LawsRow
     folder: str
+
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`; a file names its draws, so they must be known by their name."""
+        super().check(decoder)
+        if (draws := decoder.drafter.draws) not in list(Draws):
+            raise InvalidInput(f"{draws} draws cannot be read from a log; allowed: {', '.join(Draws)}")
 
     def __call__(self, workload: Workload, index: int) -> LawsRow:
         """See `Task`. Raises InvalidInput if the folder has laws of this prompt from another decoding."""

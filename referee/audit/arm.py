@@ -67,8 +67,12 @@ class Arm:
 
     @cached_property
     def sharing(self) -> Statistic | None:
-        """The test whether sampled rows share random numbers, see `statistics.sharing`; None without rows."""
-        return None if self.terms is None else sharing(self.terms)
+        """The test whether sampled rows share random numbers, see `statistics.sharing`; None without tokens.
+
+        First tokens do not count: an engine may draw those of all rows in another way, as after a prefill.
+        """
+        later = None if self.terms is None else self.terms.where(self.terms.position > 0)
+        return sharing(later) if later is not None and len(later.row) else None
 
     @property
     def is_shared(self) -> bool:

@@ -287,7 +287,7 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     judgement = first_with_reasons(
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
         (Finding.BIASED, deviations),
-        (Finding.UNDECIDED, (shortage,) if comparison.effective < MIN_TOKENS else ()),
+        (Finding.UNDECIDED, (shortage,) if round(comparison.effective) < MIN_TOKENS else ()),
         (Finding.UNDECIDED, (edge_reason,) if comparison.excused > bias else ()),
         (Finding.NO_BIAS_SEEN, (no_deviation,)),
     )

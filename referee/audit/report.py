@@ -141,15 +141,16 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     """Audit rescored transcripts, without `own_check`. control: an arm under the same settings.
 
     If rows name several loads (numbers of requests at a time), each load is judged against the target, the
-    larger loads against the smallest, and each against the control of this load or else the whole control.
+    larger loads against the smallest, and each against the control of this load or else of its smallest.
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
+    controls_of = {part.transcripts[0].concurrency: part for part in controls.values()}
     (base_load, base), *others = loads.items()
     groups: dict[str, list[Comparison]] = {"difference": [], "loads": [], "transcripts": [], "control": []}
     for load, part in loads.items():
         name = _named("transcripts", load)
         if control is not None:
-            load_control = controls.get(load, control)
+            load_control = controls_of.get(part.transcripts[0].concurrency, next(iter(controls.values())))
             groups["difference"] += with_control(f"{name} against the control", part, load_control)
         if part is not base:
             groups["loads"] += with_control(f"{name} against {base_load}", part, base)
@@ -215,9 +216,9 @@ def _about_rows(arm: Arm) -> Iterator[str]:
         )
     if arm.is_shared and arm.sharing is not None:
         yield (
-            f"rows share their random numbers (z = {arm.sharing.z:.1f}), as one seed for several of them "
-            "makes them; each row alone may be right, so this is no bias, but many tokens count as few: give "
-            "every request a seed of its own, or none"
+            f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several of them makes "
+            "them, or a bias at some places alone; each row alone may be right, so many tokens count as few: "
+            "give every request a seed of its own, or none"
         )
 
 

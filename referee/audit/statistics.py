@@ -87,7 +87,8 @@ class Sums:
     def _statistic(self, index: int) -> Statistic | None:
         inflation = float(self.inflation[index])
         error = math.sqrt(float(self.variance[index]) * inflation)
-        if error == 0 or abs(skewness := float(self.third[index]) / error**3) > MOST_SKEWED:
+        cube = error**3  # 0 for events that are too rare for any number
+        if cube == 0 or abs(skewness := float(self.third[index]) / cube) > MOST_SKEWED:
             return None
         value = float(self.deviation[index])
         if math.isnan(value) or math.isnan(error):

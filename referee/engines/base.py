@@ -46,17 +46,21 @@ class Answer:
 class Engine:
     """A program that continues prompts; a subclass defines `answer`.
 
-    name, version: the origin that transcripts name; version is None if unknown. apart: for each setting that
-    the engine lacks or applies in another way, the reason why it must be off. orders: the keys of
-    FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are one call
-    of `answers`, and not several of `answer`.
+    name, version, model: the origin that transcripts name; version and model are None if unknown. apart: for
+    each setting that the engine lacks or applies in another way, the reason why it must be off. orders: the
+    keys of FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are one
+    call of `answers`, and not several of `answer`.
     """
 
     name: str
     version: str | None
+    model: str | None = None
     apart: Mapping[str, str] = {}
     orders: Collection[str]
     takes_batches: bool = False
+
+    def stop(self) -> None:
+        """End the requests under way, if they can be ended before their answers."""
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""

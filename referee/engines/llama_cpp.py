@@ -65,3 +65,4 @@ class LlamaCppEngine(LlamaCpp):
         super().__init__(Server(self._running.listening_address))
         suffix = f" of {file.name}" if file else ""
         self.name, self.version = f"llama.cpp, {mode}{suffix}", xllamacpp.__version__
+        self.model = None  # not the path of a file written here

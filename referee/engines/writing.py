@@ -12,6 +12,7 @@ from tqdm import tqdm
 from referee.engines.base import Answer, Engine
 from referee.transcripts import Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
+from resispec.files import locked
 from resispec.sampling import Sampling
 
 INDEX = "prompt_index"
@@ -35,11 +36,13 @@ def write_transcripts(
     engine in this process that takes one request at a time.
     Raises InvalidInput if the engine cannot apply the settings, refuses a request or answers without token
     ids, and if the file holds other transcripts than these; Unanswered if the engine gives no answer. Before
-    that, the requests under way are waited for and their answers written.
+    that, the requests under way are waited for and their answers written. Raises TimeoutError if another
+    process writes to the file.
     """
     engine.check(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     setup = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
+    run = {"max_new_tokens": settings.max_new_tokens} | ({"model": engine.model} if engine.model else {})
     stopped = Event()
 
     def ask(load: int | None, indices: Sequence[int]) -> list[Transcript]:
@@ -55,51 +58,54 @@ def write_transcripts(
 
     def row_of(load: int | None, index: int, answer: Answer) -> Transcript:
         values = {"seed": answer.seed, "concurrency": load, "finish_reason": answer.finish_reason}
-        extra = {INDEX: index, **answer.extra}
+        extra = {INDEX: index, **run, **answer.extra}
         return Transcript(prompts[index], answer.tokens, **setup, **values, extra=extra, place="the answer")
 
     loads = tuple(concurrency) or (None,)
-    rows = {key: row for key, row in _written(path).items() if key[1] < len(prompts)}
-    for (load, index), row in rows.items():
-        seed = None if row.seed is None else first_seed + index  # an engine may have none for a request
-        row_load = load if load and loads[0] else loads[0]  # a file may have other loads, too
-        values = {"prompt_token_ids": prompts[index], **setup, "seed": seed, "concurrency": row_load}
-        for name, value in values.items():
-            if (row_value := getattr(row, name)) != value:
-                raise InvalidInput(
-                    f"{path}, prompt {index}: {name} is {ascii(row_value)[:60]}; it would be "
-                    f"{ascii(value)[:60]} now; give another file, or what was given when this one was begun"
-                )
-    interval = 0.1 if sys.stderr.isatty() else 5.0
-    keys = [(load, index) for load in loads for index in range(len(prompts))]
-    missing = [key for key in keys if key not in rows]
-    counts = {"initial": len(keys) - len(missing), "total": len(keys)}
-    with (
-        path.open("a", encoding="utf-8") as file,
-        tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
-    ):
-        for load in loads:
-            size = load if load and engine.takes_batches else 1
-            indices = [index for of_load, index in missing if of_load == load]
-            with ThreadPoolExecutor((load or 1) // size) as pool:
-                try:
-                    starts = range(0, len(indices), size)
-                    futures = [pool.submit(ask, load, indices[start : start + size]) for start in starts]
-                    for future in as_completed(futures):
-                        if future.exception():
-                            stopped.set()
-                            continue
-                        for row in future.result():
-                            file.write(line_of(row))
-                            file.flush()
-                            rows[row.concurrency, row.extra[INDEX]] = row
-                            bar.update()
-                except BaseException:
-                    stopped.set()  # nothing more is asked for, whatever the error
-                    raise
-            for future in futures:
-                future.result()  # the first failure is raised when all answers are written
-    return [rows[key] for key in keys]
+    with locked(path.with_name(f".{path.name}.lock")):
+        rows = {key: row for key, row in _written(path).items() if key[1] < len(prompts)}
+        for (load, index), row in rows.items():
+            seed = None if row.seed is None else first_seed + index  # an engine may have none for a request
+            row_load = load if load and loads[0] else loads[0]  # a file may have other loads, too
+            values = {"prompt_token_ids": prompts[index], **setup, "seed": seed, "concurrency": row_load}
+            told = {**run, **row.extra, **vars(row)}
+            for name, value in (values | run).items():
+                if (row_value := told[name]) != value:
+                    raise InvalidInput(
+                        f"{path}, prompt {index}: {name} is {ascii(row_value)[:60]}; it would be "
+                        f"{ascii(value)[:60]} now; give another file, or what this one was begun with"
+                    )
+        interval = 0.1 if sys.stderr.isatty() else 5.0
+        keys = [(load, index) for load in loads for index in range(len(prompts))]
+        missing = [key for key in keys if key not in rows]
+        counts = {"initial": len(keys) - len(missing), "total": len(keys)}
+        with (
+            path.open("a", encoding="utf-8") as file,
+            tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
+        ):
+            for load in loads:
+                size = load if load and engine.takes_batches else 1
+                indices = [index for of_load, index in missing if of_load == load]
+                with ThreadPoolExecutor((load or 1) // size) as pool:
+                    try:
+                        starts = range(0, len(indices), size)
+                        futures = [pool.submit(ask, load, indices[start : start + size]) for start in starts]
+                        for future in as_completed(futures):
+                            if future.exception():
+                                stopped.set()
+                                continue
+                            for row in future.result():
+                                file.write(line_of(row))
+                                file.flush()
+                                rows[row.concurrency, row.extra[INDEX]] = row
+                                bar.update()
+                    except BaseException:
+                        stopped.set()  # nothing more is asked for, whatever the error
+                        engine.stop()
+                        raise
+                for future in futures:
+                    future.result()  # the first failure is raised when all answers are written
+        return [rows[key] for key in keys]
 
 
 def _written(path: Path) -> dict[tuple[int | None, int], Transcript]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from asyncio import sleep
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from ipaddress import ip_address
 from threading import Thread
@@ -53,14 +54,23 @@ class Server:
             )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
-        self._loop = _loop()
-        self._client = httpx.AsyncClient(
-            # A packed answer can be a thousand times as large when it is unpacked.
-            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
-            timeout=httpx.Timeout(None, connect=10.0),
-            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one that waits
-            trust_env=not is_here,  # no proxy between this machine and itself
-        )
+        self._loop, self._waiting = _loop(), set[Future[tuple[int, bytes]]]()
+        try:
+            self._client = httpx.AsyncClient(
+                # A packed answer can be a thousand times as large when it is unpacked.
+                headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+                timeout=httpx.Timeout(None, connect=10.0),
+                limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one that waits
+                trust_env=not is_here,  # no proxy between this machine and itself
+            )
+        except (ImportError, ValueError) as error:
+            problem = f"the proxy that the environment names cannot be used ({first_line(error)})"
+            raise InvalidInput(f"{problem}; allowed: a proxy for http") from error
+
+    def stop(self) -> None:
+        """End the requests under way; whoever waits for one gets CancelledError."""
+        for future in tuple(self._waiting):
+            future.cancel()
 
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at a path; an empty one if the server has no such path.
@@ -83,9 +93,11 @@ class Server:
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
         future = asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), self._loop)
+        self._waiting.add(future)
         try:
             return future.result()
         finally:
+            self._waiting.discard(future)
             future.cancel()  # where Ctrl-C ended the wait
 
     async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:

@@ -37,8 +37,12 @@ class ServedEngine(Engine):
     reasons: Mapping[str, str] = {}
     has_seeds = True
 
-    def __init__(self, server: Server, version: str | None) -> None:
-        self.server, self.version = server, version
+    def __init__(self, server: Server, version: str | None, model: str | None = None) -> None:
+        self.server, self.version, self.model = server, version, model
+
+    def stop(self) -> None:
+        """See `Engine.stop`."""
+        self.server.stop()
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""
@@ -89,8 +93,8 @@ class Vllm(ServedEngine):
     """vLLM raises lower temperatures to this one, except 0."""
 
     def __init__(self, server: Server) -> None:
-        self.model = dig(server.get("/v1/models"), "data", 0, "id")
-        super().__init__(server, name_in(server.get("/version"), "version"))
+        model = dig(server.get("/v1/models"), "data", 0, "id")
+        super().__init__(server, name_in(server.get("/version"), "version"), model)
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for a temperature that vLLM would change, and like `Engine.check`."""
@@ -147,7 +151,7 @@ class Sglang(ServedEngine):
 
     def __init__(self, server: Server) -> None:
         info = server.get("/server_info") or server.get("/get_server_info")  # the later name first
-        super().__init__(server, name_in(info, "version"))
+        super().__init__(server, name_in(info, "version"), name_in(info, "model_path"))
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
 
     def check(self, settings: Sampling) -> None:
@@ -200,7 +204,8 @@ class LlamaCpp(ServedEngine):
     """The server's default filters; its default temperature is 0.8."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server, name_in(server.get("/props"), "build_info"))
+        info = server.get("/props")
+        super().__init__(server, name_in(info, "build_info"), name_in(info, "model_path"))
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""

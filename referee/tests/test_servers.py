@@ -222,13 +222,16 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
             write_transcripts(connected(toy, spoken), PROMPTS, Sampling(), path)
 
 
-def test_addresses_and_keys(vllm, tmp_path):
+def test_addresses_and_keys(vllm, tmp_path, monkeypatch):
     for url in ("localhost:8000", "ftp://x", "http://", ""):
         with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
             Server(url)
     engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret"))
     write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
     assert vllm.keys == ["Bearer secret"]
+    monkeypatch.setenv("ALL_PROXY", "socks4://a.org:1")
+    with pytest.raises(InvalidInput, match="the proxy that the environment names cannot be used"):
+        Server("http://b.org")
 
 
 def test_a_key_is_sent_where_nobody_else_reads_it():

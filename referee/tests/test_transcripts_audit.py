@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
-from referee.audit.comparisons import FALSE_ALARM_RATE
+from referee.audit.comparisons import FALSE_ALARM_RATE, Comparison, judge_comparison
 from resispec.errors import InvalidInput, NoVerdict
 
 GREEDY = hot(1e-4)
@@ -69,7 +69,7 @@ def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_othe
     assert "what the engine emits depends on its load, the requests that it has at a time" in report.summary
     right = audit(alone + loaded(write(), 16), target())  # the same seeds, as the same command gives
     assert right.finding is Finding.NO_BIAS_SEEN and len(right.judgements) == 3
-    assert not any("share their random numbers" in note for note in right.notes)
+    assert not any("rise and fall together" in note for note in right.notes)
 
 
 def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are_the_same():
@@ -77,6 +77,10 @@ def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are
     arms = [loaded(write(seed=n), 1) + loaded(write(cut(10), seed=n + 1), 16) for n in (0, 2)]
     report = audit_arms(*(measure(rows, target()) for rows in arms))
     assert findings(report)[:3] == ["no bias seen", "no bias seen", "biased"]
+    parts = [loaded(write(seed=n), load) for n, load in ((2, 1), (3, 16))]
+    control = [replace(row, seed=place) for part in parts for place, row in enumerate(part)]
+    for load in (16, 4):  # the control has the same seeds under both loads, so both at once decide nothing
+        assert audit(loaded(write(), load), target(), control=control).finding is Finding.NO_BIAS_SEEN
     with pytest.raises(InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"):
         audit(loaded(write(), 1) + loaded(write(hot(0.7), temperature=0.7), 16), target())
 
@@ -104,8 +108,8 @@ def test_one_seed_for_all_rows_is_no_bias_and_is_said():
     """Eighty rows by the same numbers are forty draws at most."""
     report = audit(write(uniforms=shared), target())
     assert report.finding is Finding.UNDECIDED and report.judgements[0].comparison.effective <= 41
-    [note] = [note for note in report.notes if "share their random numbers" in note]
-    assert "no bias" in note and "a seed of its own" in note
+    [note] = [note for note in report.notes if "rise and fall together" in note]
+    assert "each row alone may be right" in note and "a seed of its own" in note
     rows = [replace(row, seed=7) for row in write()]  # the tokens do not show it
     assert audit(rows, target()).finding is Finding.UNDECIDED
 
@@ -119,6 +123,8 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     report = audit(write(rows=20), target())
     assert report.finding is Finding.UNDECIDED
     assert "tokens that count; at least 1000 are needed" in reasons(report)[0]
+    whole = Comparison("whole", 1000, 9, 1000 - 1e-12, {"all": {}})  # a sum may lose its last digit
+    assert judge_comparison(whole, 1e-5).finding is Finding.NO_BIAS_SEEN
     report = audit(write(keep_eos=False), target())
     assert report.finding is Finding.UNDECIDED
     assert "none of them has an end-of-sequence token (the first: rows.jsonl, line 1)" in reasons(report)[0]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from toy_engine import EOS, VOCABULARY, target, write
+from toys import tiny_llama
 
 from referee import rescoring
 from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
@@ -80,6 +81,9 @@ def test_rows_that_the_model_cannot_have_read_or_written_are_refused():
     ):
         with pytest.raises(InvalidInput, match=f"^file, line 3: {expected}"):
             check_fit([target()], [Transcript(*sequence, place="file, line 3")])
+    small = Scorer(tiny_llama(VOCABULARY // 2, layers=1).module, EOS)
+    with pytest.raises(InvalidInput, match="holds 40; allowed: ids below 32, the draft's vocabulary"):
+        check_fit([target(), small], [Transcript((1,), (40,))])
 
 
 def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch):

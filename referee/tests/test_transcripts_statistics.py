@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy import stats
-from toy_engine import EOS, VOCABULARY, draft, target, write
+from toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 
 from referee.audit import measure
 from referee.audit.statistics import against_control, against_reference, rate_difference, two_sided, z_of
@@ -44,6 +44,12 @@ def test_nan_is_no_statistic():
     terms = with_serial(TokenTerms.join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
         against_reference(terms, is_shared=True).statistics()
+
+
+def test_an_event_too_rare_for_any_number_is_not_judged():
+    """The cube of its standard error is 0."""
+    rare = with_serial(TokenTerms.join([one_token([0.985, 0.005, 0.005, 0.005], 0, temperature=0.01)]))
+    assert "surprisal" not in against_reference(rare, is_shared=False).statistics()
 
 
 def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
@@ -124,6 +130,12 @@ def test_the_difference_of_two_rates():
     assert rate_difference(events, control, torch.arange(60).repeat(100)).p_value < 1e-5
 
 
+def first_greedy(logits, ids):
+    """The law of an engine whose first token alone is always the likeliest."""
+    law = logits.softmax(-1)
+    return (law == law.amax(-1, keepdim=True)).double() if ids.shape[1] == PROMPT else law
+
+
 def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions():
     """Copies of one row say no more than the row."""
     [row] = write(rows=1)
@@ -135,6 +147,7 @@ def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions(
             assert many.statistics()[name].z == pytest.approx(statistic.z)
             assert many.variance_of(name) == pytest.approx(single.variance_of(name))
     assert copies.sharing.z > 10 and abs(measure(write(rows=30), target()).sharing.z) < 4
+    assert not measure(write(first_greedy, rows=200), target()).is_shared
     apart = against_reference(copies.terms, is_shared=False)
     assert apart.variance_of("surprisal") == pytest.approx(single.variance_of("surprisal") / 7)
 

@@ -9,6 +9,7 @@ from toy_server import PROMPTS, SETTINGS, connected, lines, write
 
 from referee.engines import Answer, Engine, write_transcripts
 from resispec.errors import InvalidInput
+from resispec.files import locked
 from resispec.sampling import Sampling
 
 
@@ -86,7 +87,7 @@ def test_a_half_written_line_is_repaired_and_more_prompts_go_on(vllm, tmp_path):
     assert len(write(vllm, path, [*PROMPTS, (1,)])) == 9 and len(vllm.posts) == before + 1
 
 
-def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path):
+def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path, monkeypatch):
     path = tmp_path / "notes.txt"
 
     def refused(message, **changed):
@@ -108,3 +109,12 @@ def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path
     refused("prompt 0: temperature is 0.7; it would be 0.8 now", settings=Sampling(temperature=0.8))
     refused(r"prompt 0: prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now", prompts=[(1, 2)])
     refused("seed is 100; it would be 7 now", first_seed=7)
+    longer = replace(SETTINGS, max_new_tokens=99)
+    refused(f"max_new_tokens is {SETTINGS.max_new_tokens}; it would be 99 now", settings=longer)
+    monkeypatch.setattr(vllm, "about", lambda _: {"data": [{"id": "another-model"}], "version": "0.32.0"})
+    refused("model is 'toy-model'; it would be 'another-model' now")
+
+
+def test_two_processes_do_not_write_to_one_file(vllm, tmp_path):
+    with locked(tmp_path / ".rows.jsonl.lock"), pytest.raises(TimeoutError, match="held by another process"):
+        write(vllm, tmp_path / "rows.jsonl")

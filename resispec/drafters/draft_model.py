@@ -69,11 +69,18 @@ class DraftModel:
         return Eagle(self.topology, READINGS[self.draws], self.recycled)
 
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
-        """See `Drafter.session`. Raises InvalidInput when the pair has no draft, and as `as_eagle`."""
+        """See `Drafter.session`.
+
+        Raises InvalidInput when the pair has no draft, for more distinct siblings than there are tokens, and
+        as `as_eagle`.
+        """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
         if isinstance(pair.draft, EagleModel):
             return self.as_eagle().session(pair, warp, capacity)
+        size, width = pair.draft_model().vocab_size, max(map(len, self.topology.children))
+        if self.draws.are_distinct and width > size:
+            raise InvalidInput(f"{width} distinct siblings of one parent; the vocabulary has {size} tokens")
         return _DraftModelSession(self, pair, warp, capacity)
 
 

@@ -26,7 +26,7 @@ class Reading(StrEnum):
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
     SOFTMAX: the likeliest tokens, told as if drawn without replacement from the drafter's softmax: the
-        paper's reading, which is not true, so that no rule can be exact with it.
+        paper's reading, which is not true, so that no rule that uses q can be exact with it.
     SAMPLED: tokens drawn without replacement from the drafter's softmax at the sampling temperature, told as
         such (EAGLE-1).
     IID: tokens drawn independently from the same softmax, told as such.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Generator, Tensor
 
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import MAX_NODES
 
 _KNOWN: dict[str, Draws] = {}
@@ -92,10 +92,10 @@ class Draws(str, metaclass=_Kinds):
         """The ceiling alpha* (...) for `resispec.audit.ceiling`, which checks the laws first.
 
         target_probs, draft_probs: (..., V) float64; only the target's rows are sure to sum to 1.
-        Raises InvalidInput if the ceiling is not known.
+        Raises NotDefined if the ceiling is not known.
         """
-        raise InvalidInput(
-            f"{self} draws: the ceiling of exact rules is not known; allowed: {', '.join(Draws)}"
+        raise NotDefined(
+            f"{self} draws: the ceiling of exact rules is not known; allowed: draws with a `ceiling`"
         )
 
 

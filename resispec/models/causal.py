@@ -23,6 +23,8 @@ from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
 """A transformers model without its head, compiled or not."""
+ATTENTION = ("sdpa", "eager")
+"""The kinds of attention of transformers that take any mask."""
 CATCH_UP = 2
 """The most tokens that a step commits through a forward: in the draft, an accepted leaf and the next root."""
 
@@ -31,9 +33,10 @@ class _Session:
     """A `Session` of a `TransformersModel`."""
 
     def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
-        self._model, num_layers = model, model.config.num_hidden_layers
-        windows = windows_of(model.name, model.config)
-        self._rows = KeyValues(num_layers, capacity, drafted, model.device, windows)
+        self._model, config = model, model.config
+        windows = windows_of(model.name, config)
+        added = model.module.dtype if config._attn_implementation == "eager" else None
+        self._rows = KeyValues(config.num_hidden_layers, capacity, drafted, model.device, windows, added)
         self.keep, self.clear = self._rows.keep, self._rows.clear
 
     @torch.inference_mode()
@@ -79,9 +82,9 @@ class TransformersModel:
 
     stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
     on the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
-    Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for a model that does not
-    say how many positions it can attend to, and if the logits of a small tree differ from the model's own,
-    see `check_logits`.
+    Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention that cannot
+    take a tree's mask, for a model that does not say how many positions it can attend to, and if the logits
+    of a small tree differ from the model's own, see `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
@@ -90,6 +93,9 @@ class TransformersModel:
         windows_of(self.name, config)
         if not getattr(config, "max_position_embeddings", None):
             raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
+        if (attention := config._attn_implementation) not in ATTENTION:
+            allowed = ", ".join(ATTENTION)
+            raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: {allowed}")
         self.module = module.eval()
         self.stepping: Body = module.base_model
         self.taps: tuple[int, ...] = ()

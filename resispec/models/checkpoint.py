@@ -54,7 +54,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
         result: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation="sdpa",
+            attn_implementation=None,  # sdpa, or eager where a model lacks it, whatever config.json names
             weights_only=True,
             ignore_mismatched_sizes=True,  # so that they are reported, and refused below
             output_loading_info=True,

@@ -23,7 +23,7 @@ from resispec.files import read_json
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, build_eagle3, usual_taps
-from resispec.models.loading import load_pair
+from resispec.models.loading import as_pair, load_pair
 from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
@@ -60,9 +60,7 @@ def load_eagle_pair(
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
         return pair
-    model: Any = pair.target
-    drafter = load_eagle(draft, model, draft_revision)
-    return Pair(model.tapping(drafter.taps), drafter, pair.tokenizer)
+    return as_pair(pair.target, load_eagle(draft, pair.target, draft_revision), pair.tokenizer)
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:

@@ -13,7 +13,10 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Mask = Tensor | dict[str, Tensor]
-"""The rows that each row may attend to, (1, 1, K, places) bool; by kind of layer if there are several."""
+"""The rows that each row may attend to, (1, 1, K, places): bool, or numbers that are added to the scores.
+
+It is a mask by kind of layer if there are several kinds.
+"""
 
 Windows = Mapping[str, int | None]
 """The window for each kind of layer: how many positions back a row sees, its own included; None for all."""
@@ -95,12 +98,19 @@ class KeyValues:
     Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the window. So
     neither the places of rows nor the keeping of a path depends on the window.
     cache: the cache that transformers gets. past: () int64 on the device, the number of committed rows.
+    added: the precision of masks of numbers, which eager attention adds; None for masks of bool.
     """
 
     def __init__(
-        self, num_layers: int, capacity: int, drafted: int, device: torch.device, windows: Windows = FULL
+        self,
+        num_layers: int,
+        capacity: int,
+        drafted: int,
+        device: torch.device,
+        windows: Windows = FULL,
+        added: torch.dtype | None = None,
     ) -> None:
-        self._drafted, self._windows = drafted, windows
+        self._drafted, self._windows, self._added = drafted, windows, added
         self._store = _Store(num_layers, drafted + capacity)
         self.cache = Cache(layers=[_Layer(self._store, layer) for layer in range(num_layers)])
         self.past = torch.zeros((), dtype=torch.int64, device=device)
@@ -144,6 +154,9 @@ class KeyValues:
             if window is not None:
                 held = torch.cat((self.past + self._depths, self._columns))  # the position at every place
                 mask = visible & (positions[:, None] - held < window)
+            if self._added is not None:
+                zeros = mask.new_zeros(mask.shape, dtype=self._added)
+                mask = zeros.masked_fill_(~mask, torch.finfo(self._added).min)
             masks[kind] = mask[None, None]
         return masks if len(masks) > 1 else masks.popitem()[1]
 

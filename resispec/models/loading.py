@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, find_dtype, found_device, read_checkpoint
+from resispec.models.eagle import EagleModel
 from resispec.models.pair import Pair
 from resispec.models.tokenizer import TransformersTokenizer
 
@@ -62,8 +63,9 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside a model is loaded on
     that model's device in its precision. Modules are set to evaluation mode. tokenizer: a transformers
     tokenizer, or an object with the methods of a `TransformersTokenizer`. It is not checked that the ids of
-    two modules mean the same tokens. Raises InvalidInput for anything else, for models on different devices
-    or with vocabulary sizes that differ by more than padding, and as `load_pair` and `Pair`.
+    two modules mean the same tokens. Raises InvalidInput for anything else, for models on different devices,
+    of which one alone is in float64, or with vocabulary sizes that differ by more than padding, and as
+    `load_pair` and `Pair`.
     """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
@@ -76,7 +78,13 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         raise InvalidInput(
             f"target on {target_model.device} and draft on {draft_model.device}; allowed: one device for both"
         )
+    if isinstance(target_model, TransformersModel) and isinstance(draft_model, EagleModel):
+        target_model = target_model.tapping(draft_model.taps)
     if isinstance(target_model, TransformersModel) and isinstance(draft_model, TransformersModel):
+        dtypes = [str(model.module.dtype) for model in (target_model, draft_model)]
+        if dtypes.count("torch.float64") == 1:
+            names = " and draft in ".join(dtypes)
+            raise InvalidInput(f"target in {names}; allowed: torch.float64 for both or none")
         sizes = target_model.vocab_size, draft_model.vocab_size
         if abs(sizes[0] - sizes[1]) > MOST_PADDING:
             raise InvalidInput(
@@ -96,7 +104,7 @@ def _as_model(role: str, model: Any, other: Any) -> Any:
                 f"{role} {model}: the other model is {type(other).__name__}, no module or name"
             )
         model = read_checkpoint(str(model), None, module.dtype, str(module.device))[0]
-    if isinstance(model, PreTrainedModel) and not model.config.is_encoder_decoder:
+    if isinstance(model, PreTrainedModel) and model.can_generate() and not model.config.is_encoder_decoder:
         return TransformersModel(model)
     if not hasattr(model, "session") or not hasattr(model, "vocab_size"):
         raise InvalidInput(

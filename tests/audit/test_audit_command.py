@@ -3,21 +3,23 @@
 import re
 
 import pytest
+import torch
 from audit_toys import run_command, toy_material, use
 from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments import audit
 from experiments.auditing import evidence, processes
 from experiments.auditing.evidence import decode_terms
-from experiments.auditing.material import gather
+from experiments.auditing.material import Nodes, gather
 from experiments.grid import cells_of
+from resispec.audit.battery import pair_of_laws
 from resispec.data import Prompt
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
-from resispec.draws import Draws
+from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
 from resispec.trees import complete
-from resispec.verifiers import available, get_verifier
+from resispec.verifiers import available, get_rule, get_verifier
 
 
 @pytest.fixture
@@ -100,6 +102,12 @@ def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
     code, printed = run_command(monkeypatch, capsys, *arguments)
     [line] = printed.err.splitlines()
     assert code == 1 and line.startswith("error: ") and re.search(message, line)
+
+
+def test_an_unknown_ceiling_is_1():
+    nodes = Nodes([pair_of_laws("random", 5, torch.Generator().manual_seed(0))], [2], 40)
+    statistics, bound = nodes.estimates(get_rule("standard"), Hub(), 2, torch.Generator().manual_seed(0))
+    assert bound == 1 and statistics["excess"].value < 0
 
 
 def test_material_is_that_of_the_configuration(tmp_path):

@@ -10,7 +10,7 @@ from experiments.doctor import __main__ as doctor
 from experiments.doctor import checks, device, work
 from experiments.doctor.checks import GIB, NOTE, OK, PROBLEM, check_cells
 from experiments.doctor.device import Device
-from experiments.doctor.hub import Repository, Size, Wanted
+from experiments.doctor.hub import Repository, Wanted
 from experiments.grid import cells_of, parts_of
 from resispec.errors import InvalidInput
 from resispec.hub import Access
@@ -70,7 +70,7 @@ def test_versions_that_cannot_work_are_problems_and_others_notes(tmp_path):
     assert versions(own, ">=1", ', "absent-toy"').found == "absent-toy is missing"
 
 
-def test_a_full_disk_and_a_missing_device_are_problems_and_memory_by_hand(tmp_path):
+def test_a_full_disk_and_a_missing_device_are_problems(tmp_path):
     large = Repository(Wanted("model", "a/b"), Access.OPEN, num_bytes=2**62)
     patient = SimpleNamespace(data={}, results=tmp_path / "new", repositories={large.wanted: large})
     assert [line.state for line in checks.disk(patient)] == [PROBLEM, OK]
@@ -78,10 +78,6 @@ def test_a_full_disk_and_a_missing_device_are_problems_and_memory_by_hand(tmp_pa
     patient = SimpleNamespace(device=missing, cells=[SimpleNamespace(config={"dtype": "float16"})])
     [line] = checks.device(patient)
     assert missing.missing and line.state == PROBLEM
-    sizes = [Size(100, layers=2, kv_width=3, vocab=7, source=""), Size(50, 1, 1, 7, "")]
-    wanted = 2 * (150 + 2 * (2 * 3 + 1) * 5) + 16 * 4 * 7
-    for kind, reserved in (("cpu", 0), ("cuda", GIB)):
-        assert checks.needed_bytes(sizes, "float16", 5, 4, kind)[0] == wanted + reserved
 
 
 @pytest.fixture
@@ -105,7 +101,7 @@ def test_a_run_starts_with_one_line_or_is_refused_before_anything_is_read(pair, 
     small, absent = Device("cuda", "Small GPU", GIB // 4, GIB // 2), "no CUDA device was found"
     refused = {
         "model lmsys/vicuna-7b-v1.3: no copy here": (on_the_hub, GPU),
-        "too large for Small GPU: needs 1.0 GiB .*has 0.5 GiB; to do: ": (cells, small),
+        "too large for Small GPU: needs about 1.0 GiB .*has 0.5 GiB; to do: ": (cells, small),
         "0.5 GiB of 24.0 GiB are free": (cells, replace(GPU, free=GIB // 2)),
         f"device cuda: {absent}": (cells, Device("cuda", missing=absent)),
     }

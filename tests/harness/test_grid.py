@@ -1,6 +1,7 @@
 """From a command line to cells: what is composed, what names a cell, what is refused, and the plan."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from omegaconf import OmegaConf
 from analysis import labels
 from analysis.labels import Label
 from experiments.cell import IGNORED, content
-from experiments.cli import completed
+from experiments.cli import arguments, completed
 from experiments.grid import LEFT_OUT, cell_of, cells_of, parts_of
 from experiments.schema import CONF, RunConfig
 from experiments.store import write_plan
@@ -136,6 +137,23 @@ def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
         [cell] = cells_of([*toy, "tree=growmap", "tree.path=map.json"])
         ids.append(cell.cell_id)
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_text_that_is_too_long_for_a_path_is_none():
+    [cell] = cells_of([f"prompt_template='{'Read this. ' * 30}{{text}}'"])
+    assert len(cell.cell_id) == 16
+
+
+def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
+    """Shells do not expand a ~ within a word."""
+    for home, given, read in (
+        ("/home/me", "verifier.name=~/a.py:A,~/b.py:B", "verifier.name=/home/me/a.py:A,/home/me/b.py:B"),
+        ("/home/größe", "dataset.path=~/a.jsonl", "dataset.path='/home/größe/a.jsonl'"),
+        ("/home/me", "name=~a", "name='~a'"),
+    ):
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setattr(sys, "argv", ["run", "profile=paper", given])
+        assert arguments().overrides == ["profile=paper", read]
 
 
 def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):
@@ -269,13 +287,21 @@ BAD = {
     "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "device=gpu": "device is 'gpu'; allowed: ",
+    "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
     "dataset.path=/nowhere/at_all.jsonl": "dataset.path is '/nowhere/at_all.jsonl', which does not exist",
+    "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not exist",
     "dataset.name=glob(a*)": r"glob\(\) is for options of a group; allowed: dataset, decoder",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
     "temperature=interval(0.1,1)": "an interval has no list of values; allowed: a,b, choice",
     "seed=1,range(3)": r"seed=1,range\(3\): a sweep among values; allowed: ",
     "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a command",
+    "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",
+    "~prompt_template": "~prompt_template takes away what every cell has; allowed: prompt_template=VALUE",
+    "~wandb": "~wandb takes away what every cell has",
+    "~num_threads": "~num_threads takes away what every cell has",
+    "part=chain": "part=chain goes with an artefact's name; allowed: experiment=NAME part=chain",
+    "experiment=table2/chain part=eagle": "part=eagle goes with an artefact's name",
 }
 
 

@@ -17,7 +17,7 @@ REFUSED = {
     "results=": "results is ''; allowed: a folder",
     "=3": "'=3' has no key; allowed: KEY=VALUE",
     "results=(a),b": "'results=(a),b' cannot be read; a text is quoted: \"results='(a),b'\"",
-    "~verifier": "~verifier leaves nothing to measure with; allowed: verifier=NAME",
+    "~verifier": "~verifier takes away what every cell has; allowed: verifier=VALUE",
     "+sampling.foo=1": "unknown key 'sampling.foo'; allowed: sampling.max_new_tokens",
     "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun out",
     "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
@@ -33,6 +33,7 @@ REFUSED = {
     # in a process that has it
     "task=race": "task=race goes with tree=fastest, which says what is timed",
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
+    "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; allowed: iid",
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
     "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
     "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; allowed: a pair",

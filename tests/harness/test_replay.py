@@ -126,5 +126,6 @@ def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     files = sorted((tmp_path / "laws").glob("*"))
     assert [path.name for path in files] == [f"prompt-{index:05}.safetensors" for index in range(3)]
     assert all(step.target_probs.shape == (85, 64) for path in files for step in read_laws(path))
+    assert "1 done (1 before)" in run(*command).stderr  # the folder that it fills does not rename the cell
     other = run(*command, "seed=7")
     assert other.returncode == 1 and "holds another decoding" in other.stderr

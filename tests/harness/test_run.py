@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,7 +16,8 @@ from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule, 
 from toys import save_prompts
 
 from analysis.audits import judged
-from analysis.load import Status
+from analysis.load import Status, load, read_plan
+from analysis.page.provenance import facts as origin_of
 from experiments import rehearsal, show
 from experiments.cell import CellFailed
 from experiments.grid import cells_of, digest, parts_of
@@ -23,6 +25,7 @@ from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
 from experiments.worker import measure
 from resispec import files, machine
+from resispec.files import write_json
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
@@ -172,7 +175,34 @@ def test_a_cell_that_was_stopped_before_its_last_status_keeps_its_rows(toy):
     [cell] = cells_of(toy)
     first = rows(run_here(cell))
     CellStore(cell.folder).write_status(Status("interrupted", "stopped"))
-    assert rows(run_here(cell)) == first and CellStore(cell.folder).status().state == "done"
+    assert rows(run_here(cell)) == first
+    assert CellStore(cell.folder).status() == Status("done", "", 0.0)  # this run measured no prompt
+
+
+def test_a_cell_names_every_run_that_worked_on_it_and_no_seconds_of_the_last_alone(toy):
+    [part] = parts_of(toy)
+    write_plan(part, toy)
+    [cell] = part.cells
+    run_here(cell)
+    lines = (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    file = cell.folder / "provenance.json"
+    ours = json.loads(file.read_text())
+    for number in range(2):  # stopped after a prompt, and again after two, on another device
+        for name in ("rows.jsonl", "status.json"):
+            (cell.folder / name).unlink()
+        (cell.folder / "rows.partial.jsonl").write_text("".join(lines[: number + 1]))
+        changed = {"device": f"device {number}", "git_commit": f"{number}" * 40, "git_is_dirty": False}
+        write_json(file, json.loads(file.read_text()) | changed)
+        run_here(cell)
+    assert CellStore(cell.folder).status().seconds == 0
+    before = json.loads(file.read_text())["before"]
+    assert [one["device"] for one in before] == ["device 0", "device 1"]
+    assert not any("before" in one for one in before)
+    plan = read_plan("sweep", "embedded", Path(cell.config["results"]))
+    [device], [commit] = (load(plan).cells[name] for name in ("device", "commit"))
+    assert device == f"device 0, device 1, {ours['device']}" and commit.startswith("0000000000, 1111111111, ")
+    facts = origin_of([plan])
+    assert facts["Cells measured"] == "1" and facts["Device"] == device
 
 
 def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):

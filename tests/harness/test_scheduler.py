@@ -69,6 +69,17 @@ def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed
     assert scheduler.jobs_of(cell("a", True).config | changed) == jobs
 
 
+def test_the_cell_that_takes_the_most_threads_says_how_many_run_at_a_time(monkeypatch) -> None:
+    monkeypatch.setattr(scheduler.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    limits: list[int] = []
+    monkeypatch.setattr(scheduler, "_run", lambda _jobs, _total, limit: limits.append(limit))
+    cells = [cell(name, True) for name in "ab"]
+    cells[1].config["num_threads"] = 4
+    scheduler.run_cells(cells, 2, print)
+    scheduler.run_searches({Path(f"{one}.json"): [one] for one in cells})
+    assert limits == [1, 1]
+
+
 class Recorded(Job):
     """A job whose process ends by itself, and the jobs that ran beside it when it began."""
 

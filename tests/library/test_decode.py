@@ -130,6 +130,12 @@ def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, num_tokens, mes
     assert "\n" not in str(caught.value)
 
 
+def test_more_distinct_siblings_than_tokens_are_refused_in_one_line():
+    for draws in (Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS):
+        with pytest.raises(InvalidInput, match="4 distinct siblings of one parent; the vocabulary has 3 tok"):
+            generate(table_pair(), DraftModel(complete(2, 4), draws), Sampling(1.0, 8, 64))
+
+
 def test_what_is_said_to_fit_does():
     pair, decoder = table_pair(), Decoder(DRAFTERS["d3b2"], get_verifier("standard"))
     for most, prompt in ((7, 4), (4, 1), (6, 3)):

@@ -48,7 +48,8 @@ def test_a_kind_of_one_s_own_is_an_object_that_is_not_among_the_known_ones():
     """What it does not say is refused, and not guessed."""
     hub, q = Hub(), random_law(6, rng(1))
     assert hub not in list(Draws) and str(hub) == "hub" and Draws(hub) is hub
-    with pytest.raises(InvalidInput, match="hub draws: the ceiling of exact rules is not known"):
+    unknown = "hub draws: the ceiling of exact rules is not known; allowed: draws with a `ceiling`"
+    with pytest.raises(NotDefined, match=unknown):
         hub.ceiling(q, q, 2)
     with pytest.raises(InvalidInput, match="kseq is not exact for draws 'hub'; supported: iid"):
         get_rule("kseq").law(q, q, torch.tensor([0]), hub)

@@ -2,9 +2,10 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
-from toys import ToyTokenizer, save_tiny_pair, table_pair, tiny_eagle, tiny_llama
+from toys import ToyTokenizer, eagle3_pair, save_tiny_pair, table_pair, tiny_eagle, tiny_llama
 
 import resispec
 from resispec.audit.battery import shown_bias
@@ -62,6 +63,21 @@ def test_greedy_tokens_are_the_argmax_whatever_drafts(draft):
     assert list(found.tokens) == expected[0, 3:].tolist()
 
 
+def test_an_eagle3_drafter_reads_the_features_of_a_module_as_of_a_model():
+    pair = eagle3_pair()
+    first, second = (
+        resispec.generate(target, pair.draft, [1, 2, 3], "d3b2", seed=1, max_new_tokens=20)
+        for target in (pair.target, pair.target.module)
+    )
+    assert (first.tokens, first.num_emitted) == (second.tokens, second.num_emitted)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Sampling(np.float64(0.7), np.int64(9)) == Sampling(0.7, 9)
+    found = generate(list(np.array([1, 2])), min_p=np.float32(0.25), top_k=np.int64(5), seed=np.int64(2))
+    assert found.tokens == generate([1, 2], min_p=0.25, top_k=5, seed=2).tokens
+
+
 def test_names_are_loaded_and_bring_their_tokenizer(tmp_path):
     save_tiny_pair(tmp_path)
     target, draft = str(tmp_path / "target"), tmp_path / "draft"
@@ -95,7 +111,7 @@ def test_trees_have_names(tmp_path):
         ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
         ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
-        ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, top_p"),
+        ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, .*, tree, verifier, draw"),
         ([1], {"top_p": 0}, "sampling: top_p is 0; allowed"),
         ([1], {"max_new_tokens": 0}, "max_new_tokens must be at least 1; found 0"),
         ([1], {"repetition_penalty": 1.2}, "repetition_penalty is 1.2, which would be another law at every"),
@@ -114,6 +130,16 @@ def test_models_that_are_none_are_refused():
             resispec.generate(target, PAIR.draft, [1])
     with pytest.raises(InvalidInput, match="draft is NoneType; allowed"):
         resispec.generate(PAIR.target, None, [1])
+    module = tiny_llama().module
+    with pytest.raises(InvalidInput, match="target is LlamaModel; allowed: a causal language model"):
+        resispec.generate(module.model, module, [1])
+    with pytest.raises(InvalidInput, match="in torch.float32 and draft in torch.float64; allowed: torch.flo"):
+        resispec.generate(module, tiny_llama(seed=1).module.double(), [1])
+
+
+def test_a_speculator_names_the_options_of_its_call():
+    with pytest.raises(InvalidInput, match="unknown option 'draws'; known: .*, allow_biased$"):
+        resispec.Speculator(PAIR.target, PAIR.draft, "d2b2").generate([1], draws="iid")
 
 
 def test_draws_follow_from_how_is_sampled():

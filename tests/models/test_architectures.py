@@ -22,7 +22,17 @@ from resispec.models.checkpoint import DTYPES
 
 @pytest.mark.parametrize("name", SOME)
 def test_logits_are_the_model_s_own_in_chains_and_trees(name):
-    check_trees(name)
+    check_trees(made(name))
+
+
+@pytest.mark.parametrize("name", ["Llama", "Gemma 3"])
+def test_eager_attention_has_the_same_trees_and_other_kinds_are_refused(name):
+    module = made(name)
+    module.set_attn_implementation("eager")
+    check_trees(module)
+    module.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(InvalidInput, match="attn_implementation is 'flash_attention_2'; allowed: sdpa, "):
+        TransformersModel(module)
 
 
 @pytest.mark.parametrize("name", ["Llama", "GPT2", "OPT"])

@@ -37,6 +37,12 @@ GEMMA = {
     "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8, "torch_dtype": "bfloat16",
     "tie_word_embeddings": True,
 }  # fmt: skip
+GEMMA2 = {
+    "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "head_dim": 8, "sliding_window": 8,
+    "rope_theta": 10000.0, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8,
+    "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": True,
+}  # fmt: skip
 SAMPLED = {"do_sample": True, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 1.5}
 SHARDS, ONE = 2, 1
 
@@ -49,6 +55,7 @@ LAYOUTS = {
     "meta-llama/Llama-3.2-1B-Instruct": (
         LLAMA | LLAMA3 | {"tie_word_embeddings": True}, "safetensors", ONE, SAMPLED, "json",
     ),
+    "google/gemma-2-2b-it": (LLAMA | GEMMA2, "safetensors", ONE, {}, "both"),
     "google/gemma-3-1b-it": (LLAMA | GEMMA, "safetensors", ONE, {"top_k": 64, "do_sample": True}, "both"),
 }  # fmt: skip
 

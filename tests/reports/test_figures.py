@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -86,8 +87,9 @@ def test_the_frontiers_title_says_what_the_data_say(published: pd.DataFrame) -> 
     said = f"Exact verification reaches {best:.1f}× SpecInfer's accepted length at 121 positions"
     assert frontier.message(own) == f"{said}; ResiSpec's gain is bias"
     assert frontier.message(own[own.verifier != "resispec"]) == said
-    unaudited = own.assign(verdict="")
-    assert frontier.message(unaudited) == "Accepted length of exact verification, and of ResiSpec"
+    missed = own[own.verifier == "resispec"].assign(verdict="no bias seen")
+    for without in (own.assign(verdict=""), missed):
+        assert frontier.message(without) == "Accepted length of exact verification, and of ResiSpec"
 
 
 def test_figure1_has_a_panel_for_every_setting() -> None:
@@ -153,6 +155,16 @@ def test_a_steps_parts_are_as_long_as_drawn(made: Callable[..., Artefact]) -> No
     assert [text.get_text() for text in right.texts].count("not split") == 1
 
 
+def test_a_step_over_that_of_another_run_has_the_larger_interval() -> None:
+    rows, baseline = (pd.DataFrame(toy_artefacts.profiled(scale, True)) for scale in (3.0, 1.0))
+    widths = []
+    for process in ("a", "b"):
+        numbers = figure3._quantities(rows.assign(timed_by="a"), baseline.assign(timed_by=process))
+        found = numbers["step", "percent_over_standard"]
+        widths.append(found.upper - found.lower)
+    assert widths[0] < 1 < 50 < widths[1]
+
+
 def test_the_frontier_is_made_of_any_part_alone(tmp_path: Path) -> None:
     toy_artefacts.frontier(tmp_path)
     plans = {path.stem: path for path in (tmp_path / "embedded" / "plans" / "frontier").iterdir()}
@@ -160,6 +172,14 @@ def test_the_frontier_is_made_of_any_part_alone(tmp_path: Path) -> None:
     for absent, lines in (("long", 3), ("best", 0)):
         plans[absent].unlink()
         assert len(frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0].rows) == lines
+    save(
+        replace(make_cell(tmp_path, "traversal_optimal"), cell_id="bound-d5b3-traversal_optimal"),
+        None,
+        "failed",
+        "no memory",
+    )
+    notes = frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0].notes
+    assert notes.gaps.startswith("Incomplete: 1 of 2 cells")  # a missing ceiling is said, too
 
 
 def test_every_kind_of_entry_is_drawn_with_its_name(made: Callable[..., Artefact]) -> None:

@@ -190,11 +190,22 @@ def test_a_plan_older_than_its_configuration_says_so(
     (tmp_path / "changed.yaml").write_text("a: 2")
     then = hashlib.sha256(b"a: 1").hexdigest()
     sources = dict.fromkeys(("same.yaml", "changed.yaml", "gone.yaml"), then)
-    write_plan(tmp_path, "table1", cells, part="first", sources=sources)
+    write_plan(tmp_path, "table1", cells, sources=sources)
     assert write_artefact("table1", "--results", str(tmp_path)) == 0
     captured = capsys.readouterr()
-    said = "The plan of table1, part first, is older than changed.yaml, gone.yaml; `make reproduce-table1"
+    said = "The plan of table1 is older than changed.yaml, gone.yaml; `make reproduce-table1"
     assert captured.err.startswith(f"table1: {said}") and captured.err.count("\n") == 1
+
+
+def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path: Path, cells: list[ToyCell]) -> None:
+    """Of a part that the artefact no longer has, or that the profile leaves out."""
+    sources = {"conf/run.yaml": "0" * 64}
+    for artefact, part, profile in (("table2", "gone", "embedded"), ("frontier", "greedy", "smollm2")):
+        file = write_plan(tmp_path, artefact, cells[:1], part=part, sources=sources)
+        line, *_ = read_plan(artefact, profile, tmp_path, [file]).stale
+        make = f"make reproduce-{artefact} PROFILE={profile} RESULTS={tmp_path}"
+        remedy = f"name it (part={part}), or delete {file}"
+        assert line.endswith(f"older than conf/run.yaml; `{make}` leaves it out: {remedy}.")
 
 
 def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(

@@ -305,7 +305,7 @@ def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_
     ]
     found = facts(shown(Table("frontier", (), (), "", pd.DataFrame(cells))))
     sentence = found[BIASED][1]
-    assert found[SPEEDS][0] == "not measured yet"  # those of exact verifiers
+    assert found[SPEEDS][0] == found[BEST][0] == "not measured yet"  # those of exact verifiers
     assert "EAGLE + ResiSpec (1) is the standard rule there" in sentence
     assert "SpecInfer + ResiSpec (1) is a miss of the test" in sentence
 
@@ -373,6 +373,7 @@ def test_documentation_is_shown_without_what_it_quotes(tmp_path: Path) -> None:
     (tmp_path / "table9.md").write_text(
         "# Table 9: *more*\n\nWhat it is, see [Table 1](table1.md).\n\n## How\n\n"
         "See [exactness](../exactness.md), [docs/eagle.md](../eagle.md) and <script>alert(1)</script>.\n\n"
+        "Here is [ours](../../results/published/smollm2/table1.md).\n\n"
         "<!-- table9 -->\n| a |\n|---|\n| quoted |\n<!-- /table9 -->\n\n![a picture](x.png)\n\n"
         "## What came out\n\n<!-- frontier -->\nprose\n<!-- /frontier -->\n\n## Last\n\n### Kept\n\nwords\n\n"
         "## At the end\n\n<!-- frontier -->\nprose\n<!-- /frontier -->\n",
@@ -382,6 +383,7 @@ def test_documentation_is_shown_without_what_it_quotes(tmp_path: Path) -> None:
     assert about.title == "Table 9: *more*"
     assert about.lead == '<p>What it is, see <a href="#table1">Table 1</a>.</p>\n'
     assert "exactness (<code>docs/exactness.md</code>), docs/eagle.md and" in about.rest
+    assert "ours (<code>results/published/smollm2/table1.md</code>)" in about.rest  # another profile's
     assert "&lt;script&gt;" in about.rest and "quoted" not in about.rest and "<img" not in about.rest
     assert re.findall(r"<h3>(.*)</h3>|<h4>(.*)</h4>", about.rest) == [("How", ""), ("Last", ""), ("", "Kept")]
     assert documentation.about("table8", [], tmp_path) is None

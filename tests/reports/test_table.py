@@ -7,7 +7,7 @@ import pytest
 
 from analysis import table
 from analysis.artefact import paper
-from analysis.table import Audit, Number
+from analysis.table import Audit, Number, Paper
 from resispec.errors import InvalidInput
 
 
@@ -16,6 +16,7 @@ from resispec.errors import InvalidInput
     [
         (Number(-0.001), "0.00"),
         (Number(-1.0), "-1.00"),
+        (Paper(1.068, 1.072), "1.07"),
         (Audit("biased", (9.71, math.nan), 1536), "biased (z 9.7; 1,536 tokens)"),
     ],
 )

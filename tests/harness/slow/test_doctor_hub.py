@@ -102,8 +102,7 @@ def write_copy(folder: Path, shards: int = 2) -> Path:
 def test_an_open_model_has_the_size_that_the_hub_tells_and_nothing_of_it_is_kept(asked, cache):
     found = look("toy/open")
     assert found.access == Access.OPEN and found.copy is None and found.num_bytes == 1000
-    size = found.size
-    assert (size.parameters, size.layers, size.kv_width, size.vocab) == (500, 3, 16, 1000)
+    assert found.size.parameters == 500
     assert not any("safetensors" in path for path in asked)  # no weights
     assert not list(cache.rglob("*config.json"))  # else make would take the model for being there
     line = str(model(found))

@@ -21,4 +21,4 @@ def test_the_logits_are_the_model_s_own_in_bfloat16(name):
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in SOME])
 def test_a_tree_is_many_sequences_and_a_cached_step_a_fresh_one(name):
-    check_trees(name)
+    check_trees(made(name))

@@ -146,6 +146,13 @@ def test_a_verifier(copy):
     assert set(re.findall(r"\*\*(\w+)\*\* \|$", done.stdout, re.M)) == {"undecided"}  # 18 tokens are too few
     assert cells_done(run(copy, sweep)) == 4
     assert cells_done(run(copy, by_file)) == 2
+    measure = (
+        "from resispec.audit.battery import tree_cases, worst\n"
+        "from resispec.verifiers import Draws, get_verifier\n"
+        "verifier = get_verifier('traversal', weights='draw_and_look')\n"
+        "print(worst(tree_cases(verifier, Draws.IID)).error)"
+    )
+    assert float(run(copy, f"python -c {shlex.quote(measure)}").stdout) < 1e-9
 
 
 def test_a_decoder_with_draws_of_its_own(copy):
