@@ -175,6 +175,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, max(1, len(settings)), sharey=True, squeeze=False)[0]
     for axes, rows in zip(panels, settings, strict=False):
         _panel(axes, rows)
+    panels[0].set_ylim(bottom=0)  # of all panels, when all are drawn: it fixes their top, too
     panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right upper")
@@ -209,7 +210,6 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
             axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.1, label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
     first = frame.iloc[0]
     axes.set_title(f"{labels.text('pair', first.pair)}, T = {first.temperature:g}", fontsize=SIZE + 0.5)

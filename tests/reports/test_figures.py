@@ -186,7 +186,11 @@ def test_every_kind_of_entry_is_drawn_with_its_name(made: Callable[..., Artefact
     artefact = made(speed)
     names = artefact.figures["speed"].axes[0].get_legend_handles_labels()[1]
     assert {"chain", "tree=fastest", "one token at a time", "d5b3, standard"} <= set(names)
-    assert speed.draw(artefact.tables[0].frame[:0]).axes  # nothing measured yet
+    frame = artefact.tables[0].frame
+    assert speed.draw(frame[:0]).axes  # nothing measured yet
+    faster = frame.assign(cell_id="other", **(3 * frame[["value", "lower", "upper"]]))
+    drawn = speed.draw(pd.concat([frame, faster])).axes[1]
+    assert drawn.get_ylim()[1] > max(max(line.get_ydata()) for line in drawn.lines)
     columns = ["quantity", "num_nodes", "value", "lower"]
     rows = [
         ("speedup_vs_one_token", size, 1 + size / 100, low) for size, low in ((4, 1.01), (2, 1.01), (8, 0.9))
