@@ -72,7 +72,6 @@ MODEL_FAULTS = {
     "more layers": (edited(num_hidden_layers=3), "does not fit the weights: they lack model.layers.2"),
     "fewer layers": (edited(num_hidden_layers=1), "the weights: they have besides model.layers.1"),
     "a size in words": (edited(hidden_size="many"), "expected int, got str .value: 'many'"),
-    "attention without a mask": (edited(model_type="bloom"), "does not support an attention"),
     "own code": (edited(auto_map=OWN_CODE), NEVER_RUN.format("config")),
     "an encoder-decoder": (edited(is_encoder_decoder=True, model_type="bart"), "is an encoder-decoder; al"),
     "quantised": (edited(quantization_config={"bits": 4}), "weights are quantised; allowed: weights in"),
