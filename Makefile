@@ -121,8 +121,8 @@ report: profile .venv/installed ## write results/PROFILE/report.html, the page w
 
 .PHONY: audit
 audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class
-	@$(PY) -m experiments.audit $(OWN) $(if $(findstring .py:,$(VERIFIER)), \
-	  verifier=custom 'verifier.name=$(VERIFIER)',$(VERIFIER:%=verifier=%))
+	@$(PY) -m experiments.audit $(OWN) $(if $(VERIFIER),$(if $(wildcard conf/verifier/$(VERIFIER).yaml), \
+	  verifier=$(VERIFIER),verifier=custom 'verifier.name=$(VERIFIER)'))
 
 .PHONY: transcripts
 transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or SERVER=address FORMAT=name, and OUT=file

@@ -216,7 +216,7 @@ def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
     return row | {
         dataset.field: text[0] if isinstance(text, list) and text else text,
         "id": row.get("id") if name is None else name,
-        "category": row.get("category") or dataset.category,
+        "category": dataset.category if row.get("category") in (None, "") else row["category"],
     }
 
 
@@ -230,10 +230,11 @@ def _chosen(
     allowed = f"allowed: {', '.join(names)}" if names else "its questions have no categories"
     if isinstance(categories, str) or not categories:
         raise InvalidInput(f"categories is {categories!r}; expected a list like [qa,rag]; {allowed}")
-    for name in categories:
+    chosen = [str(name) for name in categories]  # a whole number may be one
+    for name in chosen:
         if name not in names:
             raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
-    return list(dict.fromkeys(categories))
+    return list(dict.fromkeys(chosen))
 
 
 class PromptsRecipe(Kept):
@@ -362,7 +363,8 @@ def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
         if not isinstance(row.get(key), str | int | None):
             raise InvalidInput(f"{place} has the {key} {row[key]!r}; allowed: a text or a whole number")
     name, category, earlier = row.get("id"), row.get("category"), row.get("earlier") or ()
-    if len(earlier) % 2 or not all(isinstance(turn, str) and turn for turn in earlier):
+    is_list = isinstance(earlier, list | tuple)
+    if not is_list or len(earlier) % 2 or not all(isinstance(turn, str) and turn for turn in earlier):
         raise InvalidInput(
             f"{place} has {ascii(earlier)[:60]} as earlier turns; allowed: texts of the user and the "
             "assistant in turn"

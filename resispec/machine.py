@@ -47,6 +47,8 @@ def device_name(device: torch.device) -> str:
 @cache  # a process measures with the code that it has loaded, however long it runs
 def checkout() -> dict[str, str | bool]:
     """The commit of the running code, "" outside a checkout, and whether CODE differs from the commit."""
+    if not _git("ls-files", "--", "resispec/machine.py"):  # installed, perhaps inside another repository
+        return {"git_commit": "", "git_is_dirty": False}
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
     return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changes)}
 

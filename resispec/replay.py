@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.z_score import Terms, step_terms
 from resispec.core import Draft, Draws, Tree
+from resispec.distributions import sum_rounding
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput, first_line
 from resispec.files import replacing
@@ -111,6 +112,12 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
     return metadata, count
 
 
+def _normalised(laws: Tensor) -> Tensor:
+    """Laws (..., V) whose rows sum to 1: to verifiers a lack beyond rounding is an outcome of its own."""
+    total = laws.sum(-1, keepdim=True)
+    return torch.where((total - 1).abs() > sum_rounding(laws), laws / total, laws)
+
+
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
     topology = Topology(tuple(parents.tolist()))
@@ -131,6 +138,7 @@ def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draf
         siblings = tokens[list(topology.children[node])].tolist()
         if len(set(siblings)) < len(siblings):
             raise InvalidInput(f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens")
+    target, draft = _normalised(target), _normalised(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
     return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)

@@ -116,7 +116,8 @@ def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_le
     One tree is for the vector itself and one for the most even vector of its sum, see `ordered`. If siblings
     are independent, trees of the same widths with evenly spread children are tried, too.
     """
-    shapes = ordered(vector, size, range(2, num_levels + 1))
+    if not (shapes := ordered(vector, size, range(2, num_levels + 1))):
+        return []  # so few levels do not hold so many nodes
     if DRAWN_AS.get(draws, draws) == "iid":
         shapes += [from_widths(widths_of(shape)) for shape in shapes]
 

@@ -51,7 +51,7 @@ class SamplerOptions:
         checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in limits.items()}
         checks["bias"] = 0 <= self.bias <= 1, "0 to 1"
         checks["dtype"] = self.dtype in DTYPES, " or ".join(DTYPES)
-        size = max(2, self.siblings)
+        size = max(2, self.siblings if self.draws.are_distinct else 0)
         fits = min(self.vocabularies, default=0) >= size
         checks["vocabularies"] = fits, f"one size or more, each at least {size}"
         for name, (holds, allowed) in checks.items():

@@ -9,7 +9,7 @@ from torch import Generator
 from referee.testing.plugin import SESSION, Report
 from referee.testing.samplers import name_of
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import MOST_SIBLINGS, cases_of, supported_draws, worst
+from resispec.audit.battery import MOST_SIBLINGS, cases_of, is_defined, worst
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.row_checks import CheckedRule
 from resispec.audit.simulate import simulated
@@ -18,6 +18,7 @@ from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judg
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import TopDown, Verifier, as_verifier, get_verifier
+from resispec.verifiers.rehearsal import is_defined_on
 
 VOCABULARY = 32_000
 """Vocabulary size of the laws on which a rule is estimated."""
@@ -52,7 +53,7 @@ def assert_exact(
     name, verifier = _resolved(subject)
     kind, base_seed = Draws(draws), SESSION.seed if seed is None else seed
     rule = CheckedRule(rule_of(verifier), name)
-    is_chain = chain or kind not in supported_draws(rule)
+    is_chain = chain or not is_defined(rule, kind, 2)
     try:
         case = worst(cases_of(rule, verifier, kind, is_chain, base_seed))
     except FloatingPointError as error:
@@ -64,7 +65,12 @@ def assert_exact(
         tuples = Tuples(1 if is_chain else 2, kind, times * samples)
         return {f"V = {VOCABULARY:,}": estimate(rule, *laws, tuples, generator).total_variation}
 
-    counts = simulated(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
+    trees = [
+        scene
+        for scene in scenes(1 if is_chain else MOST_SIBLINGS)
+        if is_defined_on(verifier, kind, scene.topology)
+    ]
+    counts = simulated(verifier, trees, kind, samples, generator)
     evidence = Evidence(case.error, remeasured(variation), counts)
     judgement = judge(evidence, REQUIRED)
     if judgement.finding is not Finding.NO_BIAS_SEEN:

@@ -52,6 +52,8 @@ def assert_exact_sampler(
     known = [option.name for option in fields(SamplerOptions)]
     if unknown := [name for name in options if name not in known]:
         raise InvalidInput(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+    if target_probs is not None and draft_probs is not None:
+        options["vocabularies"] = (_checked("target_probs", target_probs).shape[-1],)
     choice, stages = _stages_of(SamplerOptions(**options), target_probs, draft_probs)
     name, outcomes = name_of(sampler), []
     for stage in stages:

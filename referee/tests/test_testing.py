@@ -119,6 +119,7 @@ REFUSED = [
     ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),
     ((P, Q[:2]), {}, "draft_probs sum to 0.6.*; allowed: 1 within"),
     ((P.half(), Q.half()), {}, "target_probs is torch.float16; allowed: float32, float64"),
+    ((P, Q), {"siblings": 4, "draws": "point_mass"}, r"vocabularies is \(3,\); allowed: .* at least 4"),
     ((P[None], Q[None]), {}, r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed"),
 ]
 ANSWERS = [

@@ -153,7 +153,8 @@ def cases_of(
     so that only chains are enumerated.
     """
     if isinstance(verifier, TopDown):
-        yield from rule_cases(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS)
+        most_siblings = 1 if is_chain else min(MOST_SIBLINGS, draws.most_siblings)
+        yield from rule_cases(rule, draws, seed, most_siblings=most_siblings)
     yield from wide_cases(rule, draws, 1 if is_chain else 2, seed)
     yield from tree_cases(verifier, draws, seed, CHAINS if is_chain else TREES)
 

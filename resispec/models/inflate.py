@@ -33,6 +33,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, find_dtype
+from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
 FILL = 0.02
@@ -99,10 +100,13 @@ def inflate_pair(
     """
     check_device(device)
     models: tuple[Any, Any] = (small.target, small.draft_model())
-    large_target, large_draft = (
-        TransformersModel(inflate(model.module, sizes, torch.device(device), find_dtype(dtype), seed))
+    modules = [
+        inflate(model.module, sizes, torch.device(device), find_dtype(dtype), seed)
         for seed, (model, sizes) in enumerate(zip(models, (target, draft), strict=True))
-    )
+    ]
+    for module in modules:
+        pack_if_faster(module)  # as a model that is read from a folder
+    large_target, large_draft = map(TransformersModel, modules)
     return Pair(large_target, large_draft, small.tokenizer)
 
 

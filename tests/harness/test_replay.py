@@ -119,6 +119,15 @@ def test_what_is_no_log_is_one_line(tmp_path, capsys):
         assert message in messages(capsys.readouterr().err)[-1]
 
 
+def test_laws_that_are_rounded_within_the_limit_are_replayed(tmp_path):
+    path = tmp_path / "laws"
+    logged(path, tokens=200)
+    tensors = load_file(path)
+    tensors |= {name: 0.9993 * law for name, law in tensors.items() if name.endswith("target_probs")}
+    save_file(tensors, path, {"format": "resispec laws 1", "draws": "iid"})
+    assert main([str(path), "verifier=standard,traversal"]) == 0
+
+
 def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     """What another cell logged is not written over."""
     command = [*toy, "task=laws", f"task.folder={tmp_path}/laws", "tree=d4b4"]

@@ -313,7 +313,7 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
 
 
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
-    names = ["resispec/law.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
+    names = ["resispec/machine.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
     for name in names:
         files.write_atomically(tmp_path / name, "one\n")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
@@ -326,6 +326,9 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
         found[name] = machine.checkout.__wrapped__()["git_is_dirty"]  # which a process asks for once
         (tmp_path / name).write_text("one\n")
     assert found == {name: not name.startswith(("docs", "results")) for name in names}
+    files.write_atomically(tmp_path / ".venv" / "resispec" / "machine.py", "")  # installed in that repository
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / ".venv" / "resispec" / "machine.py"))
+    assert machine.checkout.__wrapped__() == {"git_commit": "", "git_is_dirty": False}
 
 
 @pytest.mark.parametrize("overrides", ["pair=llama2_7b__jf68m", "pair=llama2_7b_chat__eagle decoder=eagle"])

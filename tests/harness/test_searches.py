@@ -148,6 +148,11 @@ def test_means_are_over_prefixes_and_their_errors_over_prompts():
 # The fastest configuration
 
 
+def test_sizes_that_do_not_fit_the_levels_are_left_out():
+    trees = fastest.candidates(dict.fromkeys(METHODS, VECTOR), rate_of(lambda _: 1e-3), 2)
+    assert max(one.topology.num_nodes for one in trees) == 32
+
+
 def rate_of(target_s, draft_s=1e-4):
     """Tokens a second as the search has them that was told such costs."""
     search = FastestSearch(5, 4)

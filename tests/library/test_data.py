@@ -198,7 +198,7 @@ def test_a_second_turn_follows_the_first_and_its_answer(published, tmp_path):
 def test_earlier_turns_of_a_file_are_the_users_and_the_assistants(tmp_path):
     path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"})
     assert [prompt.earlier for prompt in JsonlDataset(path).prompts(2)] == [("Why?", "So."), ()]
-    for wrong in (["Why?"], ["Why?", 7], ["Why?", ""]):
+    for wrong in (["Why?"], ["Why?", 7], ["Why?", ""], "Why?", 3, {"user": "Why?", "assistant": "So."}):
         path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": wrong})
         with pytest.raises(InvalidInput, match="line 1 has .* as earlier turns; allowed: texts of the user"):
             JsonlDataset(path).prompts(1)
@@ -209,6 +209,14 @@ SPEED_BENCH = [
     {"question_id": "a1", "category": "coding", "sub_category": None, "turns": ["Mend it."]},
     {"question_id": "b0", "category": "qa", "sub_category": "hard", "turns": ["Who is it?"]},
 ]
+
+
+def test_whole_numbers_are_categories(tmp_path):
+    path = write(
+        tmp_path / "x.jsonl", *({"q": f"Question {number}?", "category": number} for number in (0, 1))
+    )
+    data = QuestionDataset("user", "set", "q", path=path, categories=[0, 1])
+    assert found(data, 2) == [("0", "0", "Question 0?"), ("1", "1", "Question 1?")]
 
 
 @pytest.mark.parametrize("suffix", ["", ".jsonl", ".parquet"])

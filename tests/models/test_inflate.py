@@ -156,9 +156,11 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
     small = Pair(*(TransformersModel(llama(heads, 1, 32)) for heads in (2, 1)), ToyTokenizer())
     asked = []
     monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
-    expected = inflated_fingerprint("toy", "800k", "80k")
+    expected, packed = inflated_fingerprint("toy", "800k", "80k"), []
+    monkeypatch.setattr("resispec.models.inflate.pack_if_faster", packed.append)
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
+    assert packed == [found.target.module, found.draft.module]  # as those that are read from a folder
     for one, own in ((found.target, small.target), (found.draft, small.draft)):
         assert one.module.dtype == torch.bfloat16 and one.vocab_size == 200 and one.context == 256
         assert distance(own.module, one.module, tokens()) < 0.1

@@ -7,7 +7,9 @@ from faults import FAULTS
 
 from referee.testing import assert_exact
 from resispec.audit.battery import TREES
-from resispec.verifiers import Block, Standard
+from resispec.draws import Hub
+from resispec.verifiers import Block, SpecHub, Standard
+from resispec.verifiers.base import Law
 
 
 @pytest.fixture(autouse=True)
@@ -16,9 +18,25 @@ def fewer_trees(monkeypatch):
     monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
 
 
+class HalfHub(SpecHub):
+    """It is right for one sibling and wrong for a pair."""
+
+    def law(self, target_probs, draft_probs, siblings, draws):
+        law = super().law(target_probs, draft_probs, siblings, draws)
+        return law if siblings.shape[-1] == 1 else Law(law.select, target_probs)
+
+
+def test_draws_that_are_not_registered_are_tested_with_siblings():
+    with pytest.raises(AssertionError, match="HalfHub is biased: hub draws"):
+        assert_exact(HalfHub(), draws=Hub(), samples=60)
+
+
 @pytest.mark.parametrize(
     ("subject", "draws", "name"),
-    [("standard", "greedy", "standard"), (Standard, "iid", "Standard"), (Block(), "iid", "Block")],
+    [
+        *(("standard", "greedy", "standard"), (Standard, "iid", "Standard"), (Block(), "iid", "Block")),
+        *(("gbv", "iid", "gbv"), (SpecHub, Hub(), "SpecHub")),  # neither is defined on all trees
+    ],
 )
 def test_exact_subjects_pass_however_they_are_given(subject, draws, name):
     report = assert_exact(subject, draws=draws, samples=60, seed=3)
