@@ -277,9 +277,9 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     found = facts(shown(frontier, table1))
     assert found[BEST] == (
         "1.50×",
-        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings, at 0.65–0.75 times the tokens a second "
-        "of SpecInfer on d5b3. At its best it emits 3.50 [3.30, 3.70] tokens a step; no exact verifier emits "
-        "more than 4.00 [3.80, 4.20] on such trees. Frontier",
+        "SpecInfer + optimal, d5b3: 1.30–1.50 times the tokens of SpecInfer on d5b3 over 2 settings, at "
+        "0.65–0.75 times its tokens a second. At its best it emits 3.50 [3.30, 3.70] tokens a step; no exact "
+        "verifier emits more than 4.00 [3.80, 4.20] on such trees. Frontier",
     )
     above = "In 1 of 2 settings of the frontier its accepted length lies above"
     assert above in found[GAIN][1] and "4.30–4.50 tokens a step beside ceilings of 4.00" in found[GAIN][1]
@@ -291,8 +291,8 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     levels = pd.DataFrame(frontier_rows("level_optimal", "no bias seen", 1.6, 3.7)[:2])
     page = shown(frontier, Table("levels", (), (), "", levels.assign(dataset="of 1.9")))
     assert facts(page)[BEST][1] == (
-        "SpecInfer + whole levels, optimal, d5b3: 1.60 times over 1 settings. At its best it emits 3.70 "
-        "[3.50, 3.90] tokens a step. Levels"
+        "SpecInfer + whole levels, optimal, d5b3: 1.60 times the tokens of SpecInfer on d5b3 over 1 setting. "
+        "At its best it emits 3.70 [3.50, 3.90] tokens a step. Levels"
     )
     assert bars(page) == [("biased", "4.50"), ("no-bias-seen", "3.70"), ("ceiling", "4.00")]
 
@@ -306,8 +306,8 @@ def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_
     found = facts(shown(Table("frontier", (), (), "", pd.DataFrame(cells))))
     sentence = found[BIASED][1]
     assert found[SPEEDS][0] == found[BEST][0] == "not measured yet"  # those of exact verifiers
-    assert "EAGLE + ResiSpec (1) is the standard rule there" in sentence
-    assert "SpecInfer + ResiSpec (1) is a miss of the test" in sentence
+    assert "EAGLE + ResiSpec (1 row) is the standard rule there" in sentence
+    assert "SpecInfer + ResiSpec (1 row) is a miss of the test" in sentence
 
 
 def test_a_note_points_to_the_words_of_the_glossary(page: Element) -> None:
