@@ -12,7 +12,7 @@ import yaml
 
 from analysis import SLICE, categories, published, table
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, Results, commit_of, find_slice, origins, read_plan
+from analysis.load import ROOT, Plan, Results, commit_of, find_slice, listed, origins, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.table import Note, Notes, Table
 from resispec.errors import InvalidInput, in_one_line
@@ -142,8 +142,3 @@ def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:
     """One line about the origin of a table's numbers. facts: printed name -> values."""
     sentences = [f"{name}: {listed(values) or 'none'}." for name, values in facts.items()]
     return " ".join([f"Profile: {plan.profile}.", *sentences, f"Made by: {plan.command}."])
-
-
-def listed(values: Iterable[object]) -> str:
-    """Distinct values in their order, without None and empty texts, joined by commas."""
-    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

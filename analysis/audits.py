@@ -38,6 +38,12 @@ RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
 
 
+def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose verifier is ResiSpec, with any parameters."""
+    options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)
+    return rows[options == "resispec"]
+
+
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     """QUANTITIES and "verdict" of each audit cell, by its labels, which the cell that it audits has, too.
 

@@ -59,9 +59,9 @@ def draw(frame: pd.DataFrame) -> Figure:
         Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in trees
     ]
     figures.legend_above(figure, handles, message(frame))
-    label = "accepted length over that of SpecInfer's standard rule on d5b3"
-    looks = "(lines: range over data sets; white: biased)"
-    figure.supxlabel(f"{label} {looks}", fontsize=figures.SIZE)
+    label = "accepted length over that of SpecInfer's standard rule on d5b3 "
+    label += "(lines: range over data sets; white: biased)"
+    figure.supxlabel(label, fontsize=figures.SIZE)
     return figure
 
 

@@ -95,14 +95,15 @@ def message(frame: pd.DataFrame) -> str:
     frame: a long frame.
     """
     gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
-    is_resispec = gains.verifier.map(lambda name: Label.of(name).option) == "resispec"
-    unbiased = gains[(gains.verdict == Finding.NO_BIAS_SEEN) & ~is_resispec]
+    resispec = audits.of_resispec(gains)
+    others = gains.drop(resispec.index)
+    unbiased = others[others.verdict == Finding.NO_BIAS_SEEN]
     if unbiased.empty:
         return "Accepted length of exact verification, and of ResiSpec"
     best = unbiased.loc[unbiased.value.idxmax()]
     size = labels.num_nodes(best.tree)
     place = f"at {size} positions" if size else f"on {labels.name('tree', best.tree)}"
-    is_biased = (gains[is_resispec].verdict == Finding.BIASED).any()
+    is_biased = (resispec.verdict == Finding.BIASED).any()
     text = f"Exact verification reaches {best.value:.1f}× SpecInfer's accepted length {place}"
     return text + ("; ResiSpec's gain is bias" if is_biased else "")
 

@@ -391,8 +391,8 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
     status, device, commit = plan.status(cell_id), "", ""
     if status.state == "done":
         runs = origins(plan.provenance(cell_id))
-        commit = ", ".join(dict.fromkeys(commit_of(run, 10) for run in runs))
-        device = ", ".join(dict.fromkeys(str(run.get("device", "")) for run in runs))
+        commit = listed(commit_of(run, 10) for run in runs)
+        device = listed(run.get("device") for run in runs)
     return {"status": status.state, "reason": status.reason, "device": device, "commit": commit}
 
 
@@ -406,6 +406,11 @@ def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
     """The commit of a run from `origins`, cut to a length, and whether the code differed from it."""
     commit = str(run.get("git_commit") or "unknown")[:length]
     return f"{commit} (changed)" if run.get("git_is_dirty") else commit
+
+
+def listed(values: Iterable[object]) -> str:
+    """Distinct values in their order, without None and empty texts, joined by commas."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))
 
 
 def _provenance(folder: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.artefact import paper
+from analysis.audits import of_resispec
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.published import DECIDED
 from analysis.table import Number
@@ -28,8 +29,8 @@ def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
     rows = rows[rows.value.notna()].fillna({"verdict": ""})
     audited = rows[(rows.quantity == ACCEPTED_LENGTH.name) & (rows.verdict != "")].drop_duplicates("cell_id")
-    lengths = _resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
-    audits = _by_verdict(_resispec(audited))
+    lengths = of_resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
+    audits = _by_verdict(of_resispec(audited))
     gains = rows[(rows.quantity == GAIN.name) & rows.cell_id.isin(audits["unbiased"].cell_id)]
     speeds = _of(rows, SPEEDUP_VS_AUTOREGRESSIVE.name, "table1", "frontier")
     is_standard = gains.lower.gt(1 - ROUNDING) & gains.upper.lt(1 + ROUNDING)
@@ -39,18 +40,18 @@ def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
         "claimed": paper("table1", (GAIN.name, "speedup")),
         "claimed_on_trees": paper("table3", ("speedup",)),
         "audits": audits,
-        "other_audits": _by_verdict(audited.drop(_resispec(audited).index)),
-        "gains": _resispec(_of(rows, GAIN.name, "table1")),
-        "speedups": _resispec(_of(rows, "speedup", "table1")),
+        "other_audits": _by_verdict(audited.drop(of_resispec(audited).index)),
+        "gains": of_resispec(_of(rows, GAIN.name, "table1")),
+        "speedups": of_resispec(_of(rows, "speedup", "table1")),
         "speeds": {
-            "resispec": _resispec(speeds),
-            "exact": _by_verdict(speeds.drop(_resispec(speeds).index))["unbiased"],
+            "resispec": of_resispec(speeds),
+            "exact": _by_verdict(speeds.drop(of_resispec(speeds).index))["unbiased"],
         },
         "ceilings": lengths.merge(_of(rows, "ceiling", "frontier"), on="cell_id", suffixes=("", "_ceiling")),
         "best": _best_unbiased(rows),
-        "divergences": _resispec(_of(rows, "paper_kl", "table4")),
+        "divergences": of_resispec(_of(rows, "paper_kl", "table4")),
         "random_divergences": _of(rows, "random_proxy_kl", "table4"),
-        "deviations": _resispec(_of(rows, "total_variation_z", "table4")),
+        "deviations": of_resispec(_of(rows, "total_variation_z", "table4")),
         "picture": _picture(frames),
     }
 
@@ -71,12 +72,6 @@ def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
     return rows[(rows.quantity == quantity) & rows.artefact.isin(artefacts)]
 
 
-def _resispec(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose verifier is ResiSpec, with any parameters."""
-    options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)
-    return rows[options == "resispec"]
-
-
 def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
     verdicts = {"biased": Finding.BIASED, "unbiased": Finding.NO_BIAS_SEEN, "undecided": Finding.UNDECIDED}
     frames = {name: audited[audited.verdict == verdict] for name, verdict in verdicts.items()}
@@ -87,7 +82,7 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     """The highest gain without a bias seen but ResiSpec's, and all gains and speedups of the same method."""
     gains = _of(rows, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
-    gains = gains.drop(_resispec(gains).index)
+    gains = gains.drop(of_resispec(gains).index)
     if gains.empty:
         return {"gains": gains}
     best = gains.loc[gains.value.idxmax()]
@@ -115,7 +110,7 @@ def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
         frame = pd.concat(parts, ignore_index=True)
         measured = frame[frame.value.notna()]
         lengths = measured[measured.quantity == ACCEPTED_LENGTH.name]
-        for _, row in _resispec(lengths).head(1).iterrows():
+        for _, row in of_resispec(lengths).head(1).iterrows():
             setting = [key for key in frame.loc[:, "cell_id":"status"].columns[1:-1] if key not in METHOD]
             rows = lengths[(lengths[setting] == row[setting]).all(axis=1)]
             bars = list(_compared(row, rows, measured[measured.quantity == "ceiling"]))
@@ -135,7 +130,7 @@ def _compared(
     on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
     standard = on_tree[on_tree.verifier == "standard"].head(1)
     others = rows[(rows.verdict == Finding.NO_BIAS_SEEN) & (rows.verifier != "standard")]
-    others = others.drop(_resispec(others).index)
+    others = others.drop(of_resispec(others).index)
     best = [group.nlargest(1, "value") for group in (others[others.index.isin(on_tree.index)], others)]
     bars = pd.concat([standard, resispec.to_frame().T, *best]).drop_duplicates("cell_id")
     for _, row in bars.iterrows():

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from analysis.artefact import listed
-from analysis.load import Plan, commit_of, origins
+from analysis.load import Plan, commit_of, listed, origins
 from resispec.errors import InvalidInput
 
 FILE = "provenance.json"

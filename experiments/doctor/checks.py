@@ -36,7 +36,7 @@ from resispec.machine import cpp_compiler
 
 GIB = 2**30
 CACHES = 0.25
-"""The share of the weights' bytes that caches and laws take at most: a tenth with Llama-2-7B."""
+"""The share of the weights that caches and laws take: of Llama-2-7B, ten decoders of 600 positions each."""
 RESERVED_BYTES = RESULTS_BYTES = GIB
 """Bytes of an accelerator's context and libraries; the most bytes of a profile's rows, trees and pages."""
 INSTALL = "make install"

@@ -53,17 +53,15 @@ class Arm:
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
     @property
-    def by_load(self) -> dict[str, Arm]:
-        """An arm for each load (number of requests at a time), smallest first, by the load in words.
+    def by_load(self) -> dict[int, Arm]:
+        """An arm for each load (number of requests at a time, 0 if it is unknown), smallest first.
 
-        A single load is named "". Loads repeat prompts and may repeat seeds, so no statistic mixes loads.
+        Loads repeat prompts and may repeat seeds, so no statistic mixes loads.
         """
         rows: dict[int, list[int]] = {}
         for row, transcript in enumerate(self.transcripts):
             rows.setdefault(transcript.concurrency or 0, []).append(row)
-        if len(rows) == 1:
-            return {"": self}
-        return {f"{load or 'an unknown number'} at a time": self.of_rows(rows[load]) for load in sorted(rows)}
+        return {load: self.of_rows(rows[load]) if len(rows) > 1 else self for load in sorted(rows)}
 
     @cached_property
     def sharing(self) -> Statistic | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -144,19 +144,18 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     larger loads against the smallest, and each against the control of this load or else of its smallest.
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
-    controls_of = {part.transcripts[0].concurrency: part for part in controls.values()}
     (base_load, base), *others = loads.items()
     groups: dict[str, list[Comparison]] = {"difference": [], "loads": [], "transcripts": [], "control": []}
     for load, part in loads.items():
-        name = _named("transcripts", load)
-        if control is not None:
-            load_control = controls_of.get(part.transcripts[0].concurrency, next(iter(controls.values())))
+        name = _named("transcripts", load, loads)
+        if controls:
+            load_control = controls.get(load, next(iter(controls.values())))
             groups["difference"] += with_control(f"{name} against the control", part, load_control)
         if part is not base:
-            groups["loads"] += with_control(f"{name} against {base_load}", part, base)
+            groups["loads"] += with_control(f"{name} against {_at_a_time(base_load)}", part, base)
         groups["transcripts"] += with_target(name, part)
     for load, part in controls.items():
-        groups["control"] += with_target(_named("control", load), part)
+        groups["control"] += with_target(_named("control", load, controls), part)
     limit = limit_of(comparison for group in groups.values() for comparison in group)
     judgements = {name: [judge_comparison(case, limit) for case in group] for name, group in groups.items()}
     findings = {name: _worst(case.finding for case in group) for name, group in judgements.items() if group}
@@ -178,8 +177,13 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     )
 
 
-def _named(name: str, load: str) -> str:
-    return f"{name}, {load}" if load else name
+def _at_a_time(load: int) -> str:
+    return f"{load or 'an unknown number'} at a time"
+
+
+def _named(name: str, load: int, loads: Collection[int]) -> str:
+    """A load of an arm in words; the arm's name alone if it has no other load."""
+    return f"{name}, {_at_a_time(load)}" if len(loads) > 1 else name
 
 
 def _worst(findings: Iterable[Finding]) -> Finding:
@@ -190,9 +194,10 @@ def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Ite
     """The notes on a report, a line each. findings: those of the arms against the target, by the arm."""
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, side in arms.items():
-        for load, part in side.by_load.items():
+        loads = side.by_load
+        for load, part in loads.items():
             settings = _about_settings(part) if findings[name] is not Finding.NO_BIAS_SEEN else ()
-            yield from (f"{_named(name, load)}: {line}" for line in (*_about_rows(part), *settings))
+            yield from (f"{_named(name, load, loads)}: {line}" for line in (*_about_rows(part), *settings))
     if control is not None:
         prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
         if count := len(prompts ^ others):
