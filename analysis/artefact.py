@@ -15,13 +15,10 @@ from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, commit_of, find_slice, listed, origins, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.table import Note, Notes, Table
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import in_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-REFERENCE = ROOT / "results" / "reference"
-"""The paper's numbers, one CSV per table of the paper."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +86,22 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:
-    """The artefact of a plan, with a table by category of prompts if the prompts have categories."""
-    artefact, by_category = make(plan), categories.of(plan)
-    return artefact if by_category is None else replace(artefact, tables=(*artefact.tables, by_category))
+    """The artefact of a plan, with a table by category of prompts if the prompts have categories.
+
+    "{profile}" in a caption becomes the name of the plan's profile.
+    """
+    artefact = make(plan)
+    tables = (
+        replace(one_table, caption=one_table.caption.replace("{profile}", plan.profile))
+        for one_table in (*artefact.tables, categories.of(plan))
+        if one_table
+    )
+    return replace(artefact, tables=tuple(tables))
 
 
-def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
-    """A table of the paper. Raises InvalidInput when its file is missing or lacks one of `columns`."""
-    path = REFERENCE / f"{stem}.csv"
-    if not path.is_file():
-        raise InvalidInput(f"the paper's numbers {path} are missing; they are part of the repository")
-    frame = pd.read_csv(path)
-    missing = [column for column in columns if column not in frame]
-    if missing:
-        raise InvalidInput(f"the paper's numbers {path} lack columns {missing}; found {list(frame)}")
-    return frame
+def paper(stem: str) -> pd.DataFrame:
+    """The numbers of a table of the paper, results/reference/STEM.csv."""
+    return pd.read_csv(ROOT / "results" / "reference" / f"{stem}.csv")
 
 
 def beside(

@@ -25,8 +25,8 @@ def make(plan: Plan) -> Artefact:
     results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.fields())
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
-    caption = TEXTS["caption"].format(profile=plan.profile)
-    return Artefact((by_cell("field", results, frame, caption, notes, COLUMNS),), {"field": draw(frame)})
+    table = by_cell("field", results, frame, TEXTS["caption"], notes, COLUMNS)
+    return Artefact((table,), {"field": draw(frame)})
 
 
 def draw(frame: pd.DataFrame) -> Figure:

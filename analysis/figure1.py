@@ -38,7 +38,7 @@ def make(plan: Plan) -> Artefact:
     lines = long.tabulate(frame, keys, columns, ("quantity", "sibling"))
     about = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in TEXTS["about"]]
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
-    table = Table("figure1", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
+    table = Table("figure1", *lines, TEXTS["caption"] + fixed, frame, notes)
     compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
     return Artefact((table,), {"figure1": draw(frame, varying)}, suffixes=("csv", "md"), compared=compared)
 

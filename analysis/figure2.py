@@ -26,15 +26,11 @@ QUANTITIES = {
     "outside": "Outside of q's support",
 }
 """Fields with a value for each number of rejections -> their headers."""
-CHOOSING = ("rejected", "overlap", "outside")
-"""The quantities that choose the typical context to draw."""
 LAWS = ("target", "draft", "residual", "emitted", "emitted_error")
 FIELDS = ("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS, *QUANTITIES, "excess")
 OVERDRAFTED = "q > p"
 """Name of the side with the tokens to which the draft gives more than the target."""
 OVER, UNDER = figures.VERMILION, figures.BLUE
-LEAST_BIAS = 0.01
-"""The axis of biases reaches at least this far, so that noise does not fill it."""
 QUOTED = 70
 """The largest number of characters of the context in the title."""
 
@@ -82,7 +78,7 @@ def make(plan: Plan) -> Artefact:
         rest = (plain("figure2_context", laws, "Figure 2: what is drawn.", source, specs),)
         pictures = {"figure2": draw(laws, frame[frame.cell_id.isin(context.cells)], context.quote)}
     notes = footer(results, plan, about, [BRACKETS], picture)
-    table = Table("figure2", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
+    table = Table("figure2", *lines, TEXTS["caption"] + fixed, frame, notes)
     return Artefact((table, *rest), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
 
 
@@ -97,7 +93,7 @@ def choose(results: Results) -> Context | None:
     standard = done_cells[done_cells.verifier == "standard"]
     cell = (done_cells if standard.empty else standard).iloc[0]
     rows = results.rows[cell.cell_id]
-    row, prefix = typical(rows, CHOOSING)
+    row, prefix = typical(rows, ("rejected", "overlap", "outside"))
     quote = " ".join(rows.context.iloc[row][prefix].split())
     setting = [*results.setting]
     cells = results.cells.cell_id[(results.cells[setting] == cell[setting]).all(axis=1)]
@@ -173,7 +169,7 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     first = laws.verifier.iloc[0]
     _models(top, laws[laws.verifier == first], quote, values[first, "overlap", 0])
     highest = 1.35 * laws.filter(regex="^draft$|^residual_").max().max()
-    furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), LEAST_BIAS)
+    furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), 0.01)  # else noise fills it
     for strip, verifier in zip(strips, verifiers, strict=True):
         # the text of a rule describes its panels for any p and q, as long as several tokens have q > p
         name, rule = labels.name("verifier", verifier), TEXTS["rules"].get(str(verifier))

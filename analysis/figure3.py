@@ -42,8 +42,6 @@ SHAPING: Parts = {
 }
 """The parts of shaping, in shades of its colour."""
 LEFT, RIGHT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)", "% of ResiSpec's shaping"
-ROOM = 0.075
-"""The share of a panel's width below which a part has no number."""
 FIELDS = (
     *("num_emitted", "num_steps", "num_timed", "profiled_s", "draft_s", "target_s", "verify_s", "shaping_s"),
     *("clock_s", "budget_s", "redistribution_s", "proxy_s"),
@@ -74,7 +72,7 @@ def make(plan: Plan) -> Artefact:
     lines = long.tabulate(frame, ["cell_id", *results.keys], columns, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
-    table = Table("figure3", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
+    table = Table("figure3", *lines, TEXTS["caption"] + fixed, frame, notes)
     figure = draw(frame, [key for key in varying if key != "method"])
     return Artefact((table,), {"figure3": figure}, suffixes=("csv", "md"))
 
@@ -138,7 +136,7 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     """The note on how much longer a step takes with ResiSpec, by the paper's Table 1 and here."""
     methods = ("specinfer", "resispec")
     names = {method: (f"{method}_accepted_length", f"{method}_tokens_per_s") for method in methods}
-    table = paper("table1", ("temperature", "dataset", *names["specinfer"], *names["resispec"]))
+    table = paper("table1")
     standard_ms, shaped_ms = (1e3 * divide(table[above], table[below]) for above, below in names.values())
     percent = 100 * (shaped_ms / standard_ms - 1)
     place = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
@@ -213,7 +211,7 @@ def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
 
 def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], parts: Parts) -> None:
     """Draw parts as bars end to end. widths: name -> length and text, which is written if it fits."""
-    start, room = 0.0, ROOM * axes.get_xlim()[1]
+    start, room = 0.0, 0.075 * axes.get_xlim()[1]
     for part, (width, text) in widths.items():
         colour = parts[part][1]
         axes.barh(place, width, 0.72, start, color=colour, edgecolor="white", linewidth=0.6)

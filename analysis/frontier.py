@@ -11,7 +11,7 @@ from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.table import Notes, Table
+from analysis.table import Cell, Column, Notes, Paper, Table
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
@@ -46,8 +46,8 @@ def make(plan: Plan) -> Artefact:
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
-    table = by_cell("frontier", results, frame, TEXTS["caption"].format(profile=plan.profile), notes, COLUMNS)
-    tables = (table, summary(frame, plan), frontier_shapes.table(shapes, plan))
+    table = by_cell("frontier", results, frame, TEXTS["caption"], notes, COLUMNS)
+    tables = (table, summary(frame), frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": draw(frame)})
 
 
@@ -61,32 +61,30 @@ def _longer(results: Results) -> list[str]:
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 
-def summary(frame: pd.DataFrame, plan: Plan) -> Table:
+def summary(frame: pd.DataFrame) -> Table:
     """The frontier in a few lines: the paper's two rules, and the best exact verifiers at 121 positions.
 
     frame: that of the frontier's table.
     """
     ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
-    shown = long.names(("tree", "method"))
-    shown += [
-        long.figure(f"{metric.label}, T = {at:g}", metric.spec, metric.name, at, kind="number")
-        for metric, at in ranges
-    ]
-    shown.append(long.words("verdict", "Audit", lambda row: verdicts[row["tree"], row["verifier"]], "audit"))
-    records, verdicts = [], {}
+    columns = long.names(("tree", "method"))
+    columns += [Column(metric.name, f"{metric.label}, T = {at:g}", "number") for metric, at in ranges]
+    columns.append(Column("verdict", "Audit", "audit"))
+    lines, records = [], []
     for tree, verifier in SUMMARISED:
+        place = {"decoder": "specinfer", "tree": tree, "verifier": verifier}
         rows = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
         rows = rows[rows.temperature.isin(TEMPERATURES)]
-        verdicts[tree, verifier] = audits.counted(rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name])
+        cells: list[Cell] = [long.key_cell(place, key) for key in ("tree", "method")]
         for metric, at in ranges:
             values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
-            place = {"decoder": "specinfer", "tree": tree, "verifier": verifier, "temperature": at}
-            records.append(place | {"quantity": metric.name, "low": values.min(), "high": values.max()})
-    numbers = pd.DataFrame(records)
-    ends = numbers.rename(columns={"low": "paper_low", "high": "paper_high"})
-    lines = long.tabulate(ends, ["decoder", "tree", "verifier"], shown, ("quantity", "temperature"))
-    caption, notes = TEXTS["summary_caption"].format(profile=plan.profile), Notes(tuple(TEXTS["summary"]))
-    return Table("frontier_summary", *lines, caption, numbers, notes)
+            low, high = values.min(), values.max()
+            records.append(place | {"temperature": at, "quantity": metric.name, "low": low, "high": high})
+            cells.append(Paper(low, high, metric.spec))
+        verdicts = rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name]
+        lines.append((*cells, audits.counted(verdicts)))
+    caption, numbers, notes = TEXTS["summary_caption"], pd.DataFrame(records), Notes(tuple(TEXTS["summary"]))
+    return Table("frontier_summary", tuple(columns), tuple(lines), caption, numbers, notes)
 
 
 def message(frame: pd.DataFrame) -> str:

@@ -69,7 +69,7 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
     lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
     source = origin(plan, {"Device": [about["device"] for about in shapes]})
     notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.stale)
-    return Table("frontier_shapes", *lines, TEXTS["caption"].format(profile=plan.profile), frame, notes)
+    return Table("frontier_shapes", *lines, TEXTS["caption"], frame, notes)
 
 
 def between(low: float, high: float) -> str:

@@ -4,7 +4,6 @@ Usage: python -m analysis.gallery; it reads RESULTS/PAIR/gallery.csv.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, product
@@ -20,12 +19,12 @@ from analysis import labels, table
 from analysis.artefact import texts
 from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
 from referee.inputs import EMBEDDED
-from resispec.errors import InvalidInput, first_line, in_one_line
+from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
-WORDS = ("thread", "status", "verdict", "reason", "device", "git_commit")
-"""Columns of words."""
+WORDS = ("thread", "status", "verdict", "reason", "device", "git_commit", "against_control")
+"""Columns of words. The last one is absent from a gallery without controls."""
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
 PLAIN = tuple(
@@ -40,26 +39,16 @@ FAULTS = (
 )  # fmt: skip
 """Colours, markers and dashes of the other engines, in the order of the file."""
 TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
-TICKS_Y = (0.5, 1, 2, 4, 10, 20, 50, 100)
-HEADER = (
-    "Engine", "Perplexity", "Greedy equal", "Accepted length", "Seeds", "Usual checks",
-    "z", "Tokens", "Audit",
-)  # fmt: skip
-CONTROL_HEADER = ("Control", "Edges")
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The rows of a gallery's CSV. Raises InvalidInput when it is missing or cannot be read."""
+    """The rows of a gallery's CSV. Raises InvalidInput when it is missing or no engine ran."""
     if not path.is_file():
         raise InvalidInput(f"{path} is missing; `make gallery` makes it")
-    try:
-        frame = pd.read_csv(path, dtype=dict.fromkeys((*WORDS, "against_control"), str))
-        if "done" not in frame["status"].values:
-            raise InvalidInput("no engine ran, see its column reason")
-        words = [*WORDS, *("against_control",) * ("against_control" in frame)]
-        return frame.assign(**{name: frame[name].fillna("") for name in words})
-    except (ValueError, KeyError) as error:
-        raise InvalidInput(f"{path} is no gallery ({first_line(error)}); `make gallery` makes one") from error
+    frame = pd.read_csv(path, dtype=dict.fromkeys(WORDS, str))
+    if "done" not in frame.status.values:
+        raise InvalidInput(f"{path}: no engine ran, see its column reason; `make gallery` makes it again")
+    return frame.fillna(dict.fromkeys(WORDS, ""))
 
 
 def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -99,11 +88,10 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     """The page: a row for each engine, and the notes; the row of an engine that did not run says why."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
     kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
-    has_control = "against_control" in frame
-    header, notes = HEADER + CONTROL_HEADER * has_control, TEXTS["notes"] + [TEXTS["control"]] * has_control
+    notes = TEXTS["notes"] + [TEXTS["control"]] * ("against_control" in frame)
     by_name = {row["engine"]: row for row in rows}
-    cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
-    shown = pd.DataFrame(cells, columns=HEADER + CONTROL_HEADER)[[*header]].set_index(HEADER[0])
+    shown = pd.DataFrame([_shown(row, by_name.get(row["beside"], row)) for row in rows])
+    shown = shown.fillna(labels.ABSENT).set_index("Engine")
     allowed = labels.number(frame[frame.status == "done"].allowed_z.max(), ".1f")
     notes = [note.format(slow=SLOW, allowed=allowed) for note in notes]
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
@@ -115,29 +103,31 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     return table.markdown(table.plain("gallery", frame, caption, table_notes, shown=shown))
 
 
-def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
+def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of an engine's row by their headers; two if it did not run. beside: see `noticed`."""
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
-        num_absent = len(HEADER + CONTROL_HEADER) - 2
-        return [name, f"{row['status']}: {row['reason']}", *[labels.ABSENT] * num_absent]
+        return {"Engine": name, "Perplexity": f"{row['status']}: {row['reason']}"}
     value, lower, upper = (labels.number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
     share = row["accepted_length"] / beside["accepted_length"]
     length = labels.number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
     smallest = max(row["smallest_temperature"], row["smallest_draft"])
     power = f" (TV {smallest:.2g})" if row["verdict"] == "no bias seen" else ""
-    return [
-        name,
-        value if lower == labels.ABSENT else f"{value} [{lower}, {upper}]",
-        f"{row['greedy_equal']:.0f} of {row['greedy_rows']:.0f}",
-        length,
-        seeds(row),
-        ", ".join(noticed(row, beside)) or "pass",
-        f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
-        labels.number(row["first_biased"], ",.0f"),
-        f"**{row['verdict']}**{power}",
-        row.get("against_control") or labels.ABSENT,
-        labels.number(row.get("edge_tokens", math.nan), ".0f"),
-    ]
+    cells = {
+        "Engine": name,
+        "Perplexity": value if lower == labels.ABSENT else f"{value} [{lower}, {upper}]",
+        "Greedy equal": f"{row['greedy_equal']:.0f} of {row['greedy_rows']:.0f}",
+        "Accepted length": length,
+        "Seeds": seeds(row),
+        "Usual checks": ", ".join(noticed(row, beside)) or "pass",
+        "z": f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
+        "Tokens": labels.number(row["first_biased"], ",.0f"),
+        "Audit": f"**{row['verdict']}**{power}",
+    }
+    if "against_control" in row:
+        cells["Control"] = row["against_control"] or labels.ABSENT
+        cells["Edges"] = labels.number(row["edge_tokens"], ".0f")
+    return cells
 
 
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -178,7 +168,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.minorticks_off()
     ticks = [tick for tick in TICKS_X if tick <= 1.05 * max_tokens]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    heights = [tick for tick in TICKS_Y if bottom <= np.log10(tick) <= top]
+    heights = [tick for tick in (0.5, 1, 2, 4, 10, 20, 50, 100) if bottom <= np.log10(tick) <= top]
     axes.set_yticks(np.log10(heights), [f"{tick:g}" for tick in heights])
     axes.set_xlabel("emitted tokens that were audited", fontsize=SIZE + 0.5)
     axes.set_ylabel("standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5)

@@ -108,10 +108,9 @@ def models(pair: Label | str) -> tuple[str, str]:
     return label.get("target", name("pair", pair)), label.get("draft", ABSENT)
 
 
-def paper_models(pair: Label | str) -> tuple[str, str]:
+def paper_models(pair: Label | str) -> dict[str, str]:
     """The target and the draft in the paper's rows that are printed beside those of a pair; "" for none."""
-    models = _printed("pair", pair).get("paper", {})
-    return models.get("target", ""), models.get("draft", "")
+    return {"target": "", "draft": ""} | _printed("pair", pair).get("paper", {})
 
 
 def made(pair: Label | str) -> str:

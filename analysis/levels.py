@@ -33,8 +33,7 @@ def make(plan: Plan) -> Artefact:
 
     frame = with_quantity(measure(results, specinfer_on_d5b3), OVER_TRAVERSAL.name, gain)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results))
-    caption = TEXTS["caption"].format(profile=plan.profile)
-    return Artefact((by_cell("levels", results, frame, caption, notes, COLUMNS),))
+    return Artefact((by_cell("levels", results, frame, TEXTS["caption"], notes, COLUMNS),))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +37,14 @@ UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums are in its status.json."""
-STATES = ("running", "done", "failed", "interrupted")
 
 
 @dataclass(frozen=True)
 class Status:
-    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files must not be used.
+    """A cell's state: "running", "done", "failed", "interrupted", "missing" if it never ran, or "damaged".
 
-    reason: one line for people, or "". seconds: the duration of the last run; 0 of a complete cell that was
-    resumed.
+    The files of a damaged cell must not be used. reason: one line for people, or "". seconds: the duration of
+    the last run; 0 of a complete cell that was resumed.
     """
 
     state: str
@@ -59,13 +59,10 @@ def read_status(folder: Path) -> Status:
         return Status("damaged", "status.json is missing") if rows.exists() else Status("missing")
     try:
         content = read_json(path)
-        if content.get("state") not in STATES:
+        if "state" not in content:
             raise InvalidInput("status.json names no state of a cell")
-        if content["state"] == "done":
-            if problem := damage(folder, content.get("files"), SEALED):
-                raise InvalidInput(f"status.json says that {problem}")
-            if read_json(folder / "cell.json").get("cell_id") != folder.name:
-                raise InvalidInput("cell.json describes another cell")
+        if content["state"] == "done" and (problem := damage(folder, content.get("files"), SEALED)):
+            raise InvalidInput(f"status.json says that {problem}")
     except InvalidInput as error:
         return Status("damaged", str(error))
     reason = " ".join(str(content.get("reason") or "").split())
@@ -214,8 +211,6 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
         try:
             content = read_sealed(file)
             part = str(content["part"])
-            if content["artefact"] != artefact:
-                raise ValueError(f"it is the plan of {content['artefact']!r}")
             for request in (Request.read(entry, part, trees) for entry in content["cells"]):
                 requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
             changed = [name for name, checksum in content["sources"].items() if digest(name) != checksum]
@@ -421,14 +416,9 @@ def _provenance(folder: Path) -> dict[str, Any]:
 def _prompts(folder: Path) -> pd.DataFrame:
     import pandas as pd
 
-    try:
-        lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [dict(json.loads(line)) for line in lines]
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"rows.jsonl cannot be read ({first_line(error)})") from error
+    lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     frame = pd.DataFrame(rows)
-    if not len(frame) or any(frame.get(name, frame.index).duplicated().any() for name in IDENTITY[:2]):
-        raise InvalidInput("rows.jsonl is empty or holds a prompt twice")
     frame.attrs["partial"] = [name for name in frame if any(name not in row for row in rows)]
     return frame.sort_values("prompt_index", ignore_index=True) if "prompt_index" in frame else frame
 
@@ -436,13 +426,10 @@ def _prompts(folder: Path) -> pd.DataFrame:
 def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]) -> None:
     """Raise InvalidInput unless cells of one pair and data set measured the same prompts and seeds."""
     for _, group in cells.groupby(["pair", "dataset", *more], sort=False):
-        prompts = {name: rows[name][list(IDENTITY)].values.tolist() for name in group.cell_id}
-        first = group.cell_id.iloc[0]
-        for cell_id, identities in prompts.items():
-            if len(identities) != len(prompts[first]):
-                sizes = f"{len(identities)} prompts; {first}, compared with it, has {len(prompts[first])}"
-                raise InvalidInput(f"cell {cell_id}: has {sizes}")
-            for prompt, other in zip(identities, prompts[first], strict=True):
+        first, *others = group.cell_id
+        for cell_id in others:
+            pairs = zip_longest(*(rows[name][[*IDENTITY]].values.tolist() for name in (cell_id, first)))
+            for prompt, other in pairs:
                 if prompt != other:
                     contrast = f"where {first}, compared with it, has {other} (index, id, seed)"
                     raise InvalidInput(f"cell {cell_id}: measured prompt {prompt} {contrast}")

@@ -85,14 +85,14 @@ def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = T
     return Column(place[0], header, "number", of, cell)
 
 
-def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Column:
-    """A column of the paper's figures or other ranges, from paper_low to paper_high of the row at a place."""
+def figure(header: str, spec: str, *place: Any, of: str = "") -> Column:
+    """A column of the paper's figures, from paper_low to paper_high of the row at a place."""
 
     def cell(rows: Found) -> Paper:
         row = rows.get(place, NO_ROW)
         return Paper(row["paper_low"], row["paper_high"], spec)
 
-    return Column(place[0], header, kind, of, cell)
+    return Column(place[0], header, "paper", of, cell)
 
 
 def tabulate(

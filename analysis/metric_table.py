@@ -6,6 +6,7 @@ A line of the table is a cell with its own metrics, or a setting with several ve
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
-# From a cell's labels to the decoder and the tree whose standard rule the cell is compared with.
+# From a cell's labels to those of them that its baseline, the standard rule, does not share.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ACROSS_RUNS = "across_runs"
 """Key in `attrs` of the frame of `measure`: ids of cells with a ratio of times not measured in turn."""
@@ -30,25 +31,20 @@ MetricColumn: TypeAlias = tuple[Metric, str, str]
 """A metric, its verifier where several stand side by side (else ""), and the column's header."""
 
 
-def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The baseline that is the standard rule of a cell's own decoder on its own tree."""
-    return {"decoder": cell["decoder"], "tree": cell["tree"]}
-
-
 def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
     """The baseline that is SpecInfer's standard rule on the paper's tree."""
     return {"decoder": "specinfer", "tree": "d5b3"}
 
 
-def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame:
+def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame:
     """A long frame with a row for each cell, audits excepted, and each quantity: METRICS and its audit's.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
     paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its baseline has no prompts,
     or if the baseline is the cell itself.
 
-    baseline: gives the decoder and the tree whose standard rule a cell is compared with; pair, data set and
-    all other keys are the cell's own. Raises InvalidInput when several cells are the baseline.
+    baseline: gives the decoder and the tree whose standard rule a cell is compared with, where they are not
+    its own, as all other keys are. Raises InvalidInput when several cells are the baseline.
     """
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
@@ -165,22 +161,18 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
         shown.append(long.number(header, metric.spec, *place, of=verifier))
         if rows.paper_low[rows.quantity == metric.name].notna().any():
             paper_header = f"{header} (paper)" if verifier else "(paper)"
-            shown.append(long.figure(paper_header, metric.paper_spec, *place, of=verifier))
+            shown.append(long.figure(paper_header, ".2f", *place, of=verifier))
         if (rows.verdict != "").any():
             title = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
-            verdicts[verifier] = Column("verdict", title, "audit", verifier, _audit(place[1:]))
+            verdicts[verifier] = Column("verdict", title, "audit", verifier, partial(_audit, of=place[1:]))
     return [*shown, *verdicts.values()]
 
 
-def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
-    """A function from a line's rows to its audit's cell. of: the verifier, where there are several."""
-
-    def cell(rows: Found) -> Audit:
-        quantities = {name: rows.get((name, *of), long.NO_ROW) for name in audits.QUANTITIES}
-        verdict = quantities["audited_tokens"].get("verdict", "")
-        return audits.cell_of({name: row["value"] for name, row in quantities.items()} | {"verdict": verdict})
-
-    return cell
+def _audit(rows: Found, of: tuple[str, ...]) -> Audit:
+    """The cell of the audit of a line's rows. of: the verifier, where there are several."""
+    quantities = {name: rows.get((name, *of), long.NO_ROW) for name in audits.QUANTITIES}
+    verdict = quantities["audited_tokens"].get("verdict", "")
+    return audits.cell_of({name: row["value"] for name, row in quantities.items()} | {"verdict": verdict})
 
 
 def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:

@@ -18,10 +18,9 @@ from analysis.stats import Interval, across_runs, paired_gain, ratio
 class Metric:
     """One number of a table's row: the sum of a field over the prompts, divided by that of another field.
 
-    label: the column's header. spec, paper_spec: formats of our number and the paper's. definition: the text
-    in the notes. over: "" for the ratio itself; "standard" or "autoregressive" for the ratio over that of
-    this baseline. A metric without a numerator is not derived from a cell's own rows; its artefact measures
-    it.
+    label: the column's header. spec: format of our number. definition: the text in the notes. over: "" for
+    the ratio itself; "standard" or "autoregressive" for the ratio over that of this baseline. A metric
+    without a numerator is not derived from a cell's own rows; its artefact measures it.
     """
 
     name: str
@@ -30,7 +29,6 @@ class Metric:
     numerator: str = ""
     denominator: str = ""
     spec: str = ".2f"
-    paper_spec: str = ".2f"
     over: str = ""
 
     def of(self, prompts: pd.DataFrame, baseline: pd.DataFrame | None = None) -> Interval:

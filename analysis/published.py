@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from lzma import LZMAError
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +25,6 @@ from analysis import labels
 from analysis.load import LABELS, UNPACKED, Plan, plan_files
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
-from resispec.errors import InvalidInput, first_line
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "published"
 CELLS = "cells.tar.xz"
@@ -59,7 +57,7 @@ class Agreement:
 def source(artefact: str, profile: str, results: Path) -> Path:
     """The results folder to make an artefact from: the published one if the usual one has no plan of it.
 
-    A folder that the user names is always used. Raises InvalidInput when the archive cannot be read.
+    A folder that the user names is always used.
     """
     archive = FOLDER / profile / CELLS
     if results != Path("results") or plan_files(artefact, profile, results) or not archive.is_file():
@@ -69,14 +67,8 @@ def source(artefact: str, profile: str, results: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder of an archive's files, which exists until the process ends.
-
-    Raises InvalidInput when the archive is damaged.
-    """
-    try:
-        return Path(_unpacked(archive.read_bytes()).name)
-    except (OSError, EOFError, LZMAError, tarfile.TarError) as error:
-        raise InvalidInput(f"{archive} cannot be unpacked ({first_line(error)})") from error
+    """The folder of an archive's files, which exists until the process ends."""
+    return Path(_unpacked(archive.read_bytes()).name)
 
 
 @cache
@@ -98,17 +90,11 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
 
 
 def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared) -> Agreement:
-    """Compare the rows of a table's frame with the published ones of the same labels. stem: the file's name.
-
-    Raises InvalidInput, one line, when the published file cannot be read.
-    """
+    """Compare a table's frame with the published rows of the same labels. stem: the name of its file."""
     path = FOLDER / profile / f"{stem}.csv"
     if not path.is_file():
         return Agreement((), f"nothing is published for {stem} of profile {profile}")
-    try:
-        rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"published numbers {path} cannot be read ({first_line(error)})") from error
+    rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
     keys = [name for name in LABELS + compared.keys if name in rows and name in others]
     pairs = [(place(row, keys), row) for row in others.to_dict("records")]
     counts = Counter(spot for spot, _ in pairs)

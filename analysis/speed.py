@@ -16,7 +16,6 @@ from analysis.load import LABELS, Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Table
-from resispec.errors import InvalidInput
 from resispec.trees import grow_map
 from resispec.trees.search import winners
 
@@ -88,9 +87,9 @@ def make(plan: Plan) -> Artefact:
     lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], columns)
     about = (*verdicts, *predicted(comparisons), *TEXTS["about"])
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
-    table = Table("speed", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
+    table = Table("speed", *lines, TEXTS["caption"] + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
-    return Artefact((table, costs(comparisons, plan)), {"speed": draw(frame)}, compared=lengths)
+    return Artefact((table, costs(comparisons)), {"speed": draw(frame)}, compared=lengths)
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -219,17 +218,12 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
 def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """A frame with a row for each entry and quantity that the search for `tree=fastest` predicted.
 
-    frame: that of `measure`. Missing files of trees are skipped. Raises InvalidInput for files without
-    predictions, which are not those of `tree=fastest`.
+    frame: that of `measure`. Missing files of trees are skipped.
     """
     rows = []
     for cell in plan.requests:
-        if cell.tree_file is None or not cell.tree_file.is_file():
-            continue
-        by_place, entries = {}, grow_map.about(cell.tree_file).get("expected")
-        if not isinstance(entries, list):
-            raise InvalidInput(f"{cell.tree_file} does not say what was expected; delete it to search again")
-        for facts in reversed(entries):  # the first of several at one place is the best
+        by_place, about = {}, grow_map.about(cell.tree_file) if cell.tree_file else {}
+        for facts in reversed(about.get("expected", ())):  # the first of several at one place is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
@@ -244,7 +238,7 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PREDICTION))
 
 
-def costs(compared: pd.DataFrame, plan: Plan) -> Table:
+def costs(compared: pd.DataFrame) -> Table:
     """The table of all comparisons; its last note counts those within GOAL."""
 
     def number(header: str, quantity: str, field: str, spec: str) -> Column:
@@ -266,7 +260,7 @@ def costs(compared: pd.DataFrame, plan: Plan) -> Table:
     )
     lines = long.tabulate(compared, ["cell_id", *COST_KEYS, "entry"], columns)
     notes = Notes((*TEXTS["costs"], *predicted(compared)))
-    return Table("speed_costs", *lines, TEXTS["costs_caption"].format(profile=plan.profile), compared, notes)
+    return Table("speed_costs", *lines, TEXTS["costs_caption"], compared, notes)
 
 
 def predicted(compared: pd.DataFrame) -> Sequence[str]:

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from resispec.audit.path_bound import path_bound
 
-SEED = 0
 NUM_RESAMPLES = 10_000
 LEVEL = 0.95
 BRACKETS = (
@@ -50,7 +49,7 @@ def resample(num_prompts: int) -> np.ndarray:
     """
     weights = np.full(num_prompts, 1 / num_prompts)
     size = NUM_RESAMPLES if num_prompts > 1 else 0
-    return np.random.default_rng(SEED).multinomial(num_prompts, weights, size=size).astype(np.float64)
+    return np.random.default_rng(0).multinomial(num_prompts, weights, size=size).astype(np.float64)
 
 
 def ratio(above: ArrayLike, below: ArrayLike) -> Interval:
@@ -116,6 +115,5 @@ def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
     samples = [in_halves(of_prompts) for of_prompts in (rollouts, trees)]
     if min(map(len, samples)) < 4:
         return ABSENT
-    bound = path_bound(*samples)
-    margin = 1.96 * bound.accepted_error
-    return Interval(1 + bound.accepted, 1 + bound.accepted - margin, 1 + bound.accepted + margin)
+    accepted, error = path_bound(*samples)
+    return Interval(1 + accepted, 1 + accepted - 1.96 * error, 1 + accepted + 1.96 * error)

@@ -25,7 +25,7 @@ PAPER_COLUMNS = {
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, metrics.fields())
-    figures = paper("table1", ("pair", "temperature", "dataset", "tree", *PAPER_COLUMNS.values()))
+    figures = paper("table1")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same setting, or if there is none its rows of all data sets."""
@@ -39,8 +39,7 @@ def make(plan: Plan) -> Artefact:
     about = ["biased"] * bool((frame.verifier == "resispec").any())
     about += ["same_setting" if is_same else "other_setting", "compared"]
     notes = footer(results, plan, [TEXTS[name] for name in about], definitions(metrics.METRICS, results))
-    caption = TEXTS["caption"].format(profile=plan.profile)
-    return Artefact((by_cell("table1", results, frame, caption, notes, metrics.METRICS),))
+    return Artefact((by_cell("table1", results, frame, TEXTS["caption"], notes, metrics.METRICS),))
 
 
 if __name__ == "__main__":

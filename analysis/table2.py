@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import labels, metrics
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, measure, same_decoder, with_figures
+from analysis.metric_table import by_cell, definitions, measure, with_figures
 from analysis.table import Number
 from resispec.trees import grow_map
 
@@ -28,7 +28,7 @@ PAPER_DECODERS = {
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, metrics.fields())
-    figures = paper("table2", ("decoder", "verifier", "temperature", *PAPER_COLUMNS.values()))
+    figures = paper("table2")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row that stands beside this one; none if PAPER_DECODERS does not have it."""
@@ -39,13 +39,12 @@ def make(plan: Plan) -> Artefact:
     decoder_notes = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
     about = [*TEXTS["about"], *decoder_notes, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))
-    caption = TEXTS["caption"].format(profile=plan.profile)
-    return Artefact((by_cell("table2", results, frame, caption, notes, METRICS),))
+    return Artefact((by_cell("table2", results, frame, TEXTS["caption"], notes, METRICS),))
 
 
 def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The baseline: the cell's own decoder, but EAGLE's for the paper's reading of EAGLE's candidates."""
-    return same_decoder(cell) | ({"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {})
+    return {"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {}
 
 
 def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:

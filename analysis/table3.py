@@ -35,7 +35,7 @@ PAPER_COLUMNS = {
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every tree has a line."""
     results = load(plan, metrics.fields())
-    figures = paper("table3", ("tree", "verification_cost", *PAPER_COLUMNS.values()))
+    figures = paper("table3")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same tree."""
@@ -45,9 +45,8 @@ def make(plan: Plan) -> Artefact:
     varying, fixed = long.split_keys(with_column(frame, COLUMNS), (*results.setting, "decoder"))
     cost = long.named("tree", "Verification cost", lambda row: str(labels.num_nodes(row["tree"]) or ABSENT))
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
-    caption = TEXTS["caption"].format(profile=plan.profile) + fixed
     keys = [*long.names([*varying, "tree"]), cost]
-    return Artefact((side_by_side("table3", frame, keys, COLUMNS, caption, notes),))
+    return Artefact((side_by_side("table3", frame, keys, COLUMNS, TEXTS["caption"] + fixed, notes),))
 
 
 if __name__ == "__main__":

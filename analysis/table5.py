@@ -43,7 +43,7 @@ VIEWS = (
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
-    figures = paper("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
+    figures = paper("table5").set_index("num_candidates")
     frame = measure(results, figures)
     varying, fixed = long.split_keys(results.cells, results.setting)
     columns = long.names(varying)
@@ -58,8 +58,7 @@ def make(plan: Plan) -> Artefact:
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
     about = (*TEXTS["definitions"], *beside_ceilings(frame, results.more), setting, *forms)
-    caption = TEXTS["caption"].format(profile=plan.profile) + fixed
-    table = Table("table5", *lines, caption, frame, footer(results, plan, about, [BRACKETS]))
+    table = Table("table5", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS]))
     compared = Compared(LENGTH, "expected accepted lengths", ("arrangement", "num_candidates"))
     return Artefact((table,), compared=compared)
 

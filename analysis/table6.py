@@ -38,12 +38,11 @@ DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the table of the accepted length by draft."""
     results = load(plan, metrics.fields())
-    columns = ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
-    figures = paper("table6", columns)
+    figures = paper("table6")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same data set, or if there is none its rows of all data sets."""
-        values = dict(zip(columns[:2], labels.paper_models(row["pair"]), strict=True))
+        values = labels.paper_models(row["pair"])
         values |= {"temperature": row["temperature"], "tree": str(row["tree"])}
         return beside(figures, values, {"dataset": str(row["dataset"])})
 
@@ -51,11 +50,11 @@ def make(plan: Plan) -> Artefact:
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     varying, _ = long.split_keys(with_column(frame, COLUMNS), ("decoder",))
     keys = [*MODELS, *long.names(["temperature", "dataset", "tree", *results.more, *varying])]
-    caption = TEXTS["caption"].format(profile=plan.profile)
-    return Artefact((side_by_side("table6", frame, keys, COLUMNS, caption, notes), _by_draft(results, plan)))
+    table = side_by_side("table6", frame, keys, COLUMNS, TEXTS["caption"], notes)
+    return Artefact((table, _by_draft(results)))
 
 
-def _by_draft(results: Results, plan: Plan) -> Table:
+def _by_draft(results: Results) -> Table:
     """The drafts' table: a draft's accepted length over the next weaker draft's, over all data sets together.
 
     Drafts of one target go from the least capable to the most, which is the reverse of the order of `labels`.
@@ -84,9 +83,8 @@ def _by_draft(results: Results, plan: Plan) -> Table:
         long.words("num_datasets", "Data sets", lambda row: f"{row['num_datasets']} of {row['num_asked']}"),
     )
     lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], columns)
-    caption = TEXTS["drafts"].format(profile=plan.profile)
     frame = frame.drop(columns=["status", "reason", "num_asked"], errors="ignore")  # for printed lines only
-    return Table("table6_drafts", *lines, caption, frame, Notes((TEXTS["over"], BRACKETS)))
+    return Table("table6_drafts", *lines, TEXTS["drafts"], frame, Notes((TEXTS["over"], BRACKETS)))
 
 
 def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str, Interval]:

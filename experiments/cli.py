@@ -53,8 +53,7 @@ def run_command(work: Callable[[], int | None]) -> int:
     except (InvalidInput, OSError) as error:
         if is_verbose:
             traceback.print_exc()
-        is_file = isinstance(error, OSError) and error.strerror
-        return fail(f"{error.strerror}: {error.filename}" if is_file else first_line(error))
+        return fail(first_line(error))
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal would interrupt the exit
             signal.signal(number, signal.SIG_IGN)
@@ -88,8 +87,6 @@ def _readable(word: str) -> str:
     key, separator, value = word.partition("=")
     if not separator and not word.startswith("~"):
         raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")
-    if not key.strip("+~"):
-        raise InvalidInput(f"{word!r} has no key; allowed: KEY=VALUE")
     try:
         OverridesParser.create().parse_override(word)
     except HydraException as error:

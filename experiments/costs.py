@@ -209,8 +209,7 @@ def model_of(path: Path, key: str, entry: Any) -> CostModel:
 def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
     """The costs of a cell's pair on its device, measured first if the file lacks them. again: measure anyway.
 
-    Only one process at a time measures. Raises InvalidInput for a damaged file, and, before measuring, for
-    prompts that the models cannot hold.
+    Only one process at a time measures. Raises InvalidInput for a damaged file.
     """
     path, key = file_of(cell.config), key_of(cell.config)
     if again or key not in read(path):
@@ -231,8 +230,6 @@ def _measured(cell: Cell, report: Report) -> dict[str, Any]:
     config = cell.config
     report(WHAT, 0, 1)
     pair = build_pair(config)
-    if (length := config["prompt_tokens"]) > (context := _context(pair)):
-        raise InvalidInput(f"prompt_tokens is {length}; allowed: 1 to {context}, the positions of the models")
     documents = build(config["dataset"]).prompts(config["num_prompts"])
     text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
     load, rounds = os.getloadavg()[0], ROUNDS[pair.target.device.type]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -26,7 +27,7 @@ from analysis.labels import Label
 from analysis.load import composed_of
 from experiments.cell import Cell, file_name
 from experiments.cli import explained, hydra_here, unknown
-from experiments.schema import CONF, GROUPS, RunConfig, check_values, unlabelled
+from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
@@ -103,7 +104,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        parsed = _parse(overrides)
         by_key = {override.get_key_element(): override for override in parsed}
         for key in RunConfig.__dataclass_fields__:
             if f"~{key}" in by_key:
@@ -241,17 +242,6 @@ def values(override: Override) -> list[str]:
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
     line, sweep = override.input_line, override.value()
-    if isinstance(sweep, Glob):
-        folder = CONF / str(override.key_or_group)
-        if not folder.is_dir():
-            groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
-            raise InvalidInput(f"{line}: glob() is for options of a group; allowed: {groups}")
-        options = sorted(path.stem for path in folder.glob("*.yaml"))
-        if names := [str(name) for name in sweep.filter(options)]:
-            return names
-        raise InvalidInput(f"{line} matches nothing; allowed: {', '.join(options)}")
-    if override.is_interval_sweep():
-        raise InvalidInput(f"{line}: an interval has no list of values; allowed: {SYNTAX}")
     if isinstance(sweep, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in sweep.list):
         raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
     texts = list(override.sweep_string_iterator())
@@ -281,9 +271,14 @@ def _text(value: Any) -> str:
     return str(value) if is_plain else json.dumps(value)
 
 
+def _parse(lines: Sequence[str]) -> list[Override]:
+    loader = GlobalHydra.instance().config_loader()  # lists the options that a glob() chooses from
+    return OverridesParser.create(loader).parse_overrides(list(lines))
+
+
 @lru_cache(maxsize=1024)
 def _parsed(line: str) -> Override:
-    [override] = OverridesParser.create().parse_overrides([line])
+    [override] = _parse([line])
     return override
 
 
@@ -388,10 +383,7 @@ def cell_of(
             config.pop(name, None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
     names = [*groups, *(name for name in values_ if name not in ("tree", "verifier"))]
-    for name, value in leaves({name: values_[name] for name in names}).items():
-        if value == "???":
-            raise InvalidInput(f"{name} must be given, like {name}=VALUE")
-    check_values(values_)
+    check_values({name: values_[name] for name in names})
     labels |= {"temperature": values_["temperature"]} | ({"audit": True} if values_["audit"] else {})
     for key in (name.lstrip("+") for name in varied):
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
@@ -417,13 +409,6 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     if choice == "custom" and (CONF / group / f"{changes.get('name')}.yaml").is_file():
         choice = str(changes.pop("name"))
     return Label(choice, {key: _short(value) for key, value in sorted(changes.items())})
-
-
-def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
-    """Values of a nested configuration by their keys, like sampling.max_length."""
-    if not isinstance(node, Mapping):
-        return {prefix.removesuffix("."): node}
-    return {name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()}
 
 
 def _short(value: Any) -> Any:

@@ -60,11 +60,8 @@ ConfigStore.instance().store(name="inflate_schema", node=InflateConfig)
 
 def run_inflating(config: dict[str, Any]) -> None:
     """Check the configuration, write both models, and say where they are. Raises InvalidInput."""
-    for name in ("shape", "output"):
-        if config[name] == "???":
-            raise InvalidInput(f"{name} must be given, like {name}={name.upper()}")
-    shapes = asdict(find_shape(config["shape"]))
     check_values(config)
+    shapes = asdict(find_shape(config["shape"]))
     output = Path(config["output"])
     if output.exists():
         raise InvalidInput(f"output is {config['output']!r}, which exists; allowed: a new folder")

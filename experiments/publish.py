@@ -60,9 +60,6 @@ def publish(arguments: Sequence[str]) -> int:
 
     Raises InvalidInput for unknown or unreadable input, and whatever W&B or the network raises.
     """
-    for argument in arguments:
-        if "=" not in argument:
-            raise InvalidInput(f"{argument!r} is no KEY=VALUE; like experiment=table1")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(PublishConfig), OmegaConf.from_dotlist([*arguments]))
         config: Any = OmegaConf.to_object(merged)

@@ -17,7 +17,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 from hydra.types import HydraContext
 
-from analysis.load import elsewhere, read_plan
+from analysis.load import elsewhere, read_plan, read_status
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.doctor.checks import check_cells
@@ -66,14 +66,8 @@ def sweep(arguments: Sequence[str]) -> bool:
     _say_what_is_ignored(arguments, cells, bool(trees))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
-    try:
-        for part in parts:
-            write_plan(part, arguments)
-    except OSError as error:
-        if waiting:
-            folder = f"results folder {cells[0].config['results']} cannot be written ({error.strerror})"
-            raise InvalidInput(f"{folder}; give another: results=FOLDER") from error
-        sys.stderr.write(f"note: the plan stays as it is, since it cannot be written ({error.strerror})\n")
+    for part in parts:
+        write_plan(part, arguments)
     if trees:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in trees))
         run_searches(trees)
@@ -119,7 +113,7 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
         for reason in reasons:
             sys.stderr.write(f"error: a job of the launcher failed: {reason}\n")
         for cell in cells:
-            if CellStore(cell.folder).status().state == "done":
+            if read_status(cell.folder).state == "done":
                 done(cell)
 
     return launch
@@ -151,7 +145,7 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
         if cell.has_tree:
             by_id.setdefault(cell.cell_id, cell)
     for cell in by_id.values():
-        status = CellStore(cell.folder).status()
+        status = read_status(cell.folder)
         if status.state == "damaged":
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
         (complete if status.state == "done" else pending).append(cell)

@@ -25,7 +25,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from analysis.load import Status
+from analysis.load import Status, read_status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.store import CellStore
 from resispec.errors import InvalidInput, first_line
@@ -126,7 +126,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
         how = "; ".join(reason for reason in reasons if reason not in named)
         silent, lines = [], [f"error: {reason}" for reason in named]
         for cell in group:
-            if CellStore(cell.folder).status().state == "done":
+            if read_status(cell.folder).state == "done":
                 done(cell)
             elif not any(reason.startswith(f"{cell}: ") for reason in named):
                 silent.append(cell)

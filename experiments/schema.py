@@ -128,10 +128,20 @@ def unlabelled(config: DictConfig) -> None:
             config[group].pop("label", None)
 
 
+def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Values of a nested configuration by their keys, like sampling.max_length."""
+    if not isinstance(node, Mapping):
+        return {prefix.removesuffix("."): node}
+    return {name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()}
+
+
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value out of range, and for a pair or a path that is not there."""
+    """Raise InvalidInput for the first value that is missing or wrong, and for a path that is not there."""
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
+    for name, value in leaves(config).items():
+        if value == "???":
+            raise InvalidInput(f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}")
     Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan
+from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan, read_status
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
@@ -48,7 +48,7 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
     """
     labels, folder = entry["labels"], raw / str(entry["cell_id"])
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
-    status = Status("missing") if entry["cell_id"] == NO_TREE else CellStore(folder).status()
+    status = Status("missing") if entry["cell_id"] == NO_TREE else read_status(folder)
     if status.state == "running":
         with suppress(OSError), CellStore(folder).locked():  # held while it is measured, or not ours to lock
             status = Status("interrupted", "killed")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -42,10 +41,6 @@ class CellStore:
 
     folder: Path
 
-    def status(self) -> Status:
-        """The cell's state, see `read_status`."""
-        return read_status(self.folder)
-
     def write_status(self, status: Status) -> None:
         """Record a status; for a cell that is done, also the checksums of its files."""
         sums = checksums(self.folder, SEALED) if status.state == "done" else {}
@@ -63,10 +58,7 @@ class CellStore:
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
-        for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
-            if path.is_dir():  # a folder in a file's place
-                shutil.rmtree(path)
-        if self.status().state == "damaged":
+        if read_status(self.folder).state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status
             (self.folder / ROWS).replace(self.folder / PARTIAL)
@@ -131,13 +123,10 @@ def parse(line: str, row_type: type[Row]) -> Row | None:
 
 
 def _line(row: Any) -> str:
-    """A row as a line of JSON. A field at its default is not written."""
+    """A row as a line of JSON. A field at its default is not written. Raises ValueError for NaN."""
     defaults = {field.name: field.default for field in fields(row)}
     values = {name: value for name, value in asdict(row).items() if value != defaults[name]}
-    try:
-        return json.dumps(values, allow_nan=False) + "\n"
-    except ValueError as error:
-        raise FloatingPointError(f"a row of prompt {row.prompt_index} is not finite") from error
+    return json.dumps(values, allow_nan=False) + "\n"
 
 
 def plan_path(part: Part) -> Path:

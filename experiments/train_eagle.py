@@ -68,15 +68,12 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     The draft is taken out of the pair, since it is not used. Raises InvalidInput for the first value that is
     missing or wrong.
     """
-    for name, value in {"output": config["output"], "dataset.path": config["dataset"].get("path")}.items():
-        if value == "???":
-            raise InvalidInput(f"{name} must be given, like {name}=PATH")
-    for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
-        if config[name] < least:
-            raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     # Without its draft it is no longer the pair that its fingerprint names.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
+    for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
+        if config[name] < least:
+            raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     values = dict(config["recipe"] or {})
     name = values.pop("_target_", None)
     if name not in RECIPES:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from analysis.load import Request, readable_plans
+from analysis.load import Request, read_status, readable_plans
 from experiments import configurations
-from experiments.store import CellStore
 from resispec import kept
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
@@ -54,7 +53,7 @@ def kinds(results: Path) -> list[Kind]:
 
 def check_cell(folder: Path) -> None:
     """Raise InvalidInput for a cell whose files have changed, with the command that measures it again."""
-    status = CellStore(folder).status()
+    status = read_status(folder)
     if status.state == "damaged":
         commands = (
             f"`{plan.commands[request.part]}`"

@@ -20,10 +20,11 @@ from typing import Any
 import pandas as pd
 
 from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import LABELS, Plan, Request, Results, Status, load, plan_names, read_plan
+from analysis.load import LABELS, Plan, Request, Results, Status, load, plan_names, read_plan, read_status
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
-from experiments.grid import AD_HOC, leaves
+from experiments.grid import AD_HOC
+from experiments.schema import leaves
 from experiments.store import CELL, PROVENANCE, ROWS, STATUS, CellStore
 from resispec.errors import InvalidInput
 from resispec.files import read_json
@@ -135,7 +136,7 @@ class Record:
 
     def status(self, cell_id: str) -> Status:
         """The status of a cell now; it is "done" only if the files are sound."""
-        return CellStore(self._raw / cell_id).status()
+        return read_status(self._raw / cell_id)
 
     def is_long(self, cell_id: str, num_done: int) -> bool:
         """Whether a cell that is being measured will take longer than LONG_S, at its pace so far."""

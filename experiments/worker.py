@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from analysis.load import Status, origins
+from analysis.load import Status, origins, read_status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog
@@ -92,13 +92,13 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
                 locks.enter_context(CellStore(cell.folder).locked(on_wait))
             except TimeoutError as error:
                 raise CellBusy(str(cell)) from error
-        measurements = [m for m in map(_Measurement, cells) if m.store.status().state != "done"]
+        measurements = [m for m in map(_Measurement, cells) if read_status(m.store.folder).state != "done"]
         try:
             _take_turns(measurements, report)
         except BaseException:  # a signal to stop
             for measurement in measurements:
                 with suppress(OSError):
-                    if measurement.store.status().state == "running":
+                    if read_status(measurement.store.folder).state == "running":
                         measurement.store.write_status(Status("interrupted", "stopped", measurement.seconds))
             raise
     if reasons := [f"{m.cell}: {m.reason}" for m in measurements if m.reason is not None]:
@@ -173,8 +173,6 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
         return first_line(error)
     if isinstance(error, SystemExit):
         return f"the code ended the process: sys.exit({error.code!r})"
-    if isinstance(error, OSError):
-        return f"{error.strerror or first_line(error)}{f' ({error.filename})' if error.filename else ''}"
     verifier = str(config["verifier"].get("name"))
     return f"{type(error).__name__}: {first_line(error)}" + f" (verifier {verifier})" * (".py:" in verifier)
 

@@ -57,10 +57,7 @@ def transcribe(options: argparse.Namespace) -> int:
         try:
             rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
         except Unanswered as error:
-            num_rows = options.out.read_bytes().count(b"\n")
-            raise InvalidInput(
-                f"{error}; {num_rows} transcripts are in {options.out}, the same command goes on from there"
-            ) from error
+            raise InvalidInput(f"{error}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
     return 0

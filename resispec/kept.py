@@ -11,12 +11,12 @@ import json
 import logging
 import platform
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from pkgutil import resolve_name
+from typing import Any, ClassVar, TypeVar
 
 from resispec import files
 from resispec.errors import InvalidInput
@@ -82,20 +82,27 @@ def folders() -> list[Path]:
     return sorted(path for path in files.cache_root().glob("[0-9a-f]" * 16) if path.is_dir())
 
 
-class Kept(ABC):
-    """A recipe whose result is kept in the cache, in a folder named by the recipe's key."""
+class Kept:
+    """A recipe whose result is kept in the cache, in a folder named by the recipe's key.
 
-    @abstractmethod
+    maker: the function that `make` calls, as module:function, since most of them import torch. sources: names
+    of fields with the recipes whose keys enter this recipe's key; all fields enter it by their repr.
+    """
+
+    maker: ClassVar[str]
+    sources: ClassVar[tuple[str, ...]] = ()
+
     def key(self) -> str:
-        """The name of the folder."""
+        """The name of the folder, see `make_key`."""
+        return make_key(self, {name: getattr(self, name).key().encode() for name in self.sources})
 
-    @abstractmethod
     def make(self, folder: Path) -> dict[str, Any]:
         """Fill a new folder and return facts for its manifest; the caller adds the seconds it took.
 
         folder: empty except for the `CHECKPOINT` of a training that was stopped. The recipes among this
         recipe's fields have already made their folders.
         """
+        return resolve_name(self.maker)(self, folder)
 
     def folder(self) -> Path:
         """The complete folder, made first if it is absent.

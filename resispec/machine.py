@@ -19,8 +19,6 @@ CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constra
 """Paths on which a measurement depends; tables, tests and documents may change without affecting it."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
-LIMIT_S = 60.0
-"""Most seconds that `has_cuda` waits for torch to answer."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 LARGEST_KEPT = 128 << 20, 32 << 20
 """Bytes of the largest blocks whose memory is kept: the wanted size, and the most that older glibc allows."""
@@ -97,6 +95,6 @@ def has_cuda() -> bool:
         return False
     command = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
     try:
-        return subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60.0, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False

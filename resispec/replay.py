@@ -22,8 +22,6 @@ from resispec.verifiers import Verifier
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
 """Names of a step's tensors, see `LoggedStep`; draft_probs has rows for nodes with children only."""
-ROUNDING = 1e-3
-"""A law's sum may differ from 1 by less than this, through rounding."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draf
                 raise InvalidInput(f"tokens holds {value.tolist()[:8]}; allowed: int64 below {vocab_size}")
         elif value.dtype not in (torch.float32, torch.float64):
             raise InvalidInput(f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64")
-        elif not bool(((value.sum(-1) - 1).abs() < ROUNDING).all() and (value >= 0).all()):
+        elif not bool(((value.sum(-1) - 1).abs() < 1e-3).all() and (value >= 0).all()):  # sums are rounded
             raise InvalidInput(f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1")
     for node in inner if draws.are_distinct else ():
         siblings = tokens[list(topology.children[node])].tolist()

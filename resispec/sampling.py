@@ -85,7 +85,7 @@ class Warp:
     def check(self, place: str) -> None:
         """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
         for name, (holds, allowed) in _ALLOWED.items():
-            if not holds(value := getattr(self, name)):
+            if hasattr(self, name) and not holds(value := getattr(self, name)):
                 raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
 
     def by_name(self) -> dict[str, Any]:
@@ -147,21 +147,13 @@ class Sampling(Warp):
 
     temperature, and the other settings of `Warp`: for target and draft alike. max_new_tokens: most tokens
     returned. max_length: most tokens of prompt and continuation together; None for no limit. ignore_eos:
-    whether end-of-sequence tokens are ignored. Raises InvalidInput as `Warp`, and for a limit below one.
+    whether end-of-sequence tokens are ignored. Raises InvalidInput as `Warp`.
     """
 
     temperature: float = 1.0
     max_new_tokens: int = 128
     max_length: int | None = None
     ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("max_new_tokens", "max_length"):
-            limit = getattr(self, name)
-            is_open = name == "max_length" and limit is None
-            if not is_open and (type(limit) is not int or limit < 1):
-                raise InvalidInput(f"{name} must be at least 1; found {limit!r}; allowed: whole numbers")
 
     def num_returned(self, prompt_length: int) -> int:
         """The most tokens that both limits allow after a prompt."""
@@ -182,10 +174,6 @@ def warped(scores: Tensor, warp: Warp) -> Tensor:
     return scores
 
 
-def _tempered(scores: Tensor, warp: Warp) -> Tensor:
-    return scores / warp.temperature
-
-
 def _in_top_k(scores: Tensor, warp: Warp) -> Tensor:
     least = scores.topk(min(warp.top_k, scores.shape[-1])).values[..., -1:]
     return scores.masked_fill(scores < least, -math.inf)
@@ -204,8 +192,11 @@ def _above_min_p(scores: Tensor, warp: Warp) -> Tensor:
 
 
 _STEPS: Mapping[str, Callable[[Tensor, Warp], Tensor]] = {
-    "temperature": _tempered, "top_k": _in_top_k, "top_p": _in_top_p, "min_p": _above_min_p,
-}  # fmt: skip
+    "temperature": lambda scores, warp: scores / warp.temperature,
+    "top_k": _in_top_k,
+    "top_p": _in_top_p,
+    "min_p": _above_min_p,
+}
 """The steps of FILTER_ORDERS, as transformers computes each."""
 
 
@@ -227,5 +218,7 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "presence_penalty": _ADDED,
     "frequency_penalty": _ADDED,
     "filter_order": (lambda value: value in tuple(FILTER_ORDERS), ", ".join(FILTER_ORDERS)),
+    "max_new_tokens": (lambda value: type(value) is int and value > 0, "whole numbers from 1"),
+    "max_length": (lambda value: value is None or type(value) is int and value > 0, "whole numbers from 1"),
 }
-"""The allowed values of each setting: a test, and the same in words."""
+"""The allowed values of each setting, of `Sampling`, too: a test, and the same in words."""

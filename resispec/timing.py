@@ -40,24 +40,19 @@ class Stopwatch:
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Time a block as a part, inside of the part that is being timed, if any."""
-        return _NOTHING if self.open_parts and not self.looks_inside else _Part(self, name)
+        return _NOTHING if self.open_parts and not self.looks_inside else self._timed(name)
 
-
-class _Part(AbstractContextManager[None]):
-    """One part that a stopwatch times; before it begins, `open_parts` are the parts around it."""
-
-    def __init__(self, watch: Stopwatch, name: str) -> None:
-        self._watch, self._name = watch, name
-
-    def __enter__(self) -> None:
-        self._watch.open_parts.append(self._name)
-        self._started = now(self._watch.device)
-
-    def __exit__(self, *_: object) -> None:
-        finished = now(self._watch.device)
-        self._watch.seconds["/".join(self._watch.open_parts)] += finished - self._started
-        self._watch.num_timed += 1
-        self._watch.open_parts.pop()
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        self.open_parts.append(name)
+        start = now(self.device)
+        try:
+            yield
+        finally:
+            end = now(self.device)
+            self.seconds["/".join(self.open_parts)] += end - start
+            self.num_timed += 1
+            self.open_parts.pop()
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)
@@ -82,11 +77,9 @@ def looks_inside() -> bool:
 def part(name: str) -> AbstractContextManager[None]:
     """Mark a block as a named part for the running stopwatch.
 
-    Nothing is timed, and nothing waits for the device, if no stopwatch runs, the code is being compiled, or
-    the device's work is being captured in a graph.
+    Nothing is timed, and nothing waits for the device, if no stopwatch runs, or if the device's work is being
+    captured in a graph.
     """
-    if torch.compiler.is_compiling():  # first, since a context variable cannot be traced
-        return _NOTHING
     stopwatch = _running.get()
     if stopwatch is None or (stopwatch.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
         return _NOTHING

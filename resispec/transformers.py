@@ -26,9 +26,6 @@ __all__ = ["Speculative", "SpeculatedOutput", "speculative"]
 
 _MODES = (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-_OUTPUTS_ALLOWED = "return_dict_in_generate with sequences and num_emitted"
-_IGNORED = ("use_cache", "logits_to_keep")
-"""Arguments that change no token: this library uses its own cache and computes the logits that it needs."""
 _WARPERS: dict[type[logits_process.LogitsProcessor], str] = {
     logits_process.TemperatureLogitsWarper: "temperature",
     logits_process.TopKLogitsWarper: "top_k",
@@ -77,7 +74,7 @@ class Speculative:
 
         `generate` calls this. Raises InvalidInput for a request that cannot be met.
         """
-        _check_request(model, input_ids, generation_config, model_kwargs)
+        _check_request(input_ids, generation_config, model_kwargs)
         warp = read_warp(logits_processor, generation_config.do_sample)
         if self._kept[0] is not model:
             self._kept = model, Speculator(model, self.draft, self.tree, self.verifier, self.draws)
@@ -134,7 +131,7 @@ def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: b
     return Warp(**settings) if do_sample else Warp(temperature=0.0)
 
 
-def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
+def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
     """Raise InvalidInput, naming the argument, for a request that speculation on a tree cannot meet.
 
     kwargs: the arguments that `generate` passes on to the model's forward.
@@ -143,15 +140,15 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
     sequences = config.num_return_sequences or 1
     problems = [
         (_argument_of_caller("assistant_model") is not None, "assistant_model", "none; speculative(draft)"),
-        (model.config.is_encoder_decoder, "an encoder-decoder", "decoders alone"),
         (mode not in _MODES, f"generation mode {mode.value}", ", ".join(known.value for known in _MODES)),
         (sequences > 1, f"num_return_sequences {sequences}", "1"),
         (len(input_ids) != 1, f"a batch of {len(input_ids)}", "a batch of one"),
         (cache not in (None, "dynamic"), f"cache_implementation {cache!r}", "none; the cache is our own"),
     ]
-    problems += [(getattr(config, name, None), name, _OUTPUTS_ALLOWED) for name in _OUTPUTS]
+    outputs = "return_dict_in_generate with sequences and num_emitted"
+    problems += [(getattr(config, name, None), name, outputs) for name in _OUTPUTS]
     for name, value in kwargs.items():
-        is_problem = not (name in _IGNORED or value is None or _is_usual(name, value, input_ids))
+        is_problem = value is not None and not _is_usual(name, value, input_ids)
         argument = f"{name} ({type(value).__name__})"
         problems.append((is_problem, argument, "input_ids of one prompt without padding alone"))
     for is_problem, argument, allowed in problems:
@@ -160,7 +157,9 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
-    """Whether an argument only states what is true of any single prompt without padding."""
+    """Whether an argument changes no token of a single prompt without padding."""
+    if name in ("use_cache", "logits_to_keep"):  # there is an own cache, and logits where they are needed
+        return True
     if name == "attention_mask":
         return bool((value == 1).all())
     if name in ("position_ids", "cache_position"):

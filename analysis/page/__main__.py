@@ -22,12 +22,10 @@ from resispec.files import write_atomically, write_json
 def write(profile: str, results: Path) -> Path:
     """Write the page of a profile, return its path; an older page stays until the new one is complete.
 
-    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, for a missing folder
-    and if nothing was measured, OSError when the page cannot be written.
+    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if nothing was
+    measured, OSError when the page cannot be written.
     """
     check_profile(profile)
-    if not results.is_dir():
-        raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
     names, page_sections = sections.artefacts(), []
     is_own = any(plan_files(name, profile, results) for name in names)
     for place, name in enumerate(names, start=1):

@@ -14,7 +14,7 @@ from analysis.artefact import paper
 from analysis.audits import of_resispec
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.published import DECIDED
-from analysis.table import Number
+from analysis.table import Number, Paper
 from resispec.audit.verdict import Finding
 
 METHOD = ["decoder", "tree", "verifier"]
@@ -37,8 +37,8 @@ def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     for name, cells in {"equal": gains[is_standard], "missed": gains[~is_standard]}.items():
         audits[name] = audits["unbiased"][audits["unbiased"].cell_id.isin(cells.cell_id)]
     return {
-        "claimed": paper("table1", (GAIN.name, "speedup")),
-        "claimed_on_trees": paper("table3", ("speedup",)),
+        "claimed": paper("table1"),
+        "claimed_on_trees": paper("table3"),
         "audits": audits,
         "other_audits": _by_verdict(audited.drop(of_resispec(audited).index)),
         "gains": of_resispec(_of(rows, GAIN.name, "table1")),
@@ -58,8 +58,7 @@ def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
 
 def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
     """The range of measured numbers, as printed: "1.43–1.64"."""
-    low, high = (labels.number(float(number), spec) for number in (numbers.min(), numbers.max()))
-    return low if low == high else f"{low}–{high}"
+    return str(Paper(numbers.min(), numbers.max(), spec))
 
 
 def methods(rows: pd.DataFrame) -> str:

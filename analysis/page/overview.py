@@ -15,7 +15,7 @@ CAPTION = (
     "What the paper prints and what was measured here: the range over all rows that have a figure of the "
     "paper. Where models, text or hardware are not the paper's, its figures are given for orientation."
 )
-QUANTITIES = {metric.name: (metric.label, metric.spec, metric.paper_spec) for metric in METRICS} | {
+QUANTITIES = {metric.name: (metric.label, metric.spec, ".2f") for metric in METRICS} | {
     "paper_kl": ("D_KL as published", ".1e", ".1e"),
     "expected_accepted_length": ("Expected accepted length", ".2f", ".2f"),
     "marginal_gain": ("Marginal gain", ".2f", ".2f"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from analysis import labels
@@ -21,7 +21,6 @@ from analysis.page.sections import Section, titled
 from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table, csv
 from resispec.audit.verdict import LIMIT, Finding
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
 """Tables of steps with more rows are folded."""
 MAX_COLUMNS = 13
@@ -35,7 +34,7 @@ VARIATION = ("total_variation", "total_variation_z")
 def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path) -> str:
     """The page as HTML. provenance: name -> fact. folder: that of the page and of the CSV files beside it."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("analysis.page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {

@@ -77,11 +77,8 @@ def read(name: str, profile: str, results: Path) -> Section:
         cells = {(request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests}
         states.update(plan.status(cell_id).state for cell_id, *_ in cells)
         made = artefact.complete(maker(name), plan)
-        try:
-            agreement = published.agreement(plan, made.tables[0], made.compared)
-            line = agreement.summary if agreement.notes else ""
-        except InvalidInput as error:
-            line = first_line(error)
+        agreement = published.agreement(plan, made.tables[0], made.compared)
+        line = agreement.summary if agreement.notes else ""
         return Section(name, plan, made, "", states, steps.of(plan), line)
     except (InvalidInput, OSError) as error:
         return Section(name, plan, None, first_line(error), states)

@@ -8,21 +8,20 @@ with the draft and four thousand without, and of 1,400 audits of exact rows none
 about 3 minutes on one core, and writes RESULTS/embedded/transcripts_power.{csv,md}.
 """
 
-import argparse
 import math
-import sys
+from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 from tqdm import tqdm
 
+from analysis.table import Table, plain
+from experiments.bench.frame import Measured, run_bench
 from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.own_check import draw
-from resispec.files import write_atomically
 from resispec.sampling import Sampling
 
 PROMPT_TOKENS, NEW_TOKENS = 48, 64
@@ -148,54 +147,35 @@ def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
     yield false_alarms("exact, against a control", arm, 4 * audits, 2, generator)
 
 
-def page(frame: pd.DataFrame) -> str:
-    """The table with its notes."""
+def table_of(frame: pd.DataFrame) -> Table:
+    """A row for every law."""
+    headers = {"engine": "what the engine does unsaid", "tokens": "tokens with the draft", "by": "seen by"}
+    headers |= {"tokens_without": "tokens without", "by_without": "by"}
+    ratios = frame.found.map("{:.0f}".format) + " of " + frame.audits.map("{:.0f}".format)
+    columns = {**headers, "ratio": "audits that found it"}
+    shown = frame.assign(ratio=ratios.where(frame.found.notna()))[list(columns)].rename(columns=columns)
+    specs = dict.fromkeys((headers["tokens"], headers["tokens_without"]), ",.0f")
+    return plain("transcripts_power", shown, "Tokens that a bias takes, and false alarms", specs=specs)
 
-    def shown(column: str, spec: str) -> list[str]:
-        return ["–" if pd.isna(value) else format(value, spec) for value in frame[column]]
 
-    ratios = (frame.found.map("{:.0f}".format) + " of " + frame.audits.map("{:.0f}".format)).tolist()
-    columns = {
-        "what the engine does unsaid": frame.engine,
-        "tokens with the draft": shown("tokens", ",.0f"),
-        "seen by": shown("by", ""),
-        "tokens without": shown("tokens_without", ",.0f"),
-        "by": shown("by_without", ""),
-        "audits that found it": ["–" if ratio.startswith("nan") else ratio for ratio in ratios],
-    }
-    table = pd.DataFrame(columns).to_markdown(
-        index=False, disable_numparse=True, colalign=["left"] + ["right"] * 5
-    )
+def study(options: Namespace) -> Measured:
+    """The table, its notes, and the rows of all laws."""
+    rows = measured(options.prompts, options.audits)
+    frame = pd.DataFrame(tqdm(rows, total=len(LAWS) + 2, unit="law", dynamic_ncols=True))
     alone = frame[frame.engine == "exact"].iloc[0]
     below = ", ".join(f"{alone[f'below_{level:g}']:.2%} are below {level:.1%}" for level in LEVELS)
-    return "\n\n".join(
-        [
-            "**Tokens that a bias takes, and false alarms**",
-            table,
-            "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits have as "
-            "many. A bias half as large takes four times as many. "
-            f"–: not seen in {frame.all_tokens.min():,} tokens.",
-            f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the chances "
-            f"of all their statistics {below}.",
-            "Made by: `python docs/studies/transcripts_power.py`, on the embedded pair at T = 1.\n",
-        ]
+    notes = (
+        "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits have as "
+        "many. A bias half as large takes four times as many. "
+        f"–: not seen in {frame.all_tokens.min():,} tokens.",
+        f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the chances "
+        f"of all their statistics {below}.",
+        "Made by: `python docs/studies/transcripts_power.py`, on the embedded pair at T = 1.",
     )
+    return [table_of(frame)], notes, frame
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument(
-        "--prompts", type=int, default=160, help="rows of a biased law; an exact one has more"
-    )
-    parser.add_argument("--audits", type=int, default=100, help="of a biased law; an exact one has more")
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # small matrices
-    rows = measured(options.prompts, options.audits)
-    frame = pd.DataFrame(tqdm(rows, total=len(LAWS) + 2, unit="law", dynamic_ncols=True))
-    stem = options.results / "embedded" / "transcripts_power"
-    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page(frame))
-    sys.stdout.write(page(frame))
+    prompts = (160, "rows of a biased law; an exact one has more")
+    audits = (100, "of a biased law; an exact one has more")
+    run_bench("transcripts_power", __doc__, study, device=None, prompts=prompts, audits=audits)

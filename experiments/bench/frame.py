@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
 from experiments.provenance import device_stem
 from referee.inputs import count
-from resispec.errors import fail, in_one_line
+from resispec.errors import in_one_line
 from resispec.files import write_atomically
 from resispec.models import check_device
 from resispec.timing import now
@@ -27,11 +27,6 @@ from resispec.timing import now
 Name = TypeVar("Name")
 Measured = tuple[Sequence[Table], Sequence[str], "pd.DataFrame | None"]
 """Tables of a bench, the paragraphs below them, and the frame for its CSV, where it has one."""
-
-
-class _BenchParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        sys.exit(fail(message))
 
 
 def run_bench(
@@ -44,14 +39,12 @@ def run_bench(
 ) -> None:
     """A bench's command: measure, print its page, and write it with its frame, NAME.{md,csv}.
 
-    A wrong command line ends the process with one line.
-
     measure: gets the options, with `device`. device: the default of --device; None for a bench without it.
     folder: folder in RESULTS for the files of a CPU; those of other devices go to timing, and their names end
     with the device's. counts: name -> default and help of an option that is a number from 1.
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _BenchParser(description=description, formatter_class=layout, epilog=DIALECTS)
+    parser = argparse.ArgumentParser(description=description, formatter_class=layout, epilog=DIALECTS)
     if device is not None:
         parser.add_argument("--device", choices=("cpu", "cuda"), default=device, help="cpu, or cuda")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")

@@ -10,6 +10,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pandas as pd
 import torch
@@ -21,6 +22,7 @@ from experiments.bench.frame import Measured, peak_bytes, run_bench, take_turns
 from experiments.provenance import device_name
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
+from resispec.cuda_graphs import CudaGraphs
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
@@ -68,26 +70,14 @@ def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.devi
     return lambda: rule.law(*inputs, draws)
 
 
-def captured(call: Callable[[], object]) -> Callable[[], None]:
-    """A call as a CUDA graph to replay; capturing needs a first call on a stream of its own."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def time_laws(num_nodes: int, device: torch.device) -> Times:
     """Times of every rule's law."""
     calls = {}
     for name, rule, draws in rules():
         calls[name, str(draws)] = call = law_call(rule, draws, num_nodes, device)
         if device.type == "cuda" and not reads_numbers(rule):
-            calls[f"{name}, CUDA graph", str(draws)] = captured(call)
+            unit = CudaGraphs(lambda *_, call=call: (call(),))
+            calls[f"{name}, CUDA graph", str(draws)] = partial(unit, None, torch.empty(0, device=device))
     turns = {key: [lambda _, call=call: call()] for key, call in calls.items()}
     return take_turns(f"laws, {num_nodes} at once", turns, LAW_ROUNDS, device)
 

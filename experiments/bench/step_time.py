@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from analysis.table import plain
-from experiments.bench.frame import Measured, run_bench
+from experiments.bench.frame import Measured, run_bench, take_turns
 from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Generation, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
@@ -46,12 +46,9 @@ def random_model(shape: Shape, device: torch.device) -> TransformersModel:
 def copy_rate(device: torch.device) -> float:
     """Bytes per second, read and written, of a copy within the device's memory."""
     source = torch.empty(2**31 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
-    target, seconds = torch.empty_like(source), []
-    for _ in range(8):
-        started = now(device)
-        target.copy_(source)
-        seconds.append(now(device) - started)
-    return 2 * source.numel() / statistics.median(seconds)
+    target = torch.empty_like(source)
+    [milliseconds] = take_turns("copy", {"copy": [lambda _: target.copy_(source)]}, 8, device).values()
+    return 2e3 * source.numel() / milliseconds
 
 
 def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:

@@ -59,7 +59,6 @@ class TreeSearch(ABC):
     num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
     counted. cells: one for every data set, sorted by its name. measured: ids of the measured cells, in
     order. costs: those of steps on this device. AGREED: labels that all cells which name the file share.
-    Raises InvalidInput for values out of range.
     """
 
     num_prompts: int
@@ -71,10 +70,10 @@ class TreeSearch(ABC):
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
 
-    def __post_init__(self) -> None:
-        self._check_size()
-
-    def _check_size(self) -> None:
+    def _limit(self, cells: Sequence[Cell]) -> None:
+        """Lower the number of documents to the limit in the cells' profile, and check the search's sizes."""
+        if (limit := cells[0].config["max_tuning_prompts"]) is not None:
+            self.num_prompts = min(self.num_prompts, limit)
         fewest = sum(stage.share for stage in self.STAGES)
         for name, value, least, why in (
             ("num_prompts", self.num_prompts, fewest, f"split over {len(self.STAGES)} stages"),
@@ -82,12 +81,6 @@ class TreeSearch(ABC):
         ):
             if value < least:
                 raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
-
-    def _limit(self, cells: Sequence[Cell]) -> None:
-        """Lower the number of documents to the limit in the cells' profile, if it gives one."""
-        if (limit := cells[0].config["max_tuning_prompts"]) is not None:
-            self.num_prompts = min(self.num_prompts, limit)
-            self._check_size()
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """Raise InvalidInput for what cannot be searched for. cells: those that name the file."""
@@ -289,7 +282,6 @@ class GrowMapSearch(TreeSearch):
 
 # --- the best tree of a size
 
-FEWEST_NODES = 4
 GOALS = ("tokens", "time")
 PER_LEVEL = 6  # regular topologies of every number of levels
 NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
@@ -331,20 +323,14 @@ class BestShapeSearch(TreeSearch):
     )
     FEWEST_LEVELS: ClassVar[int] = 3  # a star of two levels has nothing to verify from the leaves up
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.by not in GOALS:
-            raise InvalidInput(f"search.by is {self.by!r}; allowed: {', '.join(GOALS)}")
-
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
         super().check(path, cells)
-        num_nodes = cells[0].config["tree"].get("num_nodes")
-        if num_nodes is None:
+        if self.by not in GOALS:
+            raise InvalidInput(f"search.by is {self.by!r}; allowed: {', '.join(GOALS)}")
+        if cells[0].config["tree"].get("num_nodes") is None:
             reason = "tree.num_nodes must be given, like tree.num_nodes=121"
             raise InvalidInput(f"{reason}: shapes of one size are compared")
-        if num_nodes < FEWEST_NODES:
-            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: from {FEWEST_NODES}")
         self.counted(cells[0])
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from experiments.tasks.base import CountedTask, Workload, identity, share
+from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.cuda_graphs import upload
@@ -29,7 +29,7 @@ class AcceptanceRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Acceptance(CountedTask):
+class Acceptance(Task):
     """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia, section 3.1).
 
     Source: arXiv 2402.12374.

@@ -6,7 +6,7 @@ alike.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 
@@ -55,37 +55,31 @@ class Workload:
         return torch.Generator(self.pair.target.device).manual_seed(self.seed + index)
 
 
-class Task(Protocol):
-    """A task measures one prompt. row: the dataclass of its rows."""
+@dataclass(frozen=True)
+class Task:
+    """A task measures one prompt. row: the dataclass of its rows.
+
+    Integer fields are counts. Raises InvalidInput for a count below 1.
+    """
 
     row: ClassVar[type[Row]]
 
+    def __post_init__(self) -> None:
+        for name, count in vars(self).items():
+            if type(count) is int and count < 1:
+                raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
+
     def check(self, decoder: Decoder) -> None:
         """Raise InvalidInput for a decoder that cannot be measured; called before the first cell."""
+        rehearse(decoder.verifier, decoder.drafter.draws, decoder.drafter.topology)
 
     def __call__(self, workload: Workload, index: int) -> Row:
         """Measure prompt `index`."""
+        raise NotImplementedError
 
     def progress(self, rows: Sequence[Any]) -> dict[str, str]:
         """Names and texts for the progress line. rows: all rows so far, at least one."""
-
-
-class DecoderTask:
-    """Base of tasks in which the cell's verifier meets trees of the cell's drafter."""
-
-    def check(self, decoder: Decoder) -> None:
-        """See `Task`."""
-        rehearse(decoder.verifier, decoder.drafter.draws, decoder.drafter.topology)
-
-
-@dataclass(frozen=True)
-class CountedTask(DecoderTask):
-    """Base of tasks whose integer fields are counts. Raises InvalidInput for a count below 1."""
-
-    def __post_init__(self) -> None:
-        for name, count in vars(self).items():
-            if isinstance(count, int) and count < 1:
-                raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
+        raise NotImplementedError
 
 
 def identity(workload: Workload, index: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import CountedTask, Workload, identity, share
+from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import compare, filled_by_draft_model
 from resispec.decode import Decoder
@@ -29,7 +29,7 @@ class BoundRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Bound(CountedTask):
+class Bound(Task):
     """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
 
     num_prefixes: prefixes of the target's text after a prompt, with a tree each. rollouts: target paths after

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
+from experiments.tasks.base import Row, Task, Workload, identity, share
 from resispec.audit.z_score import Terms, join, step_terms
 
 
@@ -58,7 +58,7 @@ class AuditRow(PromptRow):
 
 
 @dataclass(frozen=True)
-class Decode(DecoderTask):
+class Decode(Task):
     """Task that decodes every prompt. audit: record statistics of the tokens; then times do not count."""
 
     audit: bool = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
+from experiments.tasks.base import Row, Task, Workload, identity, share
 from experiments.tasks.decode import hash_tokens
 from resispec.decode import Decoder
 from resispec.draws import Draws
@@ -24,7 +24,7 @@ class LawsRow(Row):
 
 
 @dataclass(frozen=True)
-class Laws(DecoderTask):
+class Laws(Task):
     """Task that decodes every prompt and logs its laws. folder: for the files, one for each prompt."""
 
     row: ClassVar[type[LawsRow]] = LawsRow

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from experiments.tasks.base import CountedTask, Row, Workload, identity
+from experiments.tasks.base import Row, Task, Workload, identity
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
@@ -30,7 +30,7 @@ class PrefixRow(Row):
 
 
 @dataclass(frozen=True)
-class SiblingTask(CountedTask):
+class SiblingTask(Task):
     """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
 
     num_prefixes: prefixes of each prompt. num_tuples: sampled tuples of siblings for each prefix.

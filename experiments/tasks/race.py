@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from experiments.configurations import ONE_TOKEN, Chosen, Configuration
-from experiments.tasks.base import CountedTask, Row, Workload, identity
+from experiments.tasks.base import Row, Task, Workload, identity
 from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput
@@ -49,7 +49,7 @@ class RaceRow(Row):
 
 
 @dataclass(frozen=True)
-class Race(CountedTask):
+class Race(Task):
     """Task that decodes every prompt with all entries, in an order that is drawn anew for each prompt.
 
     chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a step.

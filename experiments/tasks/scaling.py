@@ -6,13 +6,12 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import CountedTask, Workload, identity, share
+from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
 from experiments.tasks.sampled_trees import compare
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
-from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers.rehearsal import rehearse
 
@@ -40,7 +39,7 @@ class ScalingRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Scaling(CountedTask):
+class Scaling(Task):
     """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
@@ -53,13 +52,6 @@ class Scaling(CountedTask):
     num_candidates: Sequence[int]
     num_levels: int
     rollouts: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (fewest := min(self.num_candidates, default=0)) < 1:
-            raise InvalidInput(f"task.num_candidates is {fewest}; allowed: from 1")
-        if self.num_levels < 2:
-            raise InvalidInput(f"task.num_levels is {self.num_levels}; allowed: from 2, the root counted")
 
     @property
     def _shapes(self) -> list[tuple[str, int, Topology]]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from experiments.configurations import Configuration
-from experiments.tasks.base import CountedTask, Workload, identity, share
+from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
 from resispec.drafters import DraftModel
@@ -27,7 +27,7 @@ class EmittedRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class ComparisonTask(CountedTask):
+class ComparisonTask(Task):
     """Base of tasks that compare candidates. num_prefixes: those of the target's text after a prompt."""
 
     row: ClassVar[type[EmittedRow]] = EmittedRow

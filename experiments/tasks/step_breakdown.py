@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
+from experiments.tasks.base import Row, Task, Workload, identity, share
 from experiments.tasks.decode import hash_tokens
 from resispec.timing import Stopwatch, clock_seconds, measuring
 
@@ -48,7 +48,7 @@ class ProfileRow(Row):
 
 
 @dataclass(frozen=True)
-class Profile(DecoderTask):
+class Profile(Task):
     """Task that decodes every prompt as `Decode` does, to the same tokens, with a stopwatch."""
 
     row: ClassVar[type[ProfileRow]] = ProfileRow

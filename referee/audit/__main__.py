@@ -15,11 +15,8 @@ engine is called biased. Another --dtype or --device may help.
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from referee import inputs
 from referee.audit import audit_transcripts, read_transcripts, report_lines
@@ -33,27 +30,23 @@ EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 def run(arguments: Sequence[str]) -> int:
     """Audit, print the report and write the evidence if asked; returns the exit code. Raises InvalidInput."""
     options = parser().parse_args(arguments)
-    transcripts = read_transcripts(options.transcripts)
-    control = None if options.control is None else read_transcripts(options.control)
-    if control is not None and options.control.samefile(options.transcripts):
+    files = {"transcripts": options.transcripts, "control": options.control}
+    arms = {name: (file, read_transcripts(file)) for name, file in files.items() if file is not None}
+    if "control" in arms and options.control.samefile(options.transcripts):
         raise InvalidInput(
             f"the control is the file of the transcripts, {options.control}; give another run's"
         )
-    target, *drafts = inputs.scorers(options.target, options.draft, options.device, options.dtype)
-    progress = partial(tqdm, unit="token", dynamic_ncols=True, leave=False, delay=1)
+    _, control = arms.get("control", (None, None))
+    scorers = inputs.scorers(options.target, options.draft, options.device, options.dtype)
     try:
-        report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, progress)
+        report = audit_transcripts(arms["transcripts"][1], *scorers, control=control)
     except NoVerdict as error:
         sys.stderr.write(f"no verdict: {error}\n")
         return EXIT_CODES["no verdict"]
     record: dict[str, Any] = {}
     if options.evidence or options.markdown:
-        arms = {"transcripts": (options.transcripts, transcripts)}
-        if control is not None:
-            arms["control"] = (options.control, control)
-        models = {"target": (options.target, target)}
-        if drafts:
-            models["draft"] = (options.draft or options.target, drafts[0])
+        names = {"target": options.target, "draft": options.draft or options.target}
+        models = {role: (names[role], scorer) for role, scorer in zip(names, scorers, strict=False)}
         record = evidence(report, arms, models, arguments)
     lines = markdown(record) if options.markdown else report_lines(report)
     sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import torch
+from tqdm import tqdm
 
 from referee.audit.statistics import sharing, statistics_of
 from referee.audit.terms import NEAR_TIE, GreedyGaps, TokenTerms, gaps_of, lookups, terms_of, with_serial
@@ -15,10 +16,10 @@ from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 
-SHARED_CHANCE = 1e-4
-"""Rows share their random numbers if the p-value of `Arm.sharing` is below this."""
 SHOWN = 5
 """The most lines about single tokens or rows; a last line counts the others."""
+token_bar = partial(tqdm, unit="token", dynamic_ncols=True, leave=False, delay=1)
+"""A progress bar that counts tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Arm:
         """Whether sampled rows share random numbers: a seed and sample occur twice, or `sharing` shows it."""
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
         seeds = [(row.seed, row.sample) for row in rows]
-        goes_together = self.sharing is not None and self.sharing.p_value < SHARED_CHANCE
+        goes_together = self.sharing is not None and self.sharing.p_value < 1e-4
         return goes_together or len(set(seeds)) < len(seeds)
 
     @property

@@ -15,10 +15,6 @@ from resispec.files import checksums
 from resispec.machine import processor_name
 from resispec.training.checkpoints import digest_of
 
-LIBRARIES = ("resispec", "torch", "transformers")
-MOST_REASONS = 4
-"""The most reasons of one comparison that the text for an issue names."""
-
 
 def evidence(
     report: TranscriptsReport,
@@ -50,7 +46,8 @@ def evidence(
             role: {"name": name, "weights": digest_of(scorer.module.state_dict()), "dtype": scorer.precision}
             for role, (name, scorer) in models.items()
         },
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("resispec", "torch", "transformers")},
         "device": f"{models['target'][1].device.type}, {processor_name()}",
         "not_tested": list(not_tested(report, set(arms), set(models))),
     }
@@ -75,7 +72,7 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
     for judgement in found["judgements"]:
         comparison = judgement["comparison"]
         size = f"{comparison['tokens']} tokens in {comparison['rows']} rows"
-        reasons = "; ".join(judgement["reasons"][:MOST_REASONS])
+        reasons = "; ".join(judgement["reasons"][:4])
         yield f"- {comparison['what']} ({size}): {judgement['finding']}{': ' * bool(reasons)}{reasons}"
     yield f"- engine: {', '.join(found['engines'])}; settings: {'; '.join(found['settings'])}"
     for role, model in found["models"].items():

@@ -12,9 +12,8 @@ from itertools import cycle
 
 import torch
 from torch import Generator, Tensor
-from tqdm import tqdm
 
-from referee.audit.arm import measure
+from referee.audit.arm import measure, token_bar
 from referee.audit.comparisons import judge_comparison, limit_of, with_target
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
@@ -30,19 +29,16 @@ Law = Callable[[Sequence[Tensor], Tensor], Tensor]
 """A function from each model's logits (R, V) and the emitted tokens (R, T) int64 to the next law (R, V)."""
 
 
-def own_check(
-    transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None, progress: Callable[..., tqdm]
-) -> Iterator[str]:
+def own_check(transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None) -> Iterator[str]:
     """Notes that no bias was seen in the target's own continuations: for sampled rows and for greedy rows.
 
     The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a few more
-    for either kind. progress: see `audit_transcripts`.
-    Raises NoVerdict if the finding is another one.
+    for either kind. Raises NoVerdict if the finding is another one.
     """
     rows: list[Transcript] = []
     for is_sampled in (True, False):
         if group := [row for row in transcripts if (row.temperature > 0) is is_sampled]:
-            with progress(desc="own check", total=MIN_TOKENS) as bar:
+            with token_bar(desc="own check", total=MIN_TOKENS) as bar:
                 rows += _own_rows(group, target, bar.update)
     comparisons = [*with_target("own check", measure(rows, target, draft))]
     limit = limit_of(comparisons)

@@ -2,15 +2,12 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
-from tqdm import tqdm
-
-from referee.audit.arm import Arm, measure
+from referee.audit.arm import Arm, measure, token_bar
 from referee.audit.comparisons import (
     FALSE_ALARM_RATE,
     POWER,
@@ -30,9 +27,6 @@ from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
 from resispec.sampling import SETTINGS
 
-_NO_BAR = partial(tqdm, disable=True)
-LEAST_MISSED = 10.0
-"""If at least so many tokens were expected beyond a place and none came, a note says so."""
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
     Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
@@ -97,14 +91,12 @@ def audit_transcripts(
     target: Scorer,
     draft: Scorer | None = None,
     control: Sequence[Transcript] | None = None,
-    progress: Callable[..., tqdm] = _NO_BAR,
 ) -> TranscriptsReport:
     """Audit whether an engine emits the target's law, by its transcripts and a control arm if there is one.
 
     draft: the engine's draft model; with it a bias toward it shows in fewer tokens. control: transcripts of
     the same engine without speculation, for the same prompts under the same settings; the verdict is then
-    about the difference, in which the engine's other deviations from the target cancel. progress: makes a
-    progress bar that counts tokens.
+    about the difference, in which the engine's other deviations from the target cancel.
     Raises InvalidInput for a row that the models cannot have read or written, which the message names; if
     there are no rows; and for a control with the same rows or other settings. Raises NoVerdict if a model's
     logits are not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
@@ -130,11 +122,11 @@ def audit_transcripts(
             "allowed: the same in all"
         )
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
-    with progress(desc="rescoring", total=num_tokens) as bar:
+    with token_bar(desc="rescoring", total=num_tokens) as bar:
         report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
-    return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft, progress)))
+    return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft)))
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
@@ -242,7 +234,7 @@ def _about_settings(arm: Arm) -> Iterator[str]:
     if arm.terms is None:
         return
     expected, last = arm.terms.chances.sum(0).tolist(), int(arm.terms.bucket.max())
-    if (num_missed := sum(expected[last + 1 :])) >= LEAST_MISSED:
+    if (num_missed := sum(expected[last + 1 :])) >= 10:
         yield (
             f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were expected; "
             "are top_k, top_p or min_p on and not declared?"

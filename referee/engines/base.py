@@ -11,7 +11,7 @@ MODES = ("plain", "assisted", "prompt_lookup")
 """Ways of drafting of the engines in this process, with at most `num_drafted` tokens a step.
 
 They draft nothing; with the pair's draft model; or the tokens that followed the same tokens earlier. Each
-engine raises InvalidInput for an unknown mode, and if the mode needs a draft model that the pair lacks.
+engine raises InvalidInput if the mode needs a draft model that the pair lacks.
 """
 ENGINES = {
     "transformers": "referee.engines.generate:TransformersEngine",
@@ -44,7 +44,7 @@ class Answer:
 
 
 class Engine:
-    """A program that continues prompts; a subclass defines `answer`.
+    """A program that continues prompts; a subclass defines `answer`, or `answers` if it takes batches.
 
     name, version, model: the origin that transcripts name; version and model are None if unknown. apart: for
     each setting that the engine lacks or applies in another way, the reason why it must be off. orders: the
@@ -87,13 +87,8 @@ class Engine:
         silence. Several threads at a time call this if `write_transcripts` is told so. Raises InvalidInput
         if the request or the reply is wrong, Unanswered if there is no reply.
         """
-        raise NotImplementedError
-
-
-def require_mode(mode: str) -> None:
-    """Raise InvalidInput for a mode that is not in MODES."""
-    if mode not in MODES:
-        raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
+        [answer] = self.answers([prompt], settings, [seed])
+        return answer
 
 
 def require_fit(prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int) -> None:
@@ -111,7 +106,11 @@ def require_fit(prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size
 
 
 def acceptance(
-    engine: str, histogram: Sequence[int] | None, num_draft_tokens: int | None, **told: Any
+    engine: str,
+    histogram: Sequence[int] | None,
+    num_draft_tokens: int | None,
+    num_accepted: int | None = None,
+    **told: Any,
 ) -> dict[str, Any]:
     """A transcript's key for the acceptance in one request; empty if numbers are missing or contradictory.
 
@@ -120,20 +119,25 @@ def acceptance(
     counts draft tokens without the bonus token that every verified step adds.
 
     engine: its name in AIPerf. histogram: entry j counts the verified steps that accepted j draft tokens.
-    num_draft_tokens: the number of proposed tokens. told: further fields, None if the engine does not tell.
+    num_draft_tokens: the number of proposed tokens. num_accepted: the number of accepted ones, of an engine
+    without a histogram. told: further fields, None if the engine does not tell.
     """
-    num_accepted = sum(number * count for number, count in enumerate(histogram or ()))
-    if histogram is None or num_draft_tokens is None or num_accepted > num_draft_tokens:
+    length = by_number = steps = None
+    if histogram is not None:
+        steps, num_accepted = sum(histogram), sum(number * count for number, count in enumerate(histogram))
+        length = 1 + num_accepted / max(1, steps)
+        # JSON's keys are text; a count of no steps is left out
+        by_number = {str(number): count for number, count in enumerate(histogram) if count}
+    if num_accepted is None or num_draft_tokens is None or num_accepted > num_draft_tokens:
         return {}
-    steps = sum(histogram)
     record = {
         "engine": engine,
-        "mean_acceptance_length": 1 + num_accepted / max(1, steps),
+        "mean_acceptance_length": length,
         "draft_acceptance_rate": num_accepted / max(1, num_draft_tokens),
-        # JSON's keys are text; a count of no steps is left out
-        "acceptance_histogram": {str(number): count for number, count in enumerate(histogram) if count},
+        "acceptance_histogram": by_number,
         "num_accepted_draft_tokens": num_accepted,
         "num_draft_tokens": num_draft_tokens,
         "num_spec_steps": steps,
+        **told,
     }
-    return {"spec_decode": record | {name: value for name, value in told.items() if value is not None}}
+    return {"spec_decode": {name: value for name, value in record.items() if value is not None}}

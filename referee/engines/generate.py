@@ -8,7 +8,7 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig
 
-from referee.engines.base import Answer, Engine, require_fit, require_mode
+from referee.engines.base import Answer, Engine, require_fit
 from resispec.models.causal import left_padded
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
@@ -27,7 +27,6 @@ class TransformersEngine(Engine):
     orders = ("transformers",)
 
     def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
-        require_mode(mode)
         target: Any = pair.target
         self.target, self.version = target.module, transformers.__version__
         self.name, self.takes_batches = f"transformers, {mode}", mode == "plain"
@@ -49,30 +48,16 @@ class TransformersEngine(Engine):
             pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,
         )
 
-    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`; for one thread at a time, since the whole process has one seed."""
-        [tokens] = self._continued([prompt], settings, seed)
-        return self._answer(tokens, seed)
-
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """See `Engine.answers`; several prompts are one batch, which draws from the first one's seed."""
-        if len(prompts) == 1:
-            return super().answers(prompts, settings, seeds)
-        return [self._answer(tokens, None) for tokens in self._continued(prompts, settings, seeds[0])]
+        """See `Engine.answers`; several prompts are one batch, which draws from the first one's seed.
 
-    def _answer(self, tokens: Sequence[int], seed: int | None) -> Answer:
-        """An answer up to its first end of sequence; in a batch, the tokens after that are padding."""
-        ends = self.target.generation_config.eos_token_id or ()
-        end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
-        return Answer(tuple(tokens[:end]), "stop" if end else "length", seed)
-
-    def _continued(self, prompts: Sequence[Sequence[int]], settings: Sampling, seed: int) -> list[list[int]]:
-        """New tokens of every prompt; shorter prompts are padded on the left."""
+        For one thread at a time, since the whole process has one seed.
+        """
         require_fit(prompts, settings, self._vocab_size, self._context)
-        batch = left_padded(prompts, self.target.generation_config.pad_token_id)
-        ids, mask = (part.to(self.target.device) for part in batch)
+        special = self.target.generation_config
+        ids, mask = (part.to(self.target.device) for part in left_padded(prompts, special.pad_token_id))
         options: dict[str, Any] = {
             "attention_mask": mask,
             "max_new_tokens": settings.max_new_tokens,
@@ -84,8 +69,13 @@ class TransformersEngine(Engine):
             options["min_p"] = settings.min_p or None
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
-            torch.manual_seed(seed)
-            return self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
+            torch.manual_seed(seeds[0])
+            rows = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
+        ends, seed, answers = special.eos_token_id or (), seeds[0] if len(prompts) == 1 else None, []
+        for tokens in rows:  # in a batch, the tokens after the first end of sequence are padding
+            end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
+            answers.append(Answer(tuple(tokens[:end]), "stop" if end else "length", seed))
+        return answers
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (B, L) with new ones after them, (B, L + new). options: of transformers' `generate`."""

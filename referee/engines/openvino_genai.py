@@ -11,7 +11,7 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from referee.engines.base import Answer, Engine, require_fit, require_mode
+from referee.engines.base import Answer, Engine, require_fit
 from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
 from resispec.sampling import Sampling
@@ -36,7 +36,6 @@ class OpenVinoEngine(Engine):
     takes_batches = True
 
     def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
-        require_mode(mode)
         self.name, self.version = f"OpenVINO GenAI, {mode}", openvino_genai.__version__
         self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
         self._eos = pair.tokenizer.eos_token_id
@@ -56,15 +55,10 @@ class OpenVinoEngine(Engine):
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", options | PRECISE)
 
-    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`; for one thread at a time."""
-        [answer] = self.answers([prompt], settings, [seed])
-        return answer
-
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """See `Engine.answers`; each prompt is a request of its own, with its seed."""
+        """See `Engine.answers`; each prompt is a request with its own seed. For one thread at a time."""
         require_fit(prompts, settings, self._vocab_size, self._context)
         inputs = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
         results = self._pipeline.generate(inputs, [self._request(settings, seed) for seed in seeds])

@@ -134,8 +134,9 @@ class ArgmaxDrafts:
 
     requires_model_outputs = False
 
-    def __init__(self, draft: Any, num_drafted: int, max_length: int) -> None:
-        self._draft, self._num_drafted, self._max_length = draft, num_drafted, max_length
+    def __init__(self, draft: Any, max_length: int) -> None:
+        self._draft, self._max_length = draft, max_length
+        self._num_drafted = draft.generation_config.num_assistant_tokens
 
     @torch.inference_mode()
     def get_candidates(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -155,16 +156,13 @@ class ArgmaxDrafts:
 class ArgmaxEngine(TransformersEngine):
     """Assisted generation whose drafts are `ArgmaxDrafts`."""
 
-    def __init__(self, pair: Pair, num_drafted: int = 5) -> None:
-        super().__init__(pair, "assisted", num_drafted)
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(pair, "assisted")
         self.name = "transformers, argmax drafts"
-        self._num_drafted = num_drafted
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """See `TransformersEngine.generate`; with other drafts."""
-        drafts = ArgmaxDrafts(
-            options["assistant_model"], self._num_drafted, ids.shape[1] + options["max_new_tokens"]
-        )
+        drafts = ArgmaxDrafts(options["assistant_model"], ids.shape[1] + options["max_new_tokens"])
         self.target._get_candidate_generator = lambda **_: drafts
         try:
             return super().generate(ids, **options)

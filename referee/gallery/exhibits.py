@@ -68,19 +68,17 @@ def counting(engine: TransformersEngine) -> TransformersEngine:
 
     Each forward emits one token and the drafted tokens that it accepted.
     """
-    ask = engine.answer
+    ask = engine.answers
 
-    def answer(prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+    def answers(prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]) -> list[Answer]:
         forwards: list[int] = []
-        hook = engine.target.register_forward_hook(lambda *_: forwards.append(1))
-        try:
-            reply, steps = ask(prompt, settings, seed), len(forwards)
-        finally:
-            hook.remove()
+        with engine.target.register_forward_hook(lambda *_: forwards.append(1)):
+            [reply] = ask(prompts, settings, seeds)
+        steps = len(forwards)
         record = {"num_spec_steps": steps, "num_accepted_draft_tokens": len(reply.tokens) - steps}
-        return replace(reply, extra={"spec_decode": record})
+        return [replace(reply, extra={"spec_decode": record})]
 
-    engine.answer = answer  # type: ignore[method-assign]
+    engine.answers = answers  # type: ignore[method-assign]
     return engine
 
 
@@ -167,7 +165,9 @@ class Gallery:
     """Exhibits on a pair of conf/pair.
 
     dataset: a name of conf/dataset; `prompts` of its prompts, cut to `prompt_tokens` tokens each, are
-    continued by at most `tokens` new ones. greedy, seeds: prompts of the further checks, see `Questions`.
+    continued by at most `tokens` new ones. greedy: the number of prompts that are also continued at
+    temperature 0. seeds: the number of prompts that are sampled twice more, with the same seed and with
+    another.
     """
 
     exhibits: Sequence[Exhibit]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from referee.audit import Arm, Statistic, audit_arms
 from referee.audit.statistics import normal_z
 from referee.engines import Engine, write_transcripts
+from referee.gallery.exhibits import Exhibit, Gallery
 from referee.transcripts import Transcript
 from resispec.sampling import Sampling
 
@@ -23,48 +24,27 @@ PER_DECADE = 5
 NUM_RESAMPLES = 10_000
 
 
-@dataclass(frozen=True)
-class Questions:
-    """Questions to every engine of the gallery.
-
-    settings: those of the sampled answers. first_seed: prompt i uses this + i. num_greedy: the number of
-    prompts that are also continued at temperature 0. num_seeds: the number of prompts that are sampled twice
-    more, with the same seed and with another. concurrency: requests at a time, see `write_transcripts`.
-    """
-
-    prompts: tuple[tuple[int, ...], ...]
-    settings: Sampling
-    num_greedy: int
-    num_seeds: int
-    first_seed: int = 0
-    concurrency: tuple[int, ...] = ()
-
-    def written(
-        self, engine: Engine, path: Path, num_prompts: int | None = None, more: int = 0
-    ) -> list[Transcript]:
-        """An engine's answers to the first `num_prompts`, by default all. more: a number added to seeds."""
-        return write_transcripts(
-            engine, self.prompts[:num_prompts], self.settings, path, self.first_seed + more, self.concurrency
-        )
-
-
-def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Transcript]]:
-    """Let an engine write the answers that files beginning with `stem` lack. Raises like `write_transcripts`.
+def write(
+    engine: Engine, exhibit: Exhibit, gallery: Gallery, prompts: Sequence[tuple[int, ...]], folder: Path
+) -> dict[str, list[Transcript]]:
+    """Let an exhibit's engine write the answers that its files lack. Raises like `write_transcripts`.
 
     Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
     """
+    prompts = [*prompts] * exhibit.times  # each time with other seeds
+    sampled = Sampling(max_new_tokens=gallery.tokens, **exhibit.settings)
+    greedy, first = replace(sampled, temperature=0.0), exhibit.first_seed
+
+    def written(end: str, number: int | None, settings: Sampling, seed: int) -> list[Transcript]:
+        path = folder / f"{exhibit.stem}{end}.jsonl"
+        return write_transcripts(engine, prompts[:number], settings, path, seed, exhibit.concurrency)
+
     return {
-        "sampled": questions.written(engine, Path(f"{stem}.jsonl")),
-        "greedy": write_greedy(engine, questions, stem),
-        "again": questions.written(engine, Path(f"{stem}.again.jsonl"), questions.num_seeds),
-        "others": questions.written(engine, Path(f"{stem}.others.jsonl"), questions.num_seeds, OTHER_SEED),
+        "sampled": written("", None, sampled, first),
+        "greedy": written(".greedy", gallery.greedy, greedy, 0),
+        "again": written(".again", gallery.seeds, sampled, first),
+        "others": written(".others", gallery.seeds, sampled, first + OTHER_SEED),
     }
-
-
-def write_greedy(engine: Engine, questions: Questions, stem: Path) -> list[Transcript]:
-    """The answers at temperature 0, written and returned as by `write`."""
-    greedy = replace(questions, settings=replace(questions.settings, temperature=0.0), first_seed=0)
-    return greedy.written(engine, Path(f"{stem}.greedy.jsonl"), questions.num_greedy)
 
 
 def checks(

@@ -83,12 +83,7 @@ class Server:
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to an object sent to a path. Raises like `get`, and InvalidInput if there is no path."""
-        status, answer = self._request("POST", path, body)
-        if status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
-            raise InvalidInput(
-                f"{self.url} takes no requests at {path} (status {status}), so it speaks another format"
-            )
-        return self._content(status, answer, path)
+        return self._content(*self._request("POST", path, body), path)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
@@ -142,7 +137,7 @@ class Server:
                 f"{self.url} refuses a request at {path} (status {status}): {_beginning(body)}"
             )
         try:
-            content = json.loads(body, parse_int=_number)
+            content = json.loads(body)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
@@ -158,11 +153,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True).start()
     return loop
-
-
-def _number(digits: str) -> int | float:
-    """A whole number; a longer one than any needed becomes a float, on which arithmetic does not choke."""
-    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def _is_this_machine(host: str) -> bool:

@@ -247,19 +247,8 @@ class LlamaCpp(ServedEngine):
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`; servers with a draft report no steps, so AIPerf's other fields are left out."""
-        timings = dig(content, "timings")
-        num_drafted = whole_number(timings, "draft_n")
-        num_accepted = whole_number(timings, "draft_n_accepted")
-        if num_drafted is None or num_accepted is None:
-            return {}
-        record = {
-            "engine": "llamacpp",
-            "draft_acceptance_rate": num_accepted / max(1, num_drafted),
-            "num_accepted_draft_tokens": num_accepted,
-            "num_draft_tokens": num_drafted,
-            "completion_tokens": num_tokens,
-        }
-        return {"spec_decode": record}
+        numbers = (whole_number(content, "timings", name) for name in ("draft_n", "draft_n_accepted"))
+        return acceptance("llamacpp", None, *numbers, completion_tokens=num_tokens)
 
 
 FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}

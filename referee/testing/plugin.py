@@ -74,11 +74,6 @@ def pytest_runtest_setup(item: Any) -> None:
     SESSION.note = lambda line: item.user_properties.append((PROPERTY, line))
 
 
-def pytest_runtest_teardown() -> None:
-    """Store no further notes with the test that is over."""
-    SESSION.note = str
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Write the notes of all tests that passed, also in other processes; write nothing with `-q`."""
     notes = [

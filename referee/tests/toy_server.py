@@ -30,9 +30,7 @@ _OK = b"HTTP/1.1 200 OK\r\n"
 HOSTILE = {
     "flood": (_OK + b"\r\n", b" " * 2**16, 0),
     "packed": (_OK + b"Content-Encoding: gzip\r\n\r\n", gzip.compress(bytes(2**20)), 0),
-    "slow": (_OK + b"\r\n", b" ", 0.02),
     "slow header": (_OK + b"X: ", b"x", 0.02),
-    "never ready": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.001),
     "silent": (b"", b"", 0.02),
 }
 """Faults of a server that goes on for ever: how it begins, what it repeats, and its pauses in seconds."""

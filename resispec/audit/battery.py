@@ -25,8 +25,6 @@ from resispec.verifiers.top_down import TopDown
 KINDS = (
     "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
 )  # fmt: skip
-DENORMAL = 1e-322
-"""Mass of a token below the normal numbers of float64, where products and quotients lose their digits."""
 WIDE = 32_000
 """The vocabulary of the wide laws that nearly agree."""
 NUM_DRAFTED = 10
@@ -167,25 +165,21 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     """
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
-
-    def laws() -> Iterator[tuple[Tensor, Tensor, str]]:
-        for num_siblings in (1, 2):
-            if is_defined(rule, draws, num_siblings):
-                law = emitted_law(rule, p, q, num_siblings, draws)
-                chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
-                yield law, p, f"the tokens with probabilities ({chances})"
-        if not isinstance(verifier, TopDown) and is_defined(rule, draws, 1):
-            target, draft = p.expand(3, 3), q.expand(3, 3)
-            law = tree_law(verifier, chain(2), target, draft, draws)
-            yield law, chain_law(target, 3), "three tokens after a chain of two"
-
+    laws = [(emitted_law(rule, p, q, count, draws), p) for count in (1, 2) if is_defined(rule, draws, count)]
+    if not isinstance(verifier, TopDown) and is_defined(rule, draws, 1):
+        target, draft = p.expand(3, 3), q.expand(3, 3)
+        laws.append((tree_law(verifier, chain(2), target, draft, draws), chain_law(target, 3)))
     name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
-    setting = f"where the target's law is {SHOWN_LAWS[0]} and the draft's {SHOWN_LAWS[1]}, it emits"
-    for law, target_law, tokens in laws():
+    for law, target_law in laws:
         if not (error := total_variation(law, target_law)) <= TOLERANCE:
+            tokens = "three tokens after a chain of two"
+            if law.dim() == 1:
+                chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
+                tokens = f"the tokens with probabilities ({chances})"
             return (
-                f"{name} is biased with draws {draws}: {setting} {tokens}, a total variation of {error:.3f} "
-                "from the target; see docs/exactness.md"
+                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
+                f"draft's {SHOWN_LAWS[1]}, it emits {tokens}, a total variation of {error:.3f} from the "
+                "target; see docs/exactness.md"
             )
     return None
 
@@ -221,12 +215,13 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
         size = 10 ** -(1 + 5 * float(torch.rand((), generator=generator)))
         q = p * (1 + size * (2 * torch.rand(vocab, generator=generator, dtype=torch.float64) - 1))
         return p, q / q.sum()
-    if kind == "ties":
-        return _tied(vocab, generator), _tied(vocab, generator)
+    if kind == "ties":  # masses in proportions of 1 to 3, so that masses and ratios are often equal
+        p, q = (torch.randint(1, 4, (vocab,), generator=generator).double() for _ in range(2))
+        return p / p.sum(), q / q.sum()
     if kind == "denormal":
         p, q = _law(vocab, generator), _law(vocab, generator)
-        for law in (p, q):
-            law[int(torch.randint(vocab, (), generator=generator))] = DENORMAL
+        for law in (p, q):  # a mass below the normal numbers, where products and quotients lose their digits
+            law[int(torch.randint(vocab, (), generator=generator))] = 1e-322
         return p / p.sum(), q / q.sum()
     power = 12.0 if kind == "peaked" else 1.0
     count = vocab // 2 if kind == "sparse" else 0
@@ -242,12 +237,6 @@ def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: fl
     if zero is not None:
         weights[zero] = 0.0
     weights = (weights / weights.max()) ** power
-    return weights / weights.sum()
-
-
-def _tied(vocab: int, generator: Generator) -> Tensor:
-    """A law with masses in proportions of 1 to 3, so that masses and ratios of two laws are often equal."""
-    weights = torch.randint(1, 4, (vocab,), generator=generator).double()
     return weights / weights.sum()
 
 

@@ -19,8 +19,6 @@ from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, SiblingRule
 
-CHOOSING = 0.4
-"""Share of the tuples that choose a set; the others measure it."""
 MAX_ELEMENTS = 1 << 18
 """Most elements, tuples times V, that are worked on at a time."""
 
@@ -112,7 +110,7 @@ def estimate(
 
     siblings = _drawn(draft_probs, tuples, chunk_size, generator)
     num_tuples, rounding = len(siblings), sum_rounding(target_probs)
-    num_choosing = round(CHOOSING * num_tuples)
+    num_choosing = round(0.4 * num_tuples)  # tuples that choose a set, which the others measure
     subset = _excess_set(chunks(siblings[: num_choosing or 1]), target_probs)
     masses = _masses(chunks(siblings[num_choosing:]), subset)
     target, acceptances = float(target_probs[subset].sum(dtype=torch.float64)), torch.cat(hits)

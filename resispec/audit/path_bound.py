@@ -10,44 +10,27 @@ half of the samples, the bound is measured on the other half, and the halves are
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from resispec.errors import InvalidInput
+from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
 
-class PathBound(NamedTuple):
-    """A bound of E[tau] under every exact verifier, sum_l A_l, and its standard error."""
+def path_bound(rollouts: Array, trees: Array) -> tuple[float, float]:
+    """The level-wise bound (U1) of E[tau], sum_l A_l, measured on held-out samples, and its standard error.
 
-    accepted: float
-    accepted_error: float
-
-
-def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> PathBound:
-    """The level-wise bound (U1), measured on held-out samples.
-
-    target_log_ratios: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
-    tree_max_log_ratios: (T, D-1), per drafted tree and level the largest over its paths, see
+    rollouts: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
+    trees: (T, D-1), per drafted tree and level the largest over its paths, see
     `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the bound is a
-    mean. Infinite values are allowed. Raises InvalidInput for NaN, different depths or fewer than four
-    samples.
+    mean, and have at least four samples. Infinite values are allowed, NaN is not.
     """
-    rollouts, trees = (np.asarray(ratios, np.float64) for ratios in (target_log_ratios, tree_max_log_ratios))
-    for name, ratios in (("target rollouts", rollouts), ("drafted trees", trees)):
-        if ratios.shape != (len(ratios), rollouts.shape[-1]) or len(ratios) < 4 or np.isnan(ratios).any():
-            raise InvalidInput(
-                f"{name}: path ratios of shape {ratios.shape}; allowed: (at least 4, D-1), the same D for "
-                "rollouts and trees, without NaN"
-            )
     halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
     bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
     # Each half's bound depends on the other half through theta; the mean of the errors is valid for any
     # dependence.
-    return PathBound(*(float(sum(parts) / 2) for parts in zip(*bounds, strict=True)))
+    accepted, error = (float(sum(parts) / 2) for parts in zip(*bounds, strict=True))
+    return accepted, error
 
 
 def _best_thresholds(rollouts: Array, trees: Array) -> Array:

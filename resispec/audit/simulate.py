@@ -23,9 +23,6 @@ from resispec.distributions import draw_one
 from resispec.trees import Topology, families_by_level_on
 from resispec.verifiers.base import Draws, Verifier
 
-LONGER = 16
-"""Sample-size factor for the counts of tokens if verdicts do not follow `outcomes`."""
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -114,7 +111,7 @@ def simulated(
         counts = dict(remeasured(measure))
         outliers = [name for name, count in counts.items() if count.p_value < LEAST_P]
         if outliers and all(name in AGAINST_OUTCOMES for name in outliers):
-            counts |= {name: count for name, count in measure(LONGER).items() if name not in AGAINST_OUTCOMES}
+            counts |= {name: count for name, count in measure(16).items() if name not in AGAINST_OUTCOMES}
         results[scene.name] = counts
     return results
 

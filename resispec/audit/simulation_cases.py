@@ -7,8 +7,6 @@ from resispec.audit.battery import MOST_SIBLINGS, pair_of_laws
 from resispec.audit.simulate import Scene
 from resispec.trees import Topology, chain, complete, from_child_counts
 
-PLACES = (1, 2, 5, 10, 20, 50, 100, 500)
-"""The places in descending probability at which classes of tokens of a wide vocabulary begin."""
 DEEP = 3
 """Number of tokens for every level of a deep scene."""
 WIDE = 2_000
@@ -85,5 +83,6 @@ def _wide(topology: Topology) -> Scene:
     target, draft = wide_laws(WIDE, noise=0.5)
     place = torch.empty(WIDE, dtype=torch.int64)
     place[target.argsort(descending=True)] = torch.arange(WIDE)
-    classes = torch.bucketize(place, torch.tensor(PLACES), right=True)
+    # The places in descending probability at which classes of tokens begin.
+    classes = torch.bucketize(place, torch.tensor((1, 2, 5, 10, 20, 50, 100, 500)), right=True)
     return Scene("wide", topology, target[None], draft[None], classes)

@@ -62,11 +62,7 @@ class NoDraft:
     """Autoregressive decoding as a drafter: proposes nothing, so every step emits one token of the target."""
 
     draws: ClassVar[Draws] = Draws.IID
-
-    @property
-    def topology(self) -> Topology:
-        """The root."""
-        return root_only()
+    topology: ClassVar[Topology] = root_only()
 
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`; the draft model is not used."""

@@ -7,7 +7,6 @@ from torch import Generator, Tensor
 
 from resispec.distributions import draw, without
 from resispec.draws.base import Draws
-from resispec.errors import InvalidInput
 
 
 class Hub(Draws):
@@ -23,9 +22,7 @@ class Hub(Draws):
     most_siblings = 2
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`. Raises InvalidInput for more than two siblings."""
-        if count > self.most_siblings:
-            raise InvalidInput(f"hub draws: {count} siblings; allowed: 1 or 2")
+        """See `Draws.draw`; `count` is 1 or 2."""
         first = draw(draft_probs, 1, generator)
         if count == 1:
             return first

@@ -12,8 +12,6 @@ from resispec.draws.iid import Iid, in_order
 
 STEP = 1 / 5
 """Step of the trapezoidal rule in x, with t = exp(x - exp(-x)); its error falls like exp(-10 / step)."""
-HORIZON = 45.0
-"""Races are followed until only a share exp(-45) of them is undecided."""
 
 
 @known
@@ -100,7 +98,7 @@ def _race(q: Tensor, outside: Tensor, count: int) -> Tensor:
     is_small = torch.ones_like(q, dtype=torch.bool)
     is_small[large] = False
     rest = float(q[is_small].sum())
-    low, high = -3.6, math.log(HORIZON / rest) + 1e-3
+    low, high = -3.6, math.log(45 / rest) + 1e-3  # then only a share exp(-45) of the races is undecided
     x = torch.arange(low, high + STEP, STEP, dtype=q.dtype, device=q.device)
     x = x + (high - x[-1])
     time = (x - (-x).exp()).exp()

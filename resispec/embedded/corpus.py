@@ -25,7 +25,6 @@ NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
 TOPICS = "stdlib/pydoc_data/topics.py"
 """The name of the source file that holds the language reference."""
-_PACKAGES = ("numpy", "pandas")
 # Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other
 # people's packages.
 _SKIPPED_FOLDERS = frozenset([
@@ -33,11 +32,6 @@ _SKIPPED_FOLDERS = frozenset([
     "lib2to3", "turtledemo", "encodings", "ensurepip", "pydoc_data", "__phello__",
 ])  # fmt: skip
 _HELD_OUT_FILES = 0.15
-_HELD_OUT_CHUNKS = 0.42  # the reference is short: less would not leave 200 prompts
-_MIN_DOCSTRING_CHARS = 200
-_REFERENCE_CHUNK_CHARS = 450
-_CODE_CHUNK_CHARS = 700
-_MIN_SHARED_CHARS = 40  # shorter paragraphs ("Returns -------") are idiom, not content
 
 
 @dataclass(frozen=True)
@@ -59,20 +53,16 @@ class Split:
 def read_sources() -> dict[str, bytes]:
     """Every source file by its name (`stdlib/argparse.py`, `numpy/linalg/_linalg.py`), in sorted order.
 
-    Raises InvalidInput when numpy, pandas or the language reference is missing.
+    Raises InvalidInput when numpy or pandas is missing, FileNotFoundError without the language reference.
     """
     stdlib = Path(sysconfig.get_paths()["stdlib"])
-    roots = {"stdlib": stdlib} | {package: _package_folder(package) for package in _PACKAGES}
+    roots = {"stdlib": stdlib} | {package: _package_folder(package) for package in ("numpy", "pandas")}
     files = {
         f"{name}/{path.relative_to(root).as_posix()}": path
         for name, root in roots.items()
         for path in _python_files(root)
     }
     files[TOPICS] = stdlib / "pydoc_data" / "topics.py"
-    if not files[TOPICS].is_file():
-        raise InvalidInput(
-            f"the embedded pair needs the language reference at {files[TOPICS]}; this Python lacks it"
-        )
     return {name: files[name].read_bytes() for name in sorted(files)}
 
 
@@ -100,7 +90,7 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
             if name.startswith("stdlib/"):
                 yield Document(name, sources[name].decode("utf-8", errors="ignore"))
 
-    chunks = [chunk for module in code(held_out) for chunk in chunked(module, _CODE_CHUNK_CHARS)]
+    chunks = [chunk for module in code(held_out) for chunk in chunked(module, min_chars=700)]
     splits = {
         "embedded_reference": reference_split(sources[TOPICS]),
         "embedded_docstrings": Split(_until(max_chars, prose(training)), list(prose(held_out))),
@@ -131,8 +121,8 @@ def paragraph_key(paragraph: str) -> str:
 
 
 def content_keys(text: str) -> set[str]:
-    """The keys of a text's paragraphs, except paragraphs that are so short that they are idiom."""
-    return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= _MIN_SHARED_CHARS}
+    """The keys of a text's paragraphs but short ones ("Returns -------"), which are idiom, not content."""
+    return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= 40}
 
 
 def share(name: str) -> float:
@@ -156,16 +146,14 @@ def _python_files(root: Path) -> Iterator[Path]:
 def reference_split(source: bytes) -> Split:
     """Split the topics into chunks; neighbouring training chunks of a topic are joined into one document."""
     split, seen = Split([], []), set[str]()
-    topics = next((node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict)), None)
-    if topics is None:
-        raise InvalidInput(f"{TOPICS} of this Python holds no dictionary of topics")
+    topics = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict))
     for topic, text in sorted(ast.literal_eval(topics).items()):
         # Topics quote each other's sections.
         parts = [part for part in paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
-        for number, chunk in enumerate(_packed(parts, _REFERENCE_CHUNK_CHARS)):
+        for number, chunk in enumerate(_packed(parts, min_chars=450)):
             name = f"{topic}:{number}"
-            if share(name) >= _HELD_OUT_CHUNKS:
+            if share(name) >= 0.42:  # the reference is short: less held-out text has no 200 prompts
                 run.append(chunk)
                 continue
             split.held_out.append(Document(name, chunk))
@@ -205,11 +193,11 @@ def statements(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def docstrings(name: str, module: ast.Module) -> Iterator[Document]:
-    """The long docstrings of a file. name: the file's name."""
+    """The docstrings of a file that have at least 200 characters. name: the file's name."""
     for node in statements(module):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
-            if text and len(text) >= _MIN_DOCSTRING_CHARS:
+            if text and len(text) >= 200:
                 yield Document(f"{name}:{getattr(node, 'lineno', 0)}", text)
 
 

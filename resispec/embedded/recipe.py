@@ -8,10 +8,7 @@ folder does not import torch and makes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from resispec.data import PromptsRecipe
 from resispec.embedded.corpus import text_key
 from resispec.kept import Kept, entry, make_key
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
@@ -35,13 +32,15 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class TextRecipe(PromptsRecipe):
+class TextRecipe(Kept):
     """Settings by which text becomes a tokenizer, training streams and prompts.
 
     max_chars, max_files: as for `build_corpus`. num_prompts, min_prompts: the most and the fewest held-out
     documents that are kept for each data set. min_prompt_tokens: the fewest tokens of such a document.
     version: as in an `EagleRecipe`.
     """
+
+    maker = "resispec.embedded.text:make_text"
 
     vocab_size: int = 2048
     max_chars: int = 2_500_000
@@ -54,12 +53,6 @@ class TextRecipe(PromptsRecipe):
     def key(self) -> str:
         """See `Kept.key`."""
         return text_key(self)
-
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Write the tokenizer, the training streams and the prompt files."""
-        from resispec.embedded.text import make_text
-
-        return make_text(self, folder)
 
 
 TEXT_RECIPE = TextRecipe()
@@ -76,6 +69,8 @@ class ModelRecipe(Kept):
     in an `EagleRecipe`.
     """
 
+    maker, sources = "resispec.embedded.train:train_model", ("text",)
+
     sizes: Sizes
     learning_rate: float
     teacher: ModelRecipe | None = None
@@ -90,20 +85,12 @@ class ModelRecipe(Kept):
     mixture: tuple[float, float, float] = (0.2, 0.4, 0.4)
     version: int = field(default=1, init=False)
 
-    def key(self) -> str:
-        """See `Kept.key`."""
-        return make_key(self, {"text": self.text.key().encode()})
-
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Train the model, whose text and teacher are made before it."""
-        from resispec.embedded.train import train_model
-
-        return train_model(self, folder)
-
 
 @dataclass(frozen=True)
 class DrafterRecipe(Kept):
     """An embedded target, and the settings by which its EAGLE or EAGLE-3 drafter is trained."""
+
+    maker = "resispec.embedded.train:train_drafter"
 
     target: ModelRecipe
     training: EagleRecipe | Eagle3Recipe
@@ -111,12 +98,6 @@ class DrafterRecipe(Kept):
     def key(self) -> str:
         """See `Kept.key`."""
         return make_key(self.training, {"target": self.target.key().encode()})
-
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Train the drafter, whose target is made before it."""
-        from resispec.embedded.train import train_drafter
-
-        return train_drafter(self, folder)
 
 
 TARGETS = {
@@ -130,7 +111,6 @@ DRAFTS = {
     "80k": Sizes(32, 96, 1, 1, 1),
 }
 """Drafts by name, from the most capable to the least; each can be taught by any target."""
-DRAFT_LEARNING_RATE = 1e-2
 # The published losses; drafters so small learn at a higher rate in fewer steps.
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
 # Half of the embedded vocabulary is nine tenths of the embedded text.
@@ -147,7 +127,7 @@ def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
     recipes = [entry("embedded target", target, TARGETS)]
     if draft is not None:
         sizes = entry("embedded draft", draft, DRAFTS)
-        recipes.append(ModelRecipe(sizes, DRAFT_LEARNING_RATE, teacher=recipes[0]))
+        recipes.append(ModelRecipe(sizes, learning_rate=1e-2, teacher=recipes[0]))
     return recipes
 
 

@@ -35,14 +35,11 @@ LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
 """meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
 LLAMA_68M = Shape(768, 3072, 2, 12, 12)
 """JackFram/llama-68m: heads of 64 dimensions."""
-CPU_74M = Shape(512, 1536, 12, 8, 8)
-"""74 million parameters, heads of 64 dimensions."""
-CPU_6M = Shape(96, 256, 2, 3, 3)
-"""6.4 million parameters, heads of 32 dimensions."""
 
 PAIR_SHAPES = {
     "llama2_7b__jf68m": PairShape(LLAMA_2_7B, LLAMA_68M),
-    "cpu_74m__6m": PairShape(CPU_74M, CPU_6M),
+    # 74 and 6.4 million parameters, heads of 64 and 32 dimensions.
+    "cpu_74m__6m": PairShape(Shape(512, 1536, 12, 8, 8), Shape(96, 256, 2, 3, 3)),
 }
 """Shapes by name: the pair of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
 

@@ -21,8 +21,6 @@ from resispec.training.checkpoints import BETAS, Training
 from resispec.training.drafters import Sequences, new_training
 from resispec.training.muon import Muon
 
-_CLIP = 1.0
-
 
 def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
     """Train the model and write it into `folder`; return facts of the training for the manifest.
@@ -113,7 +111,7 @@ class ModelTraining(Training):
         gradients, losses = zip(*self._pool.map(self._gradients, windows), strict=True)
         for weight, *shards in zip(self.module.parameters(), *gradients, strict=True):
             weight.grad = torch.stack(shards).mean(0)
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), _CLIP)
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm=1.0)
         list(self._pool.map(lambda optimizer: optimizer.step(), self._optimizers))
         return (float(torch.stack(losses).mean()),)
 

@@ -23,10 +23,6 @@ from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
 """A transformers model without its head, compiled or not."""
-ATTENTION = ("sdpa", "eager")
-"""The kinds of attention of transformers that take any mask."""
-CATCH_UP = 2
-"""The most tokens that a step commits through a forward: in the draft, an accepted leaf and the next root."""
 
 
 class _Session:
@@ -41,7 +37,7 @@ class _Session:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        is_prompt = len(tokens) > CATCH_UP
+        is_prompt = len(tokens) > 2  # a draft's step commits an accepted leaf and the next root at most
         body = self._model.module.base_model if is_prompt else self._model.stepping
         return self._forward(body, tokens, *self._rows.extend(len(tokens)))
 
@@ -93,9 +89,8 @@ class TransformersModel:
         windows_of(self.name, config)
         if not getattr(config, "max_position_embeddings", None):
             raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
-        if (attention := config._attn_implementation) not in ATTENTION:
-            allowed = ", ".join(ATTENTION)
-            raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: {allowed}")
+        if (attention := config._attn_implementation) not in ("sdpa", "eager"):  # they take any mask
+            raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager")
         self.module = module.eval()
         self.stepping: Body = module.base_model
         self.taps: tuple[int, ...] = ()

@@ -33,7 +33,6 @@ _REFUSED = {
     "compression_config": _QUANTISED,
 }
 """Keys of config.json that make a model refused: transformers would ask the user about them or misread it."""
-_LONGEST_CAUSE = 240
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -109,7 +108,7 @@ def cause(error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError):
         return "its weights are a damaged pickle, or one that holds more than tensors; none of it was run"
     speaks = isinstance(error, OSError | ValueError | RuntimeError)
-    return (first_line(error) if speaks else f"{type(error).__name__}: {first_line(error)}")[:_LONGEST_CAUSE]
+    return (first_line(error) if speaks else f"{type(error).__name__}: {first_line(error)}")[:240]
 
 
 @contextmanager

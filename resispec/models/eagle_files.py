@@ -32,16 +32,11 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that exist
 TAPS = "eagle_aux_hidden_state_layer_ids"
 TARGET_SIZE = "target_hidden_size"
 DRAFT_VOCAB = "draft_vocab_size"
-_LONGEST = 400  # characters of a message about weights
-# These frequencies follow from the configuration; old checkpoints stored them.
-_DERIVED = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
-_UNSUPPORTED = ("norm_before_residual", "norm_before_fc", "fc_norm")  # keys of later layouts, true there
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
     *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
     "max_position_embeddings", "bos_token_id", "eos_token_id", "tie_word_embeddings",
 )  # fmt: skip
-_ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
 
 def load_eagle_pair(
@@ -73,8 +68,8 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     content, weights = read_json(folder / CONFIG), _read_weights(folder)
     drafter = f"EAGLE drafter {name}"
     sizes = _sizes(drafter, content, target.module.config)
-    for key in _DERIVED:
-        weights.pop(key, None)
+    # Old checkpoints store rotary frequencies, which follow from the configuration.
+    weights = {name: weight for name, weight in weights.items() if not name.endswith("rotary_emb.inv_freq")}
     embedding = target.module.get_input_embeddings().weight.detach()
     if embedding.shape[1] == sizes["hidden_size"]:
         weights.setdefault("embed_tokens.weight", embedding)
@@ -91,7 +86,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:  # its lines name every key that is missing, unknown or of another size
-        raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:_LONGEST]}") from error
+        raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:400]}") from error
     for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
     module = module.to(target.device)
@@ -157,7 +152,8 @@ def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, A
     for key, size in ((size_key, target.hidden_size), ("vocab_size", target.vocab_size)):
         if content[key] != size:
             raise InvalidInput(f"{drafter} has {key} {content[key]}; its target has {size}")
-    return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
+    names = (*_FIELDS, "rope_theta", "rope_scaling", "rope_parameters")
+    return {name: content[name] for name in names if name in content} | {"num_hidden_layers": 1}
 
 
 def _eagle3(
@@ -168,7 +164,7 @@ def _eagle3(
     content: the checkpoint's config.json. config: the drafter's. target: the target's configuration. Raises
     InvalidInput, which names the drafter and what is wrong.
     """
-    for key in _UNSUPPORTED:
+    for key in ("norm_before_residual", "norm_before_fc", "fc_norm"):  # true in later layouts
         if content.get(key):
             raise InvalidInput(f"{drafter} has {key} {content[key]!r}; allowed: false")
     token_ids = _token_ids(drafter, content, weights)

@@ -36,8 +36,6 @@ from resispec.models.checkpoint import check_device, find_dtype
 from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
-FILL = 0.02
-"""The standard deviation of the weights that change no logit, as in an untrained Llama."""
 MARK = 1e-4
 """The mark divided by the length of the shortest embedding; its square is too small to count in float32."""
 PUSH = 4000.0
@@ -46,8 +44,6 @@ PUSH = 4000.0
 At temperature 1 an amount of 104 would be enough. 4000 is small enough for float16, whose largest number is
 65504, and large enough for states 38 times as large.
 """
-TRIED = (8, 64)
-"""The number of random sequences, and of tokens in each, in which the largest state is searched for."""
 
 
 @torch.no_grad()
@@ -73,7 +69,7 @@ def inflate(
     large.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
     generator = torch.Generator(device).manual_seed(seed)
     for parameter in large.parameters():
-        parameter.normal_(0, FILL, generator=generator)
+        parameter.normal_(0, 0.02, generator=generator)  # as in an untrained Llama
     _write_ends(large, small)
     for layer in large.model.layers:
         layer.self_attn.o_proj.weight.zero_()
@@ -217,11 +213,9 @@ def _write_ends(large: Any, small: Any) -> None:
 
 
 def _largest_square(small: Any) -> float:
-    """The largest mean square of the state before the last norm, over random tokens."""
-    count, length = TRIED
-    generator = torch.Generator().manual_seed(0)
-    length = min(length, small.config.max_position_embeddings)
-    tokens = torch.randint(small.config.vocab_size, (count, length), generator=generator)
+    """The largest mean square of the state before the last norm, over eight sequences of random tokens."""
+    shape = 8, min(64, small.config.max_position_embeddings)
+    tokens = torch.randint(small.config.vocab_size, shape, generator=torch.Generator().manual_seed(0))
     states: list[Tensor] = []
     with small.model.norm.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0])):
         small.model(input_ids=tokens.to(small.device), use_cache=False)

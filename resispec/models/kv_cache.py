@@ -134,11 +134,9 @@ class KeyValues:
     def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Mask]:
         """Make room for K rows of the current step; returns their positions (1, K) and their mask.
 
-        depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for these rows.
+        depths, visible: as for `Session.forward`. On a CPU it raises IndexError if there is no room for them.
         """
         count, total = visible.shape
-        if total > self._drafted:
-            raise IndexError(f"the cache holds {self._drafted} rows of a step; {total} were needed")
         self._store.places = places = torch.arange(total - count, total, device=self.past.device)
         self._depths.index_copy_(0, places, depths)
         padding = visible.new_zeros(count, self._drafted - total)

@@ -23,8 +23,6 @@ from resispec.models.tokenizer import TransformersTokenizer
 
 transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
-LOADED = {"cpu": "float32", "cuda": "bfloat16"}
-"""The precision in which `as_pair` loads a pair given by two names, by the type of the device."""
 MOST_PADDING = 1024
 """The most rows that are only padding: numbers of rows are rounded up to multiples of 64 to 512."""
 
@@ -71,7 +69,7 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         tokenizer = TransformersTokenizer(tokenizer)
     if isinstance(target, str | Path) and isinstance(draft, str | Path):
         device = found_device("auto")
-        pair = load_pair(str(target), str(draft), device, LOADED[device])
+        pair = load_pair(str(target), str(draft), device, "bfloat16" if device == "cuda" else "float32")
         return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
     target_model, draft_model = _as_model("target", target, draft), _as_model("draft", draft, target)
     if target_model.device != draft_model.device:

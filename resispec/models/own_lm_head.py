@@ -20,11 +20,6 @@ from resispec.trees import complete
 
 Head = Callable[[Tensor], Tensor]
 
-ROUNDING_EPS = 16
-"""Logits may differ by this many machine epsilons of their size, as the layers' roundings add up."""
-LEAST_ALLOWED = 1e-3
-"""At least this difference is allowed, as a device may multiply float32 in less precision (TF32)."""
-
 
 class _Output(tuple[Tensor]):
     """The return value of a body that has nothing but the last hidden state: (features,)."""
@@ -98,7 +93,8 @@ def check_logits(model: Any, module: Any) -> Tensor:
     finally:
         for config, window in windows:
             config.sliding_window = window
-    allowed = max(LEAST_ALLOWED, ROUNDING_EPS * torch.finfo(module.dtype).eps)
+    # The layers' roundings add up, and a device may multiply float32 in less precision (TF32).
+    allowed = max(1e-3, 16 * torch.finfo(module.dtype).eps)
     for gap, _ in looks:
         if not gap <= allowed:
             raise InvalidInput(

@@ -14,9 +14,6 @@ from resispec.machine import memory_bytes, processor_name
 LEAST_FLOAT32 = 2**19
 """The number of weights from which on packing a float32 layer pays: a packed layer takes longer to call."""
 
-LARGEST_SHARE = 1 / 4
-"""The largest share of the machine's memory that the copies of a model's weights may take."""
-
 
 class PackedLinear(nn.Linear):
     """A linear layer with a second copy of its weight, `packed`, for calls that need no gradient.
@@ -49,10 +46,10 @@ def pack_if_faster(module: nn.Module) -> None:
 
     These are bfloat16 layers on a CPU that computes in bfloat16, and large float32 layers on an AMD CPU whose
     kernels are those for AVX2. Packed weights take twice the memory, so a model whose copies would need more
-    than LARGEST_SHARE of the machine's memory stays as it is.
+    than a quarter of the machine's memory stays as it is.
     """
     layers = [layer for layer in _linear_layers(module) if _is_faster(layer.weight)]
-    if sum(layer.weight.nbytes for layer in layers) <= LARGEST_SHARE * memory_bytes():
+    if sum(layer.weight.nbytes for layer in layers) <= memory_bytes() / 4:
         for layer in layers:
             pack(layer)
 

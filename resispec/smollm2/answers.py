@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from resispec.data import read_jsonl
+from resispec.data import JsonlDataset
 from resispec.files import replacing
 from resispec.models import Pair, load_pair
 from resispec.models.causal import left_padded
@@ -29,7 +29,8 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers so far.
     """
     pair = load_pair(str(recipe.target.folder()), None)
-    texts = [row.text for row in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
+    path = recipe.questions.folder() / f"{TRAINING}.jsonl"
+    texts = [prompt.text for prompt in JsonlDataset(str(path)).prompts(recipe.count)]
     tokenizer: Any = pair.tokenizer
     # Questions of similar lengths share a batch, since a batch is as wide as its longest question.
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)

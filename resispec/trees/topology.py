@@ -7,6 +7,7 @@ before children. The root is node 0 and stands for the last committed token; D c
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -39,17 +40,15 @@ class Topology:
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parents", tuple(_whole_numbers("parents", self.parents, -1)))
+        object.__setattr__(self, "parents", tuple(self.parents))
         _check_size("a topology", len(self.parents))
         if self.parents[:1] != (-1,):
             raise InvalidInput(
                 f"a topology starts with its root, whose parent is -1; found parents {self.parents[:12]}"
             )
-        for node in range(1, len(self.parents)):
-            if not max(0, self.parents[node - 1]) <= self.parents[node] < node:
-                raise InvalidInput(
-                    f"nodes are numbered breadth first; node {node} has parent {self.parents[node]}"
-                )
+        for node, parent in enumerate(self.parents[1:], start=1):
+            if type(parent) is not int or not max(0, self.parents[node - 1]) <= parent < node:
+                raise InvalidInput(f"nodes are numbered breadth first; node {node} has parent {parent!r}")
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
         """Make copies, in this or another process, from the parents alone, without cached tensors."""
@@ -214,29 +213,39 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
     A level may end early: nodes that are not listed have no children. `[[3], [1, 0, 2]]` is a root with three
     children. Raises InvalidInput when a level lists more nodes than exist, or for over `MAX_NODES` nodes.
     """
-    if not isinstance(levels, Sequence) or isinstance(levels, str):
-        raise InvalidInput(f"child counts are {levels!r}; allowed: a list of whole numbers for every level")
+    is_list = isinstance(levels, Sequence) and not isinstance(levels, str)
+    rows: Any = levels if is_list else [levels]
     parents, level = [-1], range(1)
-    for row in levels:
-        counts = _whole_numbers("child counts", row, 0)
-        if len(counts) > len(level):
-            raise InvalidInput(f"{len(counts)} child counts for a level of {len(level)} nodes: {counts[:12]}")
+    for row in rows:
+        if not isinstance(row, Sequence) or not all(type(count) is int and count >= 0 for count in row):
+            raise InvalidInput(
+                f"child counts are {reprlib.repr(row)}; allowed: a list of whole numbers from 0"
+            )
+        if len(row) > len(level):
+            raise InvalidInput(f"{len(row)} child counts for a level of {len(level)} nodes: {row[:12]}")
         start = len(parents)
-        _check_size("a tree of these child counts", start + sum(counts))
-        for node, count in zip(level, counts, strict=False):
+        _check_size("a tree of these child counts", start + sum(row))
+        for node, count in zip(level, row, strict=False):
             parents += [node] * count
         level = range(start, len(parents))
     return Topology(tuple(parents))
 
 
-def from_widths(widths: Sequence[int]) -> Topology:
+def from_widths(widths: Iterable[int], shape: str = "a tree of these widths") -> Topology:
     """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
 
     Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one
-    above continues its first nodes only. Raises InvalidInput when a width is below one, or for more than
-    `MAX_NODES` nodes.
+    above continues its first nodes only. shape: the name of the tree in messages. Raises InvalidInput at the
+    first level that makes more than `MAX_NODES` nodes.
     """
-    return _even("a tree of these widths", _whole_numbers("widths of levels", widths, 1))
+    counts, num_nodes, above = [], 1, 1
+    for width in widths:
+        num_nodes += width
+        _check_size(shape, num_nodes)
+        share, remainder = divmod(width, above)
+        counts.append([share + (place < remainder) for place in range(above)])
+        above = width
+    return from_child_counts(counts)
 
 
 def complete(depth: int, branching: int) -> Topology:
@@ -245,8 +254,8 @@ def complete(depth: int, branching: int) -> Topology:
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
     _check_counts("a complete tree", depth=depth, branching=branching)
-    shape = f"a complete tree of depth {depth}, branching {branching}"
-    return _even(shape, (branching**level for level in range(1, depth)))
+    widths = (branching**level for level in range(1, depth))
+    return from_widths(widths, f"a complete tree of depth {depth}, branching {branching}")
 
 
 def chain(num_drafted: int) -> Topology:
@@ -255,7 +264,7 @@ def chain(num_drafted: int) -> Topology:
     Raises InvalidInput unless that is a whole number from 0 below `MAX_NODES`.
     """
     _check_counts("a chain", least=0, num_drafted=num_drafted)
-    return _even(f"a chain of {num_drafted} drafted tokens", repeat(1, num_drafted))
+    return from_widths(repeat(1, num_drafted), f"a chain of {num_drafted} drafted tokens")
 
 
 def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
@@ -264,7 +273,8 @@ def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
     _check_counts("parallel chains", num_chains=num_chains, num_drafted=num_drafted)
-    return _even(f"a tree of {num_chains} chains of {num_drafted} tokens", repeat(num_chains, num_drafted))
+    widths = repeat(num_chains, num_drafted)
+    return from_widths(widths, f"a tree of {num_chains} chains of {num_drafted} tokens")
 
 
 def root_only() -> Topology:
@@ -275,10 +285,8 @@ def root_only() -> Topology:
 def union(topologies: Sequence[Topology]) -> Topology:
     """The smallest topology of which every given one is a part, where a part keeps a node's first children.
 
-    Raises InvalidInput when there is none, or for more than `MAX_NODES` nodes.
+    Raises InvalidInput for more than `MAX_NODES` nodes.
     """
-    if not topologies:
-        raise InvalidInput("a union needs at least one topology; found none")
     # Two topologies share a node if the ranks of the children on its path are the same.
     counts: dict[tuple[int, ...], int] = {}
     for topology in topologies:
@@ -293,35 +301,11 @@ def union(topologies: Sequence[Topology]) -> Topology:
     return from_child_counts(levels)
 
 
-def _even(shape: str, widths: Iterable[int]) -> Topology:
-    """The topology with levels of these widths below the root, whose children are spread evenly.
-
-    Raises InvalidInput, which names the shape, at the first level that makes too many nodes.
-    """
-    counts, num_nodes, above = [], 1, 1
-    for width in widths:
-        num_nodes += width
-        _check_size(shape, num_nodes)
-        share, remainder = divmod(width, above)
-        counts.append([share + (place < remainder) for place in range(above)])
-        above = width
-    return from_child_counts(counts)
-
-
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
     """Raise InvalidInput unless all are whole numbers from `least`; configurations pass unchecked values."""
     if not all(type(count) is int and count >= least for count in counts.values()):
         numbers = ", ".join(f"{name} {count!r}" for name, count in counts.items())
         raise InvalidInput(f"{shape} takes whole numbers from {least}; found {numbers}")
-
-
-def _whole_numbers(name: str, numbers: Any, least: int) -> list[int]:
-    """A list of whole numbers from `least`. Raises InvalidInput if `numbers` is anything else."""
-    is_list = isinstance(numbers, Sequence) and not isinstance(numbers, str)
-    if not is_list or not all(type(number) is int and number >= least for number in numbers):
-        excerpt = list(numbers[:12]) if is_list else repr(numbers)
-        raise InvalidInput(f"{name} are {excerpt}; allowed: a list of whole numbers from {least}")
-    return list(numbers)
 
 
 def _check_size(shape: str, num_nodes: int) -> None:

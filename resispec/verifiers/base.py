@@ -1,5 +1,7 @@
 """The contracts of verification: a rule gives a conditional law at one node, a verifier decides a tree."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,24 +95,13 @@ def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtyp
     raise InvalidInput(f"{claim} {form}; allowed: a tensor {tuple(shape)} {dtype}")
 
 
-class naming:
+@contextmanager
+def naming(law: str, node: int) -> Iterator[None]:
     """A context that adds the name and the node of a law to a FloatingPointError about an invalid law."""
-
-    def __init__(self, law: str, node: int) -> None:
-        self._law, self._node = law, node
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FloatingPointError):
-            raise FloatingPointError(f"{self._law}, node {self._node}: {error}") from error
-
-
-def require_rule(name: str, rule: SiblingRule) -> None:
-    """Raise InvalidInput unless `rule`, which the verifier `name` was given, is a sibling rule."""
-    if not hasattr(rule, "law"):
-        raise InvalidInput(f"{name} takes a sibling rule, which has a `law`; found {type(rule).__name__}")
+    try:
+        yield
+    except FloatingPointError as error:
+        raise FloatingPointError(f"{law}, node {node}: {error}") from error
 
 
 def require_draws(name: str, draws: Draws, supported: Draws) -> None:

@@ -7,7 +7,7 @@ the paper's own text was not at hand, so what else it truncates is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -53,7 +53,10 @@ class Khisti:
         for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
             key = target.tobytes() + draft.tobytes()
             if key not in meetings:
-                meetings[key] = list(_meetings(target, draft, len(row) - 1, self.size))
+                meetings[key], winner = [], draft  # the winner so far, at first a draft from q
+                for _ in row[1:]:
+                    meetings[key].append(_Meeting.of(target, winner, draft, self.size))
+                    winner = meetings[key][-1].law
             chances.append(_chances(meetings[key], row))
             laws.append(meetings[key][-1].law if len(row) > 1 else draft)
         wins = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
@@ -61,15 +64,6 @@ class Khisti:
         accept = quotient(target_probs, proposal).clamp_max(1).gather(-1, siblings)
         residual = (target_probs - proposal).clamp_min(0)
         return Law(wins * accept, normalise(residual, target_probs, null_mass(target_probs)))
-
-
-def _meetings(p: Floats, q: Floats, count: int, size: int) -> Iterator[_Meeting]:
-    """The meetings of the winner so far, at first a draft from q, with `count` more drafts from q."""
-    law = q
-    for _ in range(count):
-        meeting = _Meeting.of(p, law, q, size)
-        yield meeting
-        law = meeting.law
 
 
 def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:

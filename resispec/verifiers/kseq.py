@@ -15,9 +15,6 @@ from resispec.distributions import normalise, null_mass, quotient
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
 
-NUM_HALVINGS = 16
-"""Steps of the search for r. Each at least halves the interval that holds r; most steps leave a quarter."""
-
 
 @register("kseq")
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
     """
     low = torch.ones_like(p[..., :1], dtype=torch.float64)
     high = low * count
-    for _ in range(NUM_HALVINGS):
+    for _ in range(16):  # each step at least halves the interval, most leave a quarter
         middle = (low + high) / 2
         # sum min(p, r q) = r b
         common = torch.minimum(middle.to(q.dtype) * q, p).sum(-1, keepdim=True, dtype=torch.float64)

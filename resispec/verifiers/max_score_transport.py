@@ -22,9 +22,6 @@ from torch.nn.functional import pad
 
 from resispec.distributions import quotient
 
-LEAST_CHANCE = 1e-20
-"""Stand-in for chances of 0, whose logarithm is infinite; far below rounding."""
-
 
 def ratio_groups(p: Tensor, q: Tensor, most: Tensor | float, num_groups: int) -> Tensor:
     """Each token's group (..., V) int64; groups are equally wide in sqrt(p / q).
@@ -96,7 +93,7 @@ def log_chain(knots: Tensor, below: Tensor) -> Tensor:
     # A group without tokens and with M_k = g(Q_k) gives 0 / 0; no score stops there, as if all coins showed
     # heads.
     heads = torch.where(knots > start, (before - start) / (knots - start), 1.0)
-    return heads.clamp(LEAST_CHANCE, 1).log().cumsum(-1)
+    return heads.clamp(1e-20, 1).log().cumsum(-1)  # log 0 is infinite; 1e-20 is far below rounding
 
 
 class Curve:

@@ -1,20 +1,10 @@
-r"""The best exact rule for independent draws: it attains the ceiling of optimal transport in closed form.
+"""The best exact rule for independent draws: it attains the ceiling of optimal transport in closed form.
 
-The highest acceptance is 1 - d with d = max_H [Q(H)^B - P(H)] over prefixes H of the tokens in increasing
-order of p / q (Hu et al., arXiv 2502.18779). It is reached in two steps, the decomposition of Khisti et al.
-(2410.18234). First one sibling is chosen in such a way that its token has the law
-    m = clip(p, c0 q, c1 q),
-with c0 and c1 such that m sums to 1 and stays within what B siblings allow, M(H) >= Q(H)^B for every prefix.
-Then that sibling is tested as in plain speculative sampling: accepted with probability min(1, p / m), else
-the walk continues from norm(max(p - m, 0)). Unlike a proxy that depends on the rejected token, m is fixed
-beforehand, so the output has law p.
-
-To choose a sibling, every sibling draws a score, whose law depends on the sibling's token alone, and the
-largest score wins. The density of a score is constant between knots, so the chance of each sibling to win is
-an integral of polynomials between knots, which is computed exactly.
-
-Capital letters are sums: P_k, Q_k and M_k are the masses of the first k tokens, or groups of tokens, in
-increasing order of p / q.
+It is reached in two steps, the decomposition of Khisti et al. (arXiv 2410.18234). First one sibling is chosen
+by the largest score, so that its token has the law m of `max_score_transport`, with g(t) = t^B for B
+siblings. Then that sibling is tested as in plain speculative sampling: accepted with probability min(1, p /
+m), else the walk continues from norm(max(p - m, 0)). Unlike a proxy that depends on the rejected token, m is
+fixed beforehand, so the output has law p.
 """
 
 from dataclasses import dataclass
@@ -71,19 +61,14 @@ class Optimal:
     def _proxy(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor, Tensor]:
         """The law m and the scores that choose a sibling with the law m.
 
-        Returns every token's group (..., V) int64 and, for each of the K groups, m / q and the law of its
-        scores as `log_chain` encodes it, both (..., K) float64.
+        Returns every token's group (..., V) int64, numbered in increasing order of p / q, and, for each of
+        the K groups, m / q and the law of its scores as `log_chain` encodes it, both (..., K) float64.
         """
-        groups, num_groups = self._groups(p, q, num_siblings)
-        return groups, *_coupling(*group_sums(p, q, groups, num_groups), num_siblings)
-
-    def _groups(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, int]:
-        """Every token's group (..., V) int64, numbered in increasing order of p / q, and their number."""
-        if self.bins == 0:
-            order = quotient(p.double(), q.double()).argsort(-1)
-            ranks = torch.arange(p.shape[-1], device=p.device).expand_as(order)
-            return torch.empty_like(order).scatter_(-1, order, ranks), p.shape[-1]
-        return ratio_groups(p, q, num_siblings, self.bins), self.bins
+        if self.bins:
+            groups = ratio_groups(p, q, num_siblings, self.bins)
+        else:
+            groups = quotient(p.double(), q.double()).argsort(-1).argsort(-1)  # the tokens' ranks
+        return groups, *_coupling(*group_sums(p, q, groups, self.bins or p.shape[-1]), num_siblings)
 
 
 def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:

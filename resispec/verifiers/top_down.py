@@ -13,16 +13,7 @@ from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, choose, draw_one, normalise, sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.trees import families_on
-from resispec.verifiers.base import (
-    Outcomes,
-    SiblingRule,
-    Verifier,
-    is_first,
-    law_of,
-    naming,
-    require_rule,
-    rule_name,
-)
+from resispec.verifiers.base import Outcomes, SiblingRule, Verifier, is_first, law_of, naming, rule_name
 from resispec.verifiers.recursive import Recursive
 
 
@@ -42,13 +33,10 @@ class TopDown:
     """A verifier that applies `rule` at every node it visits (SpecInfer, Algorithm 2).
 
     If the residual token equals a drafted sibling, the walk goes on at that sibling: the emitted law is the
-    same, with more tokens. Raises InvalidInput when `rule` is no sibling rule.
+    same, with more tokens.
     """
 
     rule: SiblingRule
-
-    def __post_init__(self) -> None:
-        require_rule("TopDown", self.rule)
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw a verdict, visiting only the nodes of one path.

@@ -15,17 +15,9 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, draw_one, normalise, quotient, sum_tolerance
+from resispec.errors import InvalidInput
 from resispec.trees import families_by_level_on
-from resispec.verifiers.base import (
-    Law,
-    Outcomes,
-    SiblingRule,
-    is_first,
-    law_of,
-    naming,
-    require_rule,
-    rule_name,
-)
+from resispec.verifiers.base import Law, Outcomes, SiblingRule, is_first, law_of, naming, rule_name
 from resispec.verifiers.pruning import lookahead
 from resispec.verifiers.registry import get_rule, register
 
@@ -45,7 +37,9 @@ class Traversal:
     rule: SiblingRule
 
     def __post_init__(self) -> None:
-        require_rule("Traversal", self.rule)
+        if not hasattr(self.rule, "law"):  # a YAML names the rule
+            kind = type(self.rule).__name__
+            raise InvalidInput(f"Traversal takes a sibling rule, which has a `law`; found {kind}")
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw a verdict, depth first.

@@ -32,11 +32,7 @@ def truth(fault):
     if hasattr(made, "law"):
         p, q = laws(fault.vocab, 0, fault.noise)
         return total_variation(emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p)
-    return tree_bias(fault, SimpleNamespace(outcomes=getattr(made, "true_outcomes", made.outcomes)))
-
-
-def tree_bias(fault, verifier):
-    """The total variation of the first D tokens that `outcomes` of a verifier emits on the fault's tree."""
+    verifier = SimpleNamespace(outcomes=getattr(made, "true_outcomes", made.outcomes))
     target, draft = bigrams(fault.vocab, fault.noise)
     law = tree_law(verifier, fault.topology, target, draft, fault.draws)
     return total_variation(law, chain_law(target, fault.topology.num_levels))

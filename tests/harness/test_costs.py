@@ -113,13 +113,6 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
     assert len(calls) == 2
 
 
-def test_times_behind_more_tokens_than_the_models_hold_are_refused_first(toy, calls):
-    [cell] = cells_of([*toy, "prompt_tokens=99999"])
-    with pytest.raises(InvalidInput, match=r"^prompt_tokens is 99999; allowed: 1 to \d+, the positions"):
-        costs.costs_of(cell, ignore)
-    assert not calls and not costs.file_of(cell.config).exists()
-
-
 def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, calls, monkeypatch):
     overrides = ("seed=7", "temperature=0.3", "num_threads=2", "dtype=bfloat16")
     cells = [cells_of([*toy, override])[0] for override in overrides]

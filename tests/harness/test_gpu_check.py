@@ -25,7 +25,6 @@ BAD = toy("a bad job", "print('fine'); import absent")
 SLOW = toy("a slow job", "import time; print('begun', flush=True); time.sleep(600)", 1.0)
 BAR = toy("a bar", r"print('bench:  50%\rbench: 100%\r')")
 MUTE = toy("a mute job", "print(' ')")
-LONG = toy("a long line", "print('x' * 10_000)")
 
 
 def test_every_command_runs_whatever_the_others_do_and_the_exit_code_says_whether_one_failed(
@@ -33,7 +32,7 @@ def test_every_command_runs_whatever_the_others_do_and_the_exit_code_says_whethe
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(provenance, "device_name", lambda _: "Toy 1")
-    monkeypatch.setattr(gpu_check, "commands", lambda _: [BAD, SLOW, GOOD, BAR, MUTE, LONG])
+    monkeypatch.setattr(gpu_check, "commands", lambda _: [BAD, SLOW, GOOD, BAR, MUTE])
     assert main(["--results", str(tmp_path)]) == 1
     text = (tmp_path / "timing" / "gpu_check_toy_1.txt").read_text()
     assert capsys.readouterr().out.endswith(text) and text.startswith("gpu-check on Toy 1, torch ")
@@ -43,9 +42,8 @@ def test_every_command_runs_whatever_the_others_do_and_the_exit_code_says_whethe
         ("ok", "a good job", "42 passed"),
         ("ok", "a bar", "bench: 100%"),
         ("ok", "a mute job", "no output"),
-        ("ok", "a long line", "x" * 160),
     ]
-    assert "4 ok, 2 failed; " in text
+    assert "3 ok, 2 failed; " in text
     assert "first" in (tmp_path / "timing" / "gpu_check" / "a_good_job.log").read_text()
     monkeypatch.setattr(gpu_check, "commands", lambda _: [GOOD])
     assert main(["--results", str(tmp_path)]) == 0

@@ -24,15 +24,12 @@ from resispec.trees import Topology, chain, complete, from_widths, parallel_chai
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {
-    "tree=growmap_64 tree.num_nodes=0": "tree.num_nodes is 0; allowed: 1 to ",
     "tree=growmap_64 tree.num_nodes=20000": "tree.num_nodes is 20000; allowed: 1 to 16384, with search.num",
     "tree=growmap_64 tree.path=a.json dataset=glob(embedded_*)": "with dataset embedded_code, emb",
-    "tree=best_16 tree.num_nodes=3": "tree.num_nodes is 3; allowed: from 4",
     "tree=best_16 tree.num_nodes=null": "tree.num_nodes must be given",
     "tree=best_16 decoder=greedy": "draws iid, without_replacement, point_mass; decoder=greedy has greedy",
     "tree=best_16 decoder=specinfer,sequoia tree.path=a.json": "with decoder specinfer, sequoia; allo",
     "tree=own_121 verifier=gbv,kseq tree.path=a.json": "with verifier gbv, kseq; allowed: a tree",
-    "tree=best_16 search.num_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
     "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
     "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: from 3",
     "tree=best_16 search.by=speed": "search.by is 'speed'; allowed: tokens, time",

@@ -110,8 +110,8 @@ def test_without_a_measured_cell_nobody_knows(tmp_path: Path, capsys: pytest.Cap
 def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path: Path, monkeypatch):
     """And its files are read once."""
     read: list[Path] = []
-    reader = CellStore.status
-    monkeypatch.setattr(CellStore, "status", lambda store: read.append(store.folder) or reader(store))
+    reader = status.read_status
+    monkeypatch.setattr(status, "read_status", lambda folder: read.append(folder) or reader(folder))
     shared = cell_of(tmp_path, "a", "done")
     plan(tmp_path, "table1", [shared, cell_of(tmp_path, "b")])
     plan(tmp_path, "table2", [shared], part="chain")

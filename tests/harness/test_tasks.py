@@ -139,9 +139,7 @@ def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
 def test_what_cannot_be_measured_is_refused():
     refused = {
         "task.num_prefixes is 0; allowed: from 1": lambda: Kl(0, 2, 8),
-        "task.num_candidates is 0": lambda: Scaling(1, [], 3, 1),
-        "task.num_candidates is -2": lambda: Scaling(1, [1, -2], 3, 1),
-        "task.num_levels is 1; allowed: from 2": lambda: Scaling(1, [1], 1, 1),
+        "branching -2": lambda: Scaling(1, [1, -2], 3, 1).check(workload().decoder),
         "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0

@@ -48,17 +48,12 @@ def two_level_shapes(widest, most_nodes):
     return [shape for shape in shapes if shape.num_nodes <= most_nodes]
 
 
-def bigrams(kind, vocab, generator):
-    """Laws p and q after every token, (V, V) each."""
-    rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
-    return [torch.stack(laws) for laws in zip(*rows, strict=True)]
-
-
 def assert_exact(verifier, draws, vocab, shapes):
     """On every shape, with laws of one kind after another."""
     generator = rng(2)
     for topology, kind in zip(shapes, itertools.cycle(KINDS), strict=False):
-        target, draft = bigrams(kind, vocab, generator)
+        rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
+        target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
         error = tree_law(verifier, topology, target, draft, draws) - chain_law(target, topology.num_levels)
         assert error.abs().max() < 1e-12, (kind, topology)
 

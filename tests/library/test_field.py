@@ -111,8 +111,6 @@ def test_hub_pairs_hold_the_likeliest_token_and_have_the_law_that_is_told():
         share = (pairs == torch.tensor(pair)).all(-1).double().mean()
         chance = float(Hub().weights(q, torch.tensor(pair)))
         assert float(share) == pytest.approx(chance, abs=0.02)
-    with pytest.raises(InvalidInput, match="hub draws: 3 siblings; allowed: 1 or 2"):
-        Hub().draw(q, 3, rng(0))
     with pytest.raises(NotDefined, match="hub draws: 3 siblings; allowed: at most 2"):
         rehearse(as_verifier(SpecHub()), Hub(), complete(3, 3))
 

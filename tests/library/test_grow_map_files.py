@@ -64,7 +64,6 @@ def test_a_map_of_sequoias_is_read_and_none_is_written(tmp_path):
         sequoias([[1, 2, 3], [5], [], [4, 6], [], [], []]),  # not breadth first
         sequoias([[1, 2, 3], [4], [], [5, 6]]),  # nodes are missing
         sequoias([[], [1], [2]]),  # a child before its parent
-        sequoias({0: [1]}),
         {"size": 7},
         torch.zeros(3),
     ],

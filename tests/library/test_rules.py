@@ -231,7 +231,6 @@ def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
         ("resispec", {"spread": "x"}, "unknown spread 'x'; allowed: proportional, water_fill"),
         ("standard", {"spread": "x"}, "verifier 'standard'"),
         ("optimal", {"bins": 1}, "optimal: 1 bins; allowed: at least 2, or 0"),
-        ("optimal", {"bins": -1}, "optimal: -1 bins; allowed: at least 2, or 0"),
         ("level_optimal", {"bins": 1}, "level_optimal: 1 bins; allowed: at least 2"),
         ("level_optimal", {"classes": 0}, "level_optimal: 0 classes; allowed: at least 2"),
         ("traversal", {}, "'traversal' is a tree verifier, not a sibling rule"),

@@ -27,6 +27,7 @@ TREES = {
         for name in ("resispec", "kseq", "naive", "traversal_optimal", "level_optimal")
     },
     "d5b3 without replacement": (DraftModel(D5B3, Draws.WITHOUT_REPLACEMENT), "traversal"),
+    "d5b3 greedy": (DraftModel(D5B3, Draws.GREEDY), "greedy"),
     "uneven": (DraftModel(UNEVEN, Draws.WITHOUT_REPLACEMENT), "standard"),
     "chain": (DraftModel(chain(4)), "block"),
     "recycled": (DraftModel(UNEVEN, sharpness=1.5, recycled=0.8), "standard"),

@@ -12,7 +12,6 @@ from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
-from resispec.verifiers.pruning import _can_accept
 from resispec.verifiers.traversal import Traversal
 
 
@@ -110,14 +109,3 @@ def test_skipping_subtrees_changes_no_verdict(name, options, draws, shape):
         given = drafted(shape, 12, draws, seed, kind=KINDS[seed % len(KINDS)])
         assert Traversal(every).verify(*given, rng(seed)) == Traversal(some).verify(*given, rng(seed))
     assert some.num_laws <= every.num_laws and (shape.num_levels < 4 or some.num_laws < every.num_laws)
-
-
-def test_acceptance_bounds_by_hand():
-    """Odds 1/3 give weights of at most .4 and .3: masses .4 and, once the first failed, .3 / .6 = .5."""
-    for coins, expected in (
-        ([0.4, 0.41, 0.51], False),
-        ([0.4, 0.41, 0.49], True),
-        ([0.4, 0.39, 0.51], True),
-        ([0.3, 1, 1], True),
-    ):
-        assert _can_accept(((1, 2), (), ()), coins, [0.0, 1.2, 0.9], (0, 0.25)) is expected

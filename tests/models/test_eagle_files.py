@@ -211,9 +211,8 @@ def test_wrong_weights_and_configurations_are_refused_in_one_line(
     else:
         changes = change
     write(tmp_path / "drafter", kind, weights, **changes)
-    with pytest.raises(InvalidInput, match=message) as caught:
+    with pytest.raises(InvalidInput, match=f"^.*{message}.*$"):
         load_eagle(str(tmp_path / "drafter"), target_model)
-    assert "\n" not in str(caught.value)
 
 
 def test_damaged_or_missing_files_are_refused_in_one_line(target_model, tmp_path):
@@ -229,9 +228,8 @@ def test_damaged_or_missing_files_are_refused_in_one_line(target_model, tmp_path
         (lambda: config.write_text("{"), "config.json cannot be read"),
     ):
         damage()
-        with pytest.raises(InvalidInput, match=message) as caught:
+        with pytest.raises(InvalidInput, match=f"^.*{message}.*$"):
             load_eagle(str(tmp_path / "drafter"), target_model)
-        assert "\n" not in str(caught.value)
     assert not (tmp_path / "trap").exists()
 
 

@@ -106,9 +106,8 @@ def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, answer, m
 
     answer([], refuse)
     for _ in range(2):
-        with pytest.raises(InvalidInput, match=message) as caught:
+        with pytest.raises(InvalidInput, match=f"^model o/m .*{message}.*$"):
             load_pair("o/m", None, target_revision="v2")
-        assert "\n" not in str(caught.value) and "o/m" in str(caught.value)
         monkeypatch.setattr(HfApi, "repo_info", refuse)
 
 

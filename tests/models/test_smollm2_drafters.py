@@ -84,20 +84,6 @@ def test_answers_follow_the_law_at_their_temperature(temperature):
         assert (counts / 400 - law).abs().max() < 4 * (0.25 / 400) ** 0.5
 
 
-def test_questions_of_one_batch_end_at_one_place_behind_padding_that_nobody_sees(monkeypatch):
-    pair, given = load_pair(str(TARGET.folder()), None), {}
-
-    def generate(**options):
-        given.update(options)
-        return torch.cat((options["input_ids"], torch.tensor([[8], [9]])), 1)
-
-    monkeypatch.setattr(pair.target.module, "generate", generate)
-    drawn = answers.answered(pair, [[4], [5, 6, 7]], 1.0, 1, seed=0)
-    assert [answer.tolist() for answer in drawn] == [[8], [9]]
-    assert given["input_ids"][0, -1] == 4 and given["input_ids"][1].tolist() == [5, 6, 7]
-    assert given["attention_mask"].tolist() == [[0, 0, 1], [1, 1, 1]]
-
-
 def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monkeypatch):
     whole = load_file(ANSWERS.folder() / answers.ANSWERS)
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "again"))

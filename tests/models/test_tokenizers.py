@@ -63,9 +63,8 @@ def test_every_text_has_the_ids_of_sentencepiece(tmp_path, model):
 
 
 def test_a_conversion_that_gives_other_ids_is_refused(tmp_path, model):
-    with pytest.raises(InvalidInput, match="where sentencepiece has .*; give it a tokenizer.json") as caught:
+    with pytest.raises(InvalidInput, match="^.* where sentencepiece has .*; give it a tokenizer.json.*$"):
         read_tokenizer(checkpoint(tmp_path, model, None))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):

@@ -50,7 +50,6 @@ def test_a_device_counts_where_there_is_a_driver_and_torch_can_use_it(gpu_machin
     [
         (False, True, 0, "inflated"),
         (True, True, 1, "paper"),
-        (True, False, 1, "paper"),
         (False, False, 0, "paper"),
         (False, False, 6, "inflated"),
     ],

@@ -115,18 +115,13 @@ def test_a_gallery_without_faults_says_why_engines_are_biased_that_no_z_shows():
         assert gallery.message([engine("no bias seen"), second]) == said
 
 
-def test_what_is_missing_or_no_gallery_is_one_line(tmp_path, capsys):
+def test_a_gallery_that_is_missing_or_has_no_engine_is_refused(tmp_path, capsys):
     assert gallery.main(["--results", str(tmp_path)]) == 1
     assert "gallery.csv is missing; `make gallery` makes it" in capsys.readouterr().err
     (tmp_path / "embedded").mkdir()
-    for content, reason in (
-        ("a,b\n1,2\n", "'status'"),
-        ("engine,status,reason\nright,failed,too large\n", "no engine ran, see its column reason"),
-    ):
-        (tmp_path / "embedded" / "gallery.csv").write_text(content)
-        assert gallery.main(["--results", str(tmp_path)]) == 1
-        error = capsys.readouterr().err
-        assert f"gallery.csv is no gallery ({reason}); `make" in error and error.count("\n") == 1
+    (tmp_path / "embedded" / "gallery.csv").write_text("engine,status,reason\nright,failed,too large\n")
+    assert gallery.main(["--results", str(tmp_path)]) == 1
+    assert "gallery.csv: no engine ran, see its column reason; `make" in capsys.readouterr().err
 
 
 def test_the_page_shows_the_code_as_it_is():

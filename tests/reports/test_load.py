@@ -65,51 +65,27 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     assert not (tmp_path / "embedded" / "table1.md").exists()
 
 
-def rewritten(results: Path, file: str, content: str) -> ToyCell:
-    """A cell with a file as if that had been written so."""
-    cell = save(make_cell(results, "standard"), rows_of(STANDARD))
-    (cell.folder / file).write_text(content)
-    status = json.loads((cell.folder / "status.json").read_text())
-    status["files"] = checksums(cell.folder, status["files"])
-    (cell.folder / "status.json").write_text(json.dumps(status))
-    return cell
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("cell.json", '{"cell_id": "another"}', "cell.json describes another cell"),
-        ("cell.json", "[]", "expected a JSON object"),
-        ("rows.jsonl", "[1]\n", "rows.jsonl cannot be read"),
-        ("rows.jsonl", "\n", "rows.jsonl cannot be read"),
-        ("rows.jsonl", "", "rows.jsonl is empty or holds a prompt twice"),
-        ("rows.jsonl", '{"prompt_index": 0}\n' * 2, "rows.jsonl is empty or holds a prompt twice"),
-        ("rows.jsonl", '{"prompt_id": "p"}\n' * 2, "rows.jsonl is empty or holds a prompt twice"),
-        ("rows.jsonl", '{"num_steps": 1}\n{"seed": 1}\n', "its rows lack prompt_index, .*decode_s"),
-    ],
-)
-def test_files_that_are_whole_and_wrong(file: str, content: str, message: str, tmp_path: Path) -> None:
-    cell = rewritten(tmp_path, file, content)
-    with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: .*{message}") as caught:
+def test_rows_that_lack_a_field_are_refused(tmp_path: Path) -> None:
+    cell = save(make_cell(tmp_path, "standard"), [{"num_steps": 1}, {"seed": 1}])
+    with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: its rows lack prompt_index, .*decode_s"):
         read(tmp_path, [cell])
-    assert "\n" not in str(caught.value)
 
 
 def test_provenance_without_a_commit_is_no_damage(tmp_path: Path) -> None:
-    cell = rewritten(tmp_path, "provenance.json", '{"device": "a machine"}')
+    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
+    (cell.folder / "provenance.json").write_text('{"device": "a machine"}')
+    path = cell.folder / "status.json"
+    status = json.loads(path.read_text())
+    write_json(path, status | {"files": checksums(cell.folder, status["files"])})
     assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [["a machine", "unknown"]]
 
 
 def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[ToyCell]) -> None:
-    first, changed = cells[0].cell_id, cells[2].cell_id
-    save(cells[2], rows_of(RESISPEC[:1]))
-    with pytest.raises(InvalidInput, match=f"^cell {changed}: has 1 prompts; {first}, .* has 2"):
-        read(tmp_path, cells)
-    for change, found in (({"prompt_id": "other"}, "'other'"), ({"seed": 9}, "9")):
-        rows = rows_of(RESISPEC)
-        rows[1] |= change
-        save(cells[2], rows)
-        with pytest.raises(InvalidInput, match=f"^cell {changed}: measured prompt .*{found}"):
+    first, second = rows_of(RESISPEC)
+    others = [second | {"prompt_id": "other"}], [second | {"seed": 9}]
+    for rest, found in zip(([], *others), ("None where", "'other'", "9"), strict=True):
+        save(cells[2], [first, *rest])
+        with pytest.raises(InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"):
             read(tmp_path, cells)
 
 
@@ -165,18 +141,15 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "[]", b"\xff\xfe", {"artefact": "table2"}, {"sources": 1}, {"sha256": "0" * 64}),
-        *({"cells": [entry]} for entry in ({}, {"cell_id": "a", "labels": {}})),
+        *({"sources": 1}, {"sha256": "0" * 64}, {"cells": [{}]}),
         {"cells": [{"cell_id": "a", "labels": LABELS | {"tree": {"name": "chain"}}}]},
-        *({"cells": [{"cell_id": name, "labels": LABELS}]} for name in (None, "", "../a")),
+        {"cells": [{"cell_id": "../a", "labels": LABELS}]},
     ],
 )
 def test_a_damaged_plan_is_one_line(
     content: Any, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write_plan(tmp_path, "table1", cells, **(content if isinstance(content, dict) else {}))
-    if not isinstance(content, dict):
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path = write_plan(tmp_path, "table1", cells, **content)
     assert write_artefact("table1", "--results", str(tmp_path)) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"plan {path} is damaged" in error and "make reproduce-table1" in error

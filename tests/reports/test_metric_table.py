@@ -17,8 +17,6 @@ from toy_cells import (
     save,
     save_methods,
     shown,
-    write_artefact,
-    write_plan,
 )
 
 from analysis import audits, metrics, table1, table6
@@ -118,18 +116,6 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path: Path) -> No
     found = shown(table_of(table6, cells, 1)).set_index("Draft")
     assert found["Over the weaker draft"].tolist() == ["–"] * 3
     assert found["Data sets"].to_dict() == {"80k": "1 of 2", "180k": "2 of 2", "420k": "0 of 2"}
-
-
-def test_a_table_that_cannot_be_written_is_one_line(
-    cells: list[ToyCell], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    write_plan(tmp_path, "table1", cells)
-    monkeypatch.setattr("analysis.table.write_atomically", full)
-    assert write_artefact("table1", "--results", str(tmp_path)) == 1
-    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
 def test_numbers_of_a_cell_are_those_worked_out_by_hand() -> None:

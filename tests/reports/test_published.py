@@ -103,15 +103,11 @@ def test_overlapping_intervals_agree(tmp_path: Path) -> None:
     assert found.notes[0].endswith(f" Differing: {differing}.")
 
 
-def test_a_published_file_that_is_none_does_no_harm(tmp_path: Path) -> None:
-    file = tmp_path / "toy" / "t.csv"
-    file.parent.mkdir()
-    file.write_text("a,b\n1,2\n")
+def test_a_published_file_of_other_numbers_is_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "t.csv").write_text("a,b\n1,2\n")
     frame = pd.DataFrame({"quantity": ["accepted_length"], "value": [1.0], "num_prompts": [9]})
     assert "can be compared" in agreement(frame, tmp_path, ACCEPTED_LENGTHS).summary
-    file.write_text("")
-    with pytest.raises(InvalidInput, match="^published numbers .*cannot be read[^\n]*$"):
-        agreement(frame, tmp_path, ACCEPTED_LENGTHS)
 
 
 README = """# Read me
@@ -187,20 +183,6 @@ def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(
     assert readme.read_text() == "<!-- table1 -->\n| new |\n<!-- /table1 -->\n"
 
 
-def test_a_command_that_is_stopped_says_so_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(published, "source", stop)
-    folder = ("--results", str(tmp_path))
-    codes = [write_artefact("table1", *folder), publish.main([*folder, "table1"])]
-    codes += [cells.main(folder), page.main(folder)]
-    lines = capsys.readouterr().err.splitlines()
-    assert codes == [1] * 4 and sum(line.startswith("error: stopped") for line in lines) == 4
-
-
 def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,28 +251,19 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(
         content("table1")
 
 
-def test_a_damaged_archive_is_one_line(
+def test_published_rows_that_are_not_those_of_their_status_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also one with rows that are not what its cell's status says."""
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     measured(results)
     publish.archive([read_plan("table1", "embedded", results)], archive)
     results.rename("measured")
-    whole, folder, extract_all = archive.read_bytes(), published.unpacked(archive), tarfile.TarFile.extractall
-    rows = next(folder.glob("table1/raw/embedded/*/rows.jsonl"))
+    extract_all = tarfile.TarFile.extractall  # of Python before 3.11.4, without a filter
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda file, path: extract_all(file, path))
+    rows = next(published.unpacked(archive).glob("table1/raw/embedded/*/rows.jsonl"))
     rows.write_text(rows.read_text().replace('"num_steps": 3', '"num_steps": 2') + "\n")
     assert write_artefact("table1") == 1
     assert "rows.jsonl is not what was written" in capsys.readouterr().err
-    for content in (b"", whole[:-100], whole[:500] + b"\0" * 99 + whole[599:], b"text"):
-        archive.write_bytes(content)
-        assert write_artefact("table1") == 1
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: {archive} cannot be unpacked (") and error.count("\n") == 1
-    published._unpacked.cache_clear()  # Python before 3.11.4 has no filter
-    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda file, path: extract_all(file, path))
-    archive.write_bytes(whole)
-    assert published.unpacked(archive).is_dir()
 
 
 def test_compact_audits_give_the_same_statistics() -> None:

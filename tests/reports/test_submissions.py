@@ -59,10 +59,6 @@ def length(method: str, value: float, lower: float, upper: float) -> Change:
     return of(method, value=value, lower=lower, upper=upper)
 
 
-def of_other_data(method: str) -> Change:
-    return lambda rows: rows.update(pd.Series("c4", rows.index[rows.verifier == method], name="dataset"))
-
-
 def without(method: str) -> Change:
     return lambda rows: rows.drop(rows.index[rows.verifier == method], inplace=True)
 
@@ -74,7 +70,6 @@ STANDARD = "table1: embedded embedded_code 1.0 specinfer d5b3 standard"
     ("change", "line"),
     [
         (without("standard"), f"{STANDARD} is missing"),
-        (of_other_data("standard"), "table1: embedded c4 1.0 autoregressive is missing"),
         (of("standard", verdict=None), f"{STANDARD} has no audit"),
         (of("standard", verdict="audit failed"), f"{STANDARD} has no audit that is done: audit failed"),
         (of("standard", status="failed", reason="no room"), f"{STANDARD} is failed (no room)"),
@@ -94,10 +89,7 @@ STANDARD = "table1: embedded embedded_code 1.0 specinfer d5b3 standard"
         (length("autoregressive", 1.0, 1.0, 1.5), "allowed: an interval in 1 to 1"),
         (lambda rows: rows.drop(rows.index, inplace=True), "table1.csv has no accepted lengths"),
         (lambda rows: rows.drop(columns="lower", inplace=True), "table1.csv lacks lower; found the columns"),
-        (
-            of("standard", "speedup", quantity="z_overdraft"),
-            "has several rows of the same labels and quantity",
-        ),
+        (of("standard", "speedup", quantity="z_overdraft"), "several rows of the same labels and quantity"),
     ],
 )
 def test_what_cannot_be_right_is_refused_in_one_line(ours, capsys, change: Change, line: str):
@@ -119,9 +111,6 @@ def test_files_that_are_no_submission_are_refused_in_one_line(ours, capsys):
     put(ours, "papers")
     assert main(["--compare"]) == 1
     assert "unknown profile 'papers'; allowed: " in capsys.readouterr().err
-    (folder / "provenance.json").write_text('{"Profile": 1, "Commit": "1a2b"}')
-    assert main(["--compare"]) == 1
-    assert capsys.readouterr().err == f"error: {folder / 'provenance.json'} lacks Profile, Device\n"
 
 
 def test_another_profile_has_data_sets_and_prompts_of_its_own_and_all_methods(ours, capsys):
@@ -144,19 +133,9 @@ def refused(results: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_what_is_not_complete_is_refused_in_one_line(tmp_path, capsys):
-    """Compared with what is published, which has more data sets."""
     assert "there is no plan" in refused(tmp_path, capsys)
-    measured(tmp_path)
+    cells = measured(tmp_path)
     assert "has 10 prompts; embedded has 20; `make reproduce-table1" in refused(tmp_path, capsys)
-    cells = measured(tmp_path, 20)
-    assert "embedded embedded_code 0.6 autoregressive is missing" in refused(tmp_path, capsys)
-    failed = save(make_cell(tmp_path, "standard", "embedded_reference"), None, "failed", "out of memory")
-    write_plan(tmp_path, "table1", [*cells, failed])
-    assert "standard is failed (out of memory)" in refused(tmp_path, capsys)
-    save(cells[4], None, "failed", "out of memory")
-    (cells[4].folder / "rows.jsonl").unlink()
-    write_plan(tmp_path, "table1", cells)
-    assert "resispec has no audit that is done: audit failed" in refused(tmp_path, capsys)
     write_plan(tmp_path, "table1", cells, sources={"conf/run.yaml": "0" * 64})
     assert "The plan of table1 is older than conf/run.yaml; `make" in refused(tmp_path, capsys)
 

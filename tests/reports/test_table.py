@@ -1,4 +1,4 @@
-"""Cells as tables print them, and files of the paper's numbers that lack something."""
+"""Cells as tables print them, and digits and characters in files."""
 
 import math
 
@@ -6,9 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis import table
-from analysis.artefact import paper
 from analysis.table import Audit, Number, Paper
-from resispec.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -33,9 +31,3 @@ def test_special_characters_are_escaped() -> None:
     assert table.escape("a_b & 5% {~^\\} <$#>") == (
         r"a\_b \& 5\% \{\textasciitilde{}\textasciicircum{}\textbackslash{}\} \textless{}\$\#\textgreater{}"
     )
-
-
-def test_numbers_of_the_paper_that_are_not_there_are_named() -> None:
-    for columns, stem, message in ((("nothing",), "table1", "lack columns.*nothing"), ((), "t99", "missing")):
-        with pytest.raises(InvalidInput, match=message):
-            paper(stem, columns)

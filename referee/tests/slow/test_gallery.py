@@ -13,22 +13,20 @@ from analysis import gallery as page
 from referee.audit import Statistic, audit_arms, measure
 from referee.audit.statistics import normal_z
 from referee.gallery import bugs, measures
-from referee.gallery.__main__ import gallery, main
-from referee.gallery.exhibits import EXHIBITS, GALLERIES, Exhibit, with_defaults
-from referee.gallery.measures import Questions, write
+from referee.gallery.__main__ import gallery
+from referee.gallery.exhibits import EXHIBITS, GALLERIES, Exhibit, Gallery, with_defaults
+from referee.gallery.measures import write
 from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript, read_transcripts
 from resispec.core import Tree
 from resispec.draws import Draws
 from resispec.models import Pair
-from resispec.sampling import Sampling
 from resispec.trees import chain, complete
 from resispec.verifiers import Standard, TopDown
 
 VOCAB = 64
 PROMPTS = tuple((1 + index % 60, 2 + index % 50, 3) for index in range(30))
-ASKED = Questions(PROMPTS, Sampling(max_new_tokens=10), num_greedy=2, num_seeds=2)
-FEW = replace(ASKED, prompts=PROMPTS[:8], settings=Sampling(max_new_tokens=8))
+ASKED = Gallery(EXHIBITS, "", 3, len(PROMPTS), tokens=10, greedy=2, seeds=2)
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 HERE = [exhibit.name for exhibit in EXHIBITS if "draft model" not in exhibit.name]
 FOUND = (
@@ -61,8 +59,8 @@ def wrote(pair, tmp_path_factory):
 
     def of(name):
         if name not in found:
-            exhibit = BY_NAME[name]
-            found[name] = write(exhibit.make(pair, folder), ASKED, folder / exhibit.stem)
+            exhibit = replace(BY_NAME[name], times=1)
+            found[name] = write(exhibit.make(pair, folder), exhibit, ASKED, PROMPTS, folder)
         return found[name]
 
     return of
@@ -71,7 +69,7 @@ def wrote(pair, tmp_path_factory):
 @pytest.mark.parametrize("name", HERE)
 def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
     num_equal = measures.equal(wrote(name)["greedy"], wrote("standard, chain")["greedy"])
-    assert num_equal == ASKED.num_greedy  # at temperature 0 no fault shows
+    assert num_equal == ASKED.greedy  # at temperature 0 no fault shows
     assert "_get_candidate_generator" not in vars(pair.target.module)  # others' drafts are its own again
     arm = measure(wrote(name)["sampled"], *pair_scorers(pair))
     statistics, allowed = arm.statistics(), audit_arms(arm).allowed_z
@@ -82,7 +80,7 @@ def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
 def test_only_one_engine_is_deaf_to_seeds(wrote, name):
     written = wrote(name)
     same, others = (measures.equal(written[kind], written["sampled"]) for kind in ("again", "others"))
-    assert same == ASKED.num_seeds and (others == ASKED.num_seeds) == (name[:4] == "seed")
+    assert same == ASKED.seeds and (others == ASKED.seeds) == (name[:4] == "seed")
     assert [row.seed for row in written["others"]] == [1000, 1001]
 
 
@@ -155,11 +153,12 @@ def test_from_engines_to_the_page(pair, tmp_path):
         BY_NAME["greedy verification"],
         Exhibit("abacus, 2 beads", missing, "standard, chain"),
     ]
-    *before, frame = gallery(shown, pair, FEW, tmp_path / "gallery")
+    few, folder = replace(ASKED, exhibits=shown, tokens=8), tmp_path / "gallery"
+    *before, frame = gallery(few, pair, PROMPTS[:8], folder)
     assert [table.engine.nunique() for table in before] == [1, 2]  # a stopped gallery has these
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "gallery").glob("*.jsonl")}
+    files = {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")}
     assert len(files) == 1 + 2 * 4
-    *_, again = gallery(shown, pair, FEW, tmp_path / "gallery")
+    *_, again = gallery(few, pair, PROMPTS[:8], folder)
     pd.testing.assert_frame_equal(again, frame)
     assert {path: path.stat().st_mtime_ns for path in files} == files
     path = tmp_path / "gallery.csv"
@@ -169,8 +168,8 @@ def test_from_engines_to_the_page(pair, tmp_path):
     assert (exact["verdict"], exact["tokens"]) == ("undecided", 64) and math.isnan(exact["first_biased"])
     assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 50)
     row = '{"prompt_token_ids":[1],"output_token_ids":[1]}'
-    (tmp_path / "gallery" / "greedy_verification.jsonl").write_text(f"{row}\n")
-    [failing] = gallery(shown[1:2], pair, FEW, tmp_path / "gallery")
+    (folder / "greedy_verification.jsonl").write_text(f"{row}\n")
+    [failing] = gallery(replace(few, exhibits=shown[1:2]), pair, PROMPTS[:8], folder)
     failed = failing.iloc[0]
     assert failed.status == "failed" and "prompt_index is None" in failed.reason
 
@@ -178,8 +177,8 @@ def test_from_engines_to_the_page(pair, tmp_path):
 def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     """The arms of this process draw with seeds of their own, and the page shows what each says."""
     shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
-    enough = replace(ASKED, settings=Sampling(max_new_tokens=40), num_greedy=1, num_seeds=1)  # for a verdict
-    *_, frame = gallery(shown, pair, enough, tmp_path)
+    enough = replace(ASKED, exhibits=shown, tokens=40, greedy=1, seeds=1)  # for a verdict
+    *_, frame = gallery(enough, pair, PROMPTS, tmp_path)
     last = frame.groupby("engine", sort=False).last()
     assert list(last.verdict) == ["no bias seen"] * 3, last.reason
     assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]
@@ -196,14 +195,10 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["no bias seen", "0"]
 
 
-def test_every_engine_has_its_files_and_an_exact_one_beside_it_and_a_wrong_option_is_one_line(capsys):
+def test_every_engine_has_its_files_and_an_exact_one_beside_it():
     for shown in GALLERIES.values():
         by_name = {exhibit.name: exhibit for exhibit in shown.exhibits}
         assert len({exhibit.stem for exhibit in by_name.values()}) == len(by_name)
         for exhibit in by_name.values():
             beside = by_name[exhibit.beside]
             assert not beside.thread and beside.settings == exhibit.settings
-    with pytest.raises(SystemExit):
-        main(["--prompts", "0"])
-    line = "error: argument --prompts: '0'; allowed: a number from 1, of 18 digits at most\n"
-    assert capsys.readouterr().err == line

@@ -57,15 +57,7 @@ def test_planted_faults_are_found_that_enumeration_does_not_see():
         assert_exact(FAULTS["acceptance times 1.02 (V > 5)"].make(), samples=60)
 
 
-def one_sibling(target_probs, draft_probs, siblings, draws):
-    """The standard rule as a function, for what plain speculative decoding needs and no more."""
-    assert siblings.shape[-1] == 1
-    return Standard().law(target_probs, draft_probs, siblings, draws)
-
-
-def test_a_function_for_one_sibling_is_tested_on_chains():
-    report = str(assert_exact(one_sibling, chain=True, samples=60))
-    assert report.startswith("one_sibling: iid draws: no bias seen; exact where ")
+def test_a_failure_on_chains_shows_the_laws():
     message = (
         r"^resispec is biased: iid draws, seed=0, samples=60\n"
         r"  enumerated total variation 0\.\d+; an exact rule stays below 1e-05\n"

@@ -72,19 +72,6 @@ def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
             assert abs(sum(chance < level for chance in chances) / len(chances) - level) < error
 
 
-def test_a_model_may_rule_tokens_out(monkeypatch):
-    """The rows of a vocabulary that only pad it may have logits of -inf."""
-    forward = target().module.forward
-
-    def padded(**options):
-        output = forward(**options)
-        output.logits[..., 60:] = -torch.inf
-        return output
-
-    monkeypatch.setattr(target().module, "forward", padded)
-    assert audit(write(), target(), draft()).finding is Finding.NO_BIAS_SEEN
-
-
 def test_a_shift_that_only_the_target_shows_and_not_the_difference_is_undecided(smallest_bias):
     """Speculation that deviates by hardly more than is allowed, when the difference varies twice as much."""
     shift = 0.95 * smallest_bias["a shift to the draft"]

@@ -6,11 +6,11 @@ import pytest
 import torch
 from toy_runs import run_here
 
+from analysis.load import read_status
 from experiments.bench import decoders, frame, memory
 from experiments.bench.frame import peak_bytes
 from experiments.bench.memory import ALLOWED_BYTES, METHODS, Decoding, peak_of, peaks
 from experiments.grid import cells_of
-from experiments.store import CellStore
 from resispec import embedded
 from resispec.data import Prompt
 from resispec.decode import Decoder, Sampling
@@ -58,7 +58,7 @@ def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
         [cell] = cells_of([*toy, "tree=d4b4", f"audit={audit}", f"num_prompts={num_prompts}"])
         most = peak_bytes(lambda: run_here(cell), CPU)
         assert len((cell.folder / "rows.jsonl").read_text().splitlines()) == num_prompts
-        assert CellStore(cell.folder).status().state == "done"
+        assert read_status(cell.folder).state == "done"
         return most
 
     peak(1)  # what is made once for a process

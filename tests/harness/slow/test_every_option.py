@@ -12,10 +12,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
 from analysis.cli import DIALECTS
+from analysis.load import read_status
 from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
-from experiments.store import CellStore
 from resispec.trees import complete, grow_map
 
 
@@ -126,7 +126,7 @@ def test_a_launcher_s_cells_need_no_device_of_this_machine(toy):
     done = subprocess.run(launched, capture_output=True, text=True, check=False, timeout=120, env=without)
     assert "1 cell: 0 done (0 before), 1 not complete" in messages(done.stderr)[-1]
     [cell] = cells_of(command)
-    assert CellStore(cell.folder).status().state == "failed"
+    assert read_status(cell.folder).state == "failed"
 
 
 def test_what_a_launcher_says_of_its_jobs_is_printed(toy, monkeypatch):

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here, toy_overrides
 
+from analysis.load import read_status
 from experiments.cell import build
 from experiments.grid import cells_of
 from experiments.rehearsal import rehearse_cells
-from experiments.store import CellStore, RowLog
+from experiments.store import RowLog
 
 SLOW = ["tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=60", "sampling.max_length=100"]
 
@@ -58,7 +59,7 @@ def check(command, expected):
     cells = cells_of(command)
     for cell, tokens in zip(cells, expected, strict=True):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(len(tokens)))
-        assert hashes(cell) == tokens and CellStore(cell.folder).status().state == "done"
+        assert hashes(cell) == tokens and read_status(cell.folder).state == "done"
         assert {path.name for path in cell.folder.glob(".*")} == {".lock"}
     assert not holders(cells)
 
