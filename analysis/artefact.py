@@ -43,8 +43,9 @@ def texts(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
-    """Write `results/PROFILE/NAME.*` and print the first table; return the exit code, 1 for invalid input.
+@in_one_line()
+def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
+    """Write `results/PROFILE/NAME.*` and print the first table; the exit code is 1 for invalid input.
 
     Without a plan in the usual folder, the artefact is made from the published cells. A slice is written to
     `results/PROFILE/NAME@DIGEST/`, and each of its captions begins by saying so. The last printed line says
@@ -58,31 +59,26 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     help_text = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
     parser.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=help_text)
     options = parser.parse_args(arguments)
+    plan_name, folder, opening = name, options.results / options.profile, ""
+    if options.slice is not None:
+        plan_name = find_slice(name, options.slice, options.profile, options.results)
+        folder /= plan_name
+        opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
+    source = published.source(plan_name, options.profile, options.results)
+    plan = read_plan(plan_name, options.profile, source)
+    sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
+    artefact = complete(make, plan)
+    agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
+    tables = [replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables]
+    paths = [path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)]
+    if artefact.figures:  # a table takes no matplotlib
+        from analysis.figures import save_figure
 
-    def work() -> int:
-        plan_name, folder, opening = name, options.results / options.profile, ""
-        if options.slice is not None:
-            plan_name = find_slice(name, options.slice, options.profile, options.results)
-            folder /= plan_name
-            opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
-        source = published.source(plan_name, options.profile, options.results)
-        plan = read_plan(plan_name, options.profile, source)
-        sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
-        artefact = complete(make, plan)
-        agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
-        tables = [replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables]
-        paths = [path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)]
-        if artefact.figures:  # a table takes no matplotlib
-            from analysis.figures import save_figure
-
-            for stem, figure in artefact.figures.items():
-                paths += save_figure(figure, folder / stem)
-        notes = "".join(f"{note}\n\n" for note in agreement.notes)
-        listing = "".join(f"wrote {path}\n" for path in paths)
-        sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
-        return 0
-
-    return in_one_line(work, "stopped")
+        for stem, figure in artefact.figures.items():
+            paths += save_figure(figure, folder / stem)
+    notes = "".join(f"{note}\n\n" for note in agreement.notes)
+    listing = "".join(f"wrote {path}\n" for path in paths)
+    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:

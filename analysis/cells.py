@@ -88,27 +88,23 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             yield row, extras
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
     parser = profile_parser("analysis.cells", __doc__.splitlines()[0])
     help_text = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
     options = parser.parse_args(arguments)
     path = options.results / options.profile / "results.csv"
-
-    def work() -> int:
-        plans = read_plans(options.profile, options.results, options.artefacts)
-        frame = tidy(plans)
-        write_atomically(path, frame.to_csv(index=False))
-        tables = list(filter(None, map(categories.of, plans)))
-        pages = [table.write(one_table, path.parent)[1] for one_table in tables]
-        num_done = int((frame.status == "done").sum())
-        origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
-        sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")
-        sys.stdout.writelines(f"wrote {page}\n" for page in pages)
-        return 0
-
-    return in_one_line(work, "stopped")
+    plans = read_plans(options.profile, options.results, options.artefacts)
+    frame = tidy(plans)
+    write_atomically(path, frame.to_csv(index=False))
+    tables = list(filter(None, map(categories.of, plans)))
+    pages = [table.write(one_table, path.parent)[1] for one_table in tables]
+    num_done = int((frame.status == "done").sum())
+    origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
+    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")
+    sys.stdout.writelines(f"wrote {page}\n" for page in pages)
 
 
 if __name__ == "__main__":

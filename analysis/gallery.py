@@ -198,23 +198,19 @@ def _note(row: Mapping[str, Any], max_tokens: float) -> str:
     return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > max_tokens else ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
     parser = argparse.ArgumentParser(prog="python -m analysis.gallery", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")
     options = parser.parse_args(arguments)
     stem = options.results / options.pair / "gallery"
-
-    def work() -> int:
-        frame = read(stem.with_suffix(".csv"))
-        page, figure = markdown(frame, options.pair), draw(frame)
-        write_atomically(stem.with_suffix(".md"), page)
-        paths = (stem.with_suffix(".md"), *save_figure(figure, stem))
-        sys.stdout.writelines((page, *(f"wrote {path}\n" for path in paths)))
-        return 0
-
-    return in_one_line(work, "stopped")
+    frame = read(stem.with_suffix(".csv"))
+    page, figure = markdown(frame, options.pair), draw(frame)
+    write_atomically(stem.with_suffix(".md"), page)
+    paths = (stem.with_suffix(".md"), *save_figure(figure, stem))
+    sys.stdout.writelines((page, *(f"wrote {path}\n" for path in paths)))
 
 
 if __name__ == "__main__":

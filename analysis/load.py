@@ -428,7 +428,9 @@ def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], m
     for _, group in cells.groupby(["pair", "dataset", *more], sort=False):
         first, *others = group.cell_id
         for cell_id in others:
-            pairs = zip_longest(*(rows[name][[*IDENTITY]].values.tolist() for name in (cell_id, first)))
+            pairs = zip_longest(
+                *(rows[name][[*IDENTITY]].values.tolist() for name in (cell_id, first)), fillvalue="none"
+            )
             for prompt, other in pairs:
                 if prompt != other:
                     contrast = f"where {first}, compared with it, has {other} (index, id, seed)"

@@ -130,36 +130,32 @@ def _list(*paths: Path) -> None:
     sys.stdout.writelines(f"wrote {path}\n" for path in paths)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+@in_one_line("stopped; the same command publishes all again")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
     parser = profile_parser("analysis.publish", __doc__.splitlines()[0])
     help_text = "such as table1, frontier or audit; by default all that were made"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
     options = parser.parse_args(arguments)
     profile, results = options.profile, options.results
-
-    def work() -> int:
-        pages = sorted((results / profile).glob("*.md"))
-        stems = [page.stem for page in pages if not page.stem.endswith("_categories")]
-        own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
-        names = options.artefacts or own_pages
-        if not names:
-            raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
-        places = [(name, profile, published.source(name, profile, results)) for name in names]
-        plans = [read_plan(*place) for place in places if plan_files(*place)]
-        folder = ROOT / "results" / "published" / profile
-        if new_plans := [plan for plan in plans if not plan.is_published]:
-            archive(new_plans, folder / published.CELLS)
-            _list(folder / published.CELLS)
-        for artefact in names:
-            _list(*publish(artefact, profile, results, ROOT))
-        if plans and not options.artefacts:
-            write_json(folder / provenance.FILE, provenance.facts(plans))
-            _list(folder / provenance.FILE)
-        _list(*quotes.renew(ROOT))  # a document may quote any of the artefacts
-        return 0
-
-    return in_one_line(work, "stopped; the same command publishes all again")
+    pages = sorted((results / profile).glob("*.md"))
+    stems = [page.stem for page in pages if not page.stem.endswith("_categories")]
+    own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
+    names = options.artefacts or own_pages
+    if not names:
+        raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
+    places = [(name, profile, published.source(name, profile, results)) for name in names]
+    plans = [read_plan(*place) for place in places if plan_files(*place)]
+    folder = ROOT / "results" / "published" / profile
+    if new_plans := [plan for plan in plans if not plan.is_published]:
+        archive(new_plans, folder / published.CELLS)
+        _list(folder / published.CELLS)
+    for artefact in names:
+        _list(*publish(artefact, profile, results, ROOT))
+    if plans and not options.artefacts:
+        write_json(folder / provenance.FILE, provenance.facts(plans))
+        _list(folder / provenance.FILE)
+    _list(*quotes.renew(ROOT))  # a document may quote any of the artefacts
 
 
 if __name__ == "__main__":

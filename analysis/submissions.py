@@ -174,21 +174,17 @@ def _most_accepted(tree: str) -> float:
     return int(size[1] or size[2]) if size else math.inf
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line("stopped; what is measured stays")
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("analysis.submissions", __doc__.splitlines()[0])
     help_text = "check the repository's submissions, and compare them with ours"
     parser.add_argument("--compare", action="store_true", help=help_text)
     options = parser.parse_args(arguments)
-
-    def work() -> int:
-        lines = collect(options.profile, options.results) if not options.compare else []
-        for folder in sorted(SUBMITTED.glob("*/")) if options.compare else ():
-            lines += [f"{folder.name}: {line}" for line in submitted(folder)]
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        return 0
-
-    return in_one_line(work, "stopped; what is measured stays")
+    lines = collect(options.profile, options.results) if not options.compare else []
+    for folder in sorted(SUBMITTED.glob("*/")) if options.compare else ():
+        lines += [f"{folder.name}: {line}" for line in submitted(folder)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis import SLICE
-from analysis.labels import Label
+from analysis.labels import Label, options
 from analysis.load import composed_of
 from experiments.cell import Cell, file_name
 from experiments.cli import explained, hydra_here, unknown
@@ -244,7 +244,7 @@ def values(override: Override) -> list[str]:
     line, sweep = override.input_line, override.value()
     if isinstance(sweep, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in sweep.list):
         raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
-    texts = list(override.sweep_string_iterator())
+    texts = [] if override.is_interval_sweep() else list(override.sweep_string_iterator())
     if not texts:
         raise InvalidInput(f"{line} has no values; allowed: {SYNTAX}")
     if not override.is_range_sweep():
@@ -288,45 +288,40 @@ def _parsed(line: str) -> Override:
 def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """The configuration of one point, and the option of every group. lines: overrides, none of them a sweep.
 
-    The options of groups are composed once for all points that share them; single values are set afterwards,
-    which is Hydra's own order, too.
-    """
-    composed, settings = list[Override](), list[Override]()
-    for override in map(_parsed, lines):
-        (composed if _is_composed(override) else settings).append(override)
-    pickled, choices = _chosen(tuple(dict.fromkeys(str(override.input_line) for override in composed)))
-    config = pickle.loads(pickled)
-    for override in settings:
-        OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
-    return config, choices
-
-
-@lru_cache(maxsize=1024)
-def _chosen(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
-    """The configuration of chosen options, pickled for copying, and the option of every group.
-
     Most points differ only in options that set nothing but their group's own node. That node is exchanged,
-    which takes a hundredth of the time of another composition.
+    which takes a hundredth of the time of another composition. Single values are set last, as by Hydra.
     """
-    plain = {line: (str(o.key_or_group), str(o.value())) for line in lines if _is_plain(o := _parsed(line))}
-    base, choices = _compose(tuple(line for line in lines if line not in plain))
-    exchanged = dict(plain.values())
-    if any(_option(group, choices[group]) != _content(base[group]) for group in exchanged):
-        (base, choices), exchanged = _compose(lines), {}  # something else sets values in the node
-    config = pickle.loads(pickle.dumps(base))  # a deep copy in a sixth of the time that `copy` takes
+    overrides = [_parsed(line) for line in lines]
+    chosen = [override for override in overrides if _is_composed(override)]
+    exchanged = {
+        str(override.key_or_group): str(override.value()) for override in chosen if _is_plain(override)
+    }
+    pickled, choices = _compose(_distinct(override for override in chosen if not _is_plain(override)))
+    config = pickle.loads(pickled)  # a deep copy in a sixth of the time that `copy` takes
+    if any(_option(group, choices[group]) != _content(config[group]) for group in exchanged):
+        # Something else sets values in the node.
+        (pickled, choices), exchanged = _compose(_distinct(chosen)), {}
+        config = pickle.loads(pickled)
     for group, option in exchanged.items():
         config[group] = _option(group, option)
-    return pickle.dumps(config), choices | exchanged
+    for override in overrides:
+        if not _is_composed(override):
+            OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
+    return config, choices | exchanged
+
+
+def _distinct(overrides: Iterable[Override]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(override.input_line) for override in overrides))
 
 
 @lru_cache(maxsize=1024)
-def _compose(lines: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-    """Hydra's own composition, and the option of every group."""
+def _compose(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
+    """Hydra's own composition, pickled for copying, and the option of every group."""
     config = compose("run", list(lines), return_hydra_config=True)
     choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]  # the rest keeps the schema, which gives values set later their types
-    return config, choices
+    return pickle.dumps(config), choices
 
 
 def _is_composed(override: Override) -> bool:
@@ -343,18 +338,13 @@ def _is_plain(override: Override) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _option(group: str, name: str, is_plain: bool = True) -> Any:
-    """The node that an option gives its group; None for an unknown option.
-
-    is_plain: give None also for an option that sets anything else.
-    """
+def _option(group: str, name: str) -> Any:
+    """The node of an option that sets its group's own node and nothing else; None for any other option."""
     path = CONF / group / f"{name}.yaml"
-    if not path.is_file():
+    if not path.is_file() or "@package _global_" in path.read_text("utf-8"):
         return None
-    content, is_global = _content(OmegaConf.load(path)), "@package _global_" in path.read_text("utf-8")
-    if is_plain and (is_global or "defaults" in content):
-        return None
-    return content.get(group, {}) if is_global else content
+    content = _content(OmegaConf.load(path))
+    return None if "defaults" in content else content
 
 
 def _content(node: Any) -> Any:
@@ -397,7 +387,7 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     In `verifier=custom verifier.name=my_rule.py:MyRule,standard` the known verifier is labelled with its name
     alone, as in every other sweep, so that it is the baseline here, too.
     """
-    stored = _option(group, choice, is_plain=False)
+    stored = options(group).get(choice)
     if stored is None:
         return Label(choice)
     defaults = leaves(stored)

@@ -27,6 +27,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from analysis.cli import DIALECTS, chosen_profile
 from experiments.schema import WandbConfig, check_patterns
@@ -60,10 +61,13 @@ def publish(arguments: Sequence[str]) -> int:
 
     Raises InvalidInput for unknown or unreadable input, and whatever W&B or the network raises.
     """
+    for argument in arguments:
+        if "=" not in argument:  # OmegaConf takes it for a null
+            raise InvalidInput(f"{argument!r} is no KEY=VALUE; like experiment=table1")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(PublishConfig), OmegaConf.from_dotlist([*arguments]))
         config: Any = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, YAMLError) as error:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_patterns(asdict(config))
@@ -139,22 +143,19 @@ def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[N
         sys.stderr.write(f"{line}\n")
 
 
+@in_one_line("stopped; the same command sends all again")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     words = sys.argv[1:] if arguments is None else arguments
     if {"-h", "--help"} & set(words):
         sys.stdout.write(f"{__doc__}\n{DIALECTS}\n")
         return 0
-
-    def work() -> int:
-        try:
-            return publish(words)
-        except InvalidInput:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever W&B and the network do: the rows are the record
-            return fail(f"W&B did not take a run ({type(error).__name__}: {first_line(error)})")
-
-    return in_one_line(work, "stopped; the same command sends all again")
+    try:
+        return publish(words)
+    except InvalidInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever W&B and the network do: the rows are the record
+        return fail(f"W&B did not take a run ({type(error).__name__}: {first_line(error)})")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import signature
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
+from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Report, build
 from experiments.configurations import SETTINGS, check_settings
@@ -111,10 +113,14 @@ def _check_parts(cell: Cell) -> None:
 
 
 def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
-    """Raise InvalidInput unless a pair's draft suits the drafter."""
+    """Raise InvalidInput unless a pair's loader takes its values, and its draft suits the drafter."""
     from resispec.drafters import DraftModel, Eagle
 
     loader, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
+    try:
+        signature(get_object(loader)).bind(**{key: pair[key] for key in pair if not key.startswith("_")})
+    except TypeError as error:
+        raise InvalidInput(f"{loader} cannot be called: {error}") from error
     kind = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
     if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:

@@ -89,7 +89,8 @@ def table(rows: pd.DataFrame) -> Table:
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command: prints the table, and writes its numbers where --out says."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.replay",
@@ -101,19 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what the verifiers draw (0)")
     parser.add_argument("--out", type=Path, help="a .csv file for the numbers")
     options = parser.parse_args(arguments)
-
-    def work() -> int:
-        torch.set_num_threads(1)  # one node's laws at a time: more threads only wait for each other
-        choices = [word for word in options.words if word.startswith("verifier=")]
-        names = [name for word in choices for name in word.partition("=")[2].split(",") if name]
-        files = laws_files([word for word in options.words if word not in choices])
-        result = table(measure(files, names or ["standard"], options.seed))
-        sys.stdout.write(markdown(result))
-        if options.out:
-            write_atomically(options.out, result.frame.to_csv(index=False))
-        return 0
-
-    return in_one_line(work, "stopped")
+    torch.set_num_threads(1)  # one node's laws at a time: more threads only wait for each other
+    choices = [word for word in options.words if word.startswith("verifier=")]
+    names = [name for word in choices for name in word.partition("=")[2].split(",") if name]
+    files = laws_files([word for word in options.words if word not in choices])
+    result = table(measure(files, names or ["standard"], options.seed))
+    sys.stdout.write(markdown(result))
+    if options.out:
+        write_atomically(options.out, result.frame.to_csv(index=False))
 
 
 if __name__ == "__main__":

@@ -66,8 +66,13 @@ def sweep(arguments: Sequence[str]) -> bool:
     _say_what_is_ignored(arguments, cells, bool(trees))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
-    for part in parts:
-        write_plan(part, arguments)
+    try:
+        for part in parts:
+            write_plan(part, arguments)
+    except OSError as error:
+        if waiting:
+            raise
+        sys.stderr.write(f"note: the plan stays as it is ({first_line(error)})\n")
     if trees:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in trees))
         run_searches(trees)

@@ -20,22 +20,18 @@ MARK = "|"
 """Mark between the tokens of two steps."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("experiments.show", __doc__.splitlines()[0])
     parser.add_argument("cell", metavar="CELL", help="its id, or the beginning of it")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)")
     options = parser.parse_args(arguments)
-
-    def show() -> int:
-        check_profile(options.profile)
-        folder = find_cell(options.cell, options.results / "raw" / options.profile)
-        row = find_row(folder, options.prompt)
-        lines = [f"cell {folder.name}{_labels(folder.name, options.profile, options.results)}"]
-        sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
-        return 0
-
-    return in_one_line(show, "stopped")
+    check_profile(options.profile)
+    folder = find_cell(options.cell, options.results / "raw" / options.profile)
+    row = find_row(folder, options.prompt)
+    lines = [f"cell {folder.name}{_labels(folder.name, options.profile, options.results)}"]
+    sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
 
 
 def find_cell(beginning: str, raw: Path) -> Path:

@@ -187,24 +187,20 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("experiments.status", __doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args(arguments)
-
-    def show() -> int:
-        check_profile(options.profile)
-        artefacts, total = standings(options.profile, options.results)
-        if options.json:
-            content = {"profile": options.profile, "results": str(options.results), "all": asdict(total)}
-            content["artefacts"] = [asdict(standing) for standing in artefacts]
-            sys.stdout.write(json.dumps(content, indent=2) + "\n")
-        else:
-            sys.stdout.write(text(artefacts, total, options.profile, options.results))
-        return 0
-
-    return in_one_line(show, "stopped")
+    check_profile(options.profile)
+    artefacts, total = standings(options.profile, options.results)
+    if options.json:
+        content = {"profile": options.profile, "results": str(options.results), "all": asdict(total)}
+        content["artefacts"] = [asdict(standing) for standing in artefacts]
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+    else:
+        sys.stdout.write(text(artefacts, total, options.profile, options.results))
 
 
 if __name__ == "__main__":

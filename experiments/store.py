@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -58,6 +59,9 @@ class CellStore:
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
+        for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
+            if path.is_dir():  # a folder in a file's place
+                shutil.rmtree(path)
         if read_status(self.folder).state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status

@@ -103,12 +103,13 @@ def verify(results: Path) -> int:
     return 0
 
 
+@in_one_line("stopped; nothing was changed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
     options = parser.parse_args(arguments)
-    return in_one_line(lambda: verify(options.results), "stopped; nothing was changed")
+    return verify(options.results)
 
 
 if __name__ == "__main__":

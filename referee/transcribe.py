@@ -33,8 +33,8 @@ FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
 
 
-def transcribe(options: argparse.Namespace) -> int:
-    """Write the transcripts that a command line asks for, and print a line about them; returns exit code 0.
+def transcribe(options: argparse.Namespace) -> None:
+    """Write the transcripts that a command line asks for, and print a line about them.
 
     Raises InvalidInput, one line, if that is not possible.
     """
@@ -60,7 +60,6 @@ def transcribe(options: argparse.Namespace) -> int:
             raise InvalidInput(f"{error}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
-    return 0
 
 
 def _server(options: argparse.Namespace) -> Engine:
@@ -146,9 +145,10 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0 if every prompt has its transcript."""
-    return in_one_line(lambda: transcribe(parser().parse_args(arguments)), GOES_ON)
+@in_one_line(GOES_ON)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; its exit code is 0 if every prompt has its transcript."""
+    transcribe(parser().parse_args(arguments))
 
 
 if __name__ == "__main__":

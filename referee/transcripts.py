@@ -53,8 +53,11 @@ class Transcript(Warp):
     def __post_init__(self) -> None:
         for name in TOKENS:
             tokens, place = getattr(self, name), f"{self.place}: {name}"
+            if isinstance(tokens, list):
+                tokens = tuple(tokens)
+                object.__setattr__(self, name, tokens)
             if not isinstance(tokens, tuple) or not tokens:
-                found = ascii(tokens)[:60] if tokens else "empty"
+                found = "empty" if isinstance(tokens, tuple) else ascii(tokens)[:60]
                 raise InvalidInput(f"{place} is {found}; allowed: a list of token ids, at least one")
             for token in tokens:
                 if type(token) is not int or token < 0:
@@ -102,7 +105,6 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
                     f"{place}: {name} is missing; the ids that the engine used are needed, since encoding "
                     "text again does not give them back"
                 )
-            fields[name] = tuple(fields[name]) if isinstance(fields[name], list) else fields[name]
         if fields.get("top_k") == -1:
             fields["top_k"] = 0
         fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
 """The line after Ctrl-C for a command that writes file after file and keeps the files that exist."""
@@ -42,14 +44,23 @@ def fail(message: str) -> int:
     return 1
 
 
-def in_one_line(work: Callable[[], int], stopped: str) -> int:
-    """Do a command's work and return its exit code; an error the user can mend gives one line and code 1.
+def in_one_line(stopped: str = "stopped") -> Callable[[Callable[..., int | None]], Callable[..., int]]:
+    """A decorator of a command's function, which then returns an exit code: 0 if the function returns none.
 
-    stopped: the message when Ctrl-C stops the work, which is no error of the command.
+    An error the user can mend gives one line and code 1, and so does Ctrl-C, which is no error of the
+    command. stopped: the message after Ctrl-C.
     """
-    try:
-        return work()
-    except (InvalidInput, OSError) as error:
-        return fail(first_line(error))
-    except KeyboardInterrupt:
-        return fail(stopped)
+
+    def decorated(work: Callable[..., int | None]) -> Callable[..., int]:
+        @wraps(work)
+        def command(*arguments: Any, **options: Any) -> int:
+            try:
+                return work(*arguments, **options) or 0
+            except (InvalidInput, OSError) as error:
+                return fail(first_line(error))
+            except KeyboardInterrupt:
+                return fail(stopped)
+
+        return command
+
+    return decorated

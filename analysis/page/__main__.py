@@ -45,16 +45,12 @@ def write(profile: str, results: Path) -> Path:
     return path
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1, after one line on stderr, for invalid input or a failed write, else 0."""
+@in_one_line()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
     options = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
-
-    def work() -> int:
-        path = write(options.profile, options.results)
-        sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
-        return 0
-
-    return in_one_line(work, "stopped")
+    path = write(options.profile, options.results)
+    sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
 
 
 if __name__ == "__main__":

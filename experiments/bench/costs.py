@@ -30,7 +30,7 @@ def run_costs(config: dict[str, Any]) -> None:
             bar.update(done - bar.n)
 
         costs = costs_of(cell, report, again=True)
-    length = config["prompt_tokens"]
+    length = min(config["prompt_tokens"], config["sampling"]["max_length"])
     times = costs.times(SIZES, length)
     lines = [
         f"forward of the target behind {length} tokens, head and laws included",

@@ -55,7 +55,8 @@ def run_bench(
     if folder == "embedded":
         torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
 
-    def work() -> int:
+    @in_one_line("stopped; nothing is written")
+    def work() -> None:
         check_device(str(options.device))
         place = folder if options.device.type == "cpu" else "timing"
         file = name if place == "embedded" else f"{name}_{device_stem(options.device)}"
@@ -68,9 +69,8 @@ def run_bench(
             write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
         write_atomically(stem.with_suffix(".md"), page)
         sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
-        return 0
 
-    sys.exit(in_one_line(work, "stopped; nothing is written"))
+    sys.exit(work())
 
 
 def take_turns(

@@ -112,13 +112,14 @@ def check(results: Path) -> int:
     return int("failed" in states)
 
 
+@in_one_line("stopped; the logs of finished steps stay")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when no step failed."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout, epilog=DIALECTS)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args(arguments)
-    return in_one_line(lambda: check(options.results), "stopped; the logs of finished steps stay")
+    return check(options.results)
 
 
 if __name__ == "__main__":

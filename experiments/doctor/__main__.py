@@ -34,10 +34,11 @@ def check(profile: str, results: Path) -> int:
     return 0
 
 
+@in_one_line("stopped; nothing was changed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
-    return in_one_line(lambda: check(options.profile, options.results), "stopped; nothing was changed")
+    return check(options.profile, options.results)
 
 
 if __name__ == "__main__":

@@ -69,17 +69,19 @@ class TreeSearch(ABC):
     AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature")
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
+    FEWEST_NODES: ClassVar[int] = 1
 
     def _limit(self, cells: Sequence[Cell]) -> None:
         """Lower the number of documents to the limit in the cells' profile, and check the search's sizes."""
-        if (limit := cells[0].config["max_tuning_prompts"]) is not None:
+        limit = cells[0].config["max_tuning_prompts"]
+        if limit is not None and type(self.num_prompts) is int:
             self.num_prompts = min(self.num_prompts, limit)
         fewest = sum(stage.share for stage in self.STAGES)
         for name, value, least, why in (
             ("num_prompts", self.num_prompts, fewest, f"split over {len(self.STAGES)} stages"),
             ("num_levels", self.num_levels, self.FEWEST_LEVELS, "the root counted"),
         ):
-            if value < least:
+            if type(value) is not int or value < least:
                 raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
@@ -94,9 +96,10 @@ class TreeSearch(ABC):
                 raise InvalidInput(f"{path} is asked for with {name} {text}; allowed: a tree.path for each")
         num_nodes = cells[0].config["tree"].get("num_nodes")
         limit = min(MAX_NODES, sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 4))))
-        if num_nodes is not None and not 1 <= num_nodes <= limit:
+        fewest = self.FEWEST_NODES
+        if num_nodes is not None and (type(num_nodes) is not int or not fewest <= num_nodes <= limit):
             shape = f"search.num_levels {self.num_levels} and {NUM_SIBLINGS} children a node"
-            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: 1 to {limit}, with {shape}")
+            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}")
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
         """Search, and write the file; missing folders are made.
@@ -197,7 +200,9 @@ class TreeSearch(ABC):
     def length(self) -> float:
         """The mean number of positions that are cached before a step of a cell."""
         config = self.cells[0].config
-        return float(config["prompt_tokens"] + config["sampling"]["max_new_tokens"] / 2)
+        sampling = config["sampling"]
+        most = sampling["max_length"]  # where `prompt_tokens` is a bound that no prompt reaches
+        return float(min(config["prompt_tokens"] + sampling["max_new_tokens"] / 2, most))
 
     def origin(self, **facts: Any) -> dict[str, Any]:
         """A file's `about`: the search's subject, the facts, and the hardware, the code and the costs."""
@@ -322,6 +327,7 @@ class BestShapeSearch(TreeSearch):
         SearchStage(4, 8),
     )
     FEWEST_LEVELS: ClassVar[int] = 3  # a star of two levels has nothing to verify from the leaves up
+    FEWEST_NODES: ClassVar[int] = 4
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""

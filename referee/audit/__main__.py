@@ -27,9 +27,11 @@ from resispec.files import sealed, write_json
 EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Audit, print the report and write the evidence if asked; returns the exit code. Raises InvalidInput."""
-    options = parser().parse_args(arguments)
+@in_one_line("stopped; nothing was judged")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: audit, print the report and write the evidence if asked; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(words)
     files = {"transcripts": options.transcripts, "control": options.control}
     arms = {name: (file, read_transcripts(file)) for name, file in files.items() if file is not None}
     if "control" in arms and options.control.samefile(options.transcripts):
@@ -47,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.evidence or options.markdown:
         names = {"target": options.target, "draft": options.draft or options.target}
         models = {role: (names[role], scorer) for role, scorer in zip(names, scorers, strict=False)}
-        record = evidence(report, arms, models, arguments)
+        record = evidence(report, arms, models, words)
     lines = markdown(record) if options.markdown else report_lines(report)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if options.evidence:
@@ -73,12 +75,6 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--markdown", action="store_true", help="print a text for an issue, not the report")
     return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    argv = sys.argv[1:] if arguments is None else arguments
-    return in_one_line(lambda: run(argv), "stopped; nothing was judged")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ MODES = ("plain", "assisted", "prompt_lookup")
 """Ways of drafting of the engines in this process, with at most `num_drafted` tokens a step.
 
 They draft nothing; with the pair's draft model; or the tokens that followed the same tokens earlier. Each
-engine raises InvalidInput if the mode needs a draft model that the pair lacks.
+engine raises InvalidInput for an unknown mode, and if the mode needs a draft model that the pair lacks.
 """
 ENGINES = {
     "transformers": "referee.engines.generate:TransformersEngine",
@@ -89,6 +89,12 @@ class Engine:
         """
         [answer] = self.answers([prompt], settings, [seed])
         return answer
+
+
+def require_mode(mode: str) -> None:
+    """Raise InvalidInput for a mode that is not in MODES."""
+    if mode not in MODES:
+        raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
 
 
 def require_fit(prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int) -> None:

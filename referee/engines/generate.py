@@ -8,7 +8,7 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig
 
-from referee.engines.base import Answer, Engine, require_fit
+from referee.engines.base import Answer, Engine, require_fit, require_mode
 from resispec.models.causal import left_padded
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
@@ -27,6 +27,7 @@ class TransformersEngine(Engine):
     orders = ("transformers",)
 
     def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
+        require_mode(mode)
         target: Any = pair.target
         self.target, self.version = target.module, transformers.__version__
         self.name, self.takes_batches = f"transformers, {mode}", mode == "plain"

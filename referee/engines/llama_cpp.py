@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import xllamacpp
 
+from referee.engines.base import require_mode
 from referee.engines.gguf_file import write_gguf
 from referee.servers.client import Server
 from referee.servers.formats import LlamaCpp
@@ -35,6 +36,7 @@ class LlamaCppEngine(LlamaCpp):
         file: Path | None = None,
         slots: int = 1,
     ) -> None:
+        require_mode(mode)
         target: Any = pair.target
         models = {} if file else {"target": target}
         if mode == "assisted":

@@ -11,7 +11,7 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from referee.engines.base import Answer, Engine, require_fit
+from referee.engines.base import Answer, Engine, require_fit, require_mode
 from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
 from resispec.sampling import Sampling
@@ -36,6 +36,7 @@ class OpenVinoEngine(Engine):
     takes_batches = True
 
     def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
+        require_mode(mode)
         self.name, self.version = f"OpenVINO GenAI, {mode}", openvino_genai.__version__
         self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
         self._eos = pair.tokenizer.eos_token_id

@@ -61,7 +61,8 @@ def gallery(
         yield pd.DataFrame(rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line(GOES_ON)
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; the exit code is 1, after one line, if a file does not fit."""
     parser = argparse.ArgumentParser(
         prog="python -m referee.gallery",
@@ -76,17 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.results / options.pair
     if options.pair == EMBEDDED:
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-
-    def work() -> int:
-        pair = inputs.pair_of(options.pair, None, *machine)
-        encode = inputs.encoder(options.pair, exhibition.prompt_tokens, *machine)
-        prompts = inputs.token_prompts(exhibition.dataset, exhibition.prompts, encode)
-        for frame in gallery(exhibition, pair, prompts, folder / "gallery"):
-            write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
-        sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
-        return 0
-
-    return in_one_line(work, GOES_ON)
+    pair = inputs.pair_of(options.pair, None, *machine)
+    encode = inputs.encoder(options.pair, exhibition.prompt_tokens, *machine)
+    prompts = inputs.token_prompts(exhibition.dataset, exhibition.prompts, encode)
+    for frame in gallery(exhibition, pair, prompts, folder / "gallery"):
+        write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
+    sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
 
 
 if __name__ == "__main__":

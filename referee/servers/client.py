@@ -137,7 +137,7 @@ class Server:
                 f"{self.url} refuses a request at {path} (status {status}): {_beginning(body)}"
             )
         try:
-            content = json.loads(body)
+            content = json.loads(body, parse_int=_number)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
@@ -145,6 +145,11 @@ class Server:
                 f"{self.url} answers at {path} with no JSON object, but with {_beginning(body)!r}"
             )
         return content
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; a longer one than any needed becomes a float, on which arithmetic does not choke."""
+    return int(digits) if len(digits) < 19 else float(digits)
 
 
 @cache

@@ -46,7 +46,8 @@ def assert_exact_sampler(
     the noise as a fifth argument, for a chain as a list of the noise of every position.
 
     Returns a report of the bias that would have shown. Raises AssertionError for a bias, naming the worst
-    cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens, laws or options.
+    cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens and laws
+    and an invalid value of an option.
     """
     __tracebackhide__ = True
     if target_probs is not None and draft_probs is not None:

@@ -140,5 +140,7 @@ def test_what_generate_cannot_do_is_refused(tmp_path):
     ):
         with pytest.raises(InvalidInput, match=message):
             write_transcripts(engine, [prompt], Sampling(**settings), tmp_path / "rows.jsonl")
+    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+        TransformersEngine(tiny_pair(), "beam")
     with pytest.raises(InvalidInput, match="a draft model is needed"):
         TransformersEngine(Pair(tiny_llama(16), None, ToyTokenizer()), "assisted")

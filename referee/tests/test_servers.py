@@ -9,6 +9,7 @@ from toy_server import ENGINES, ESCAPES, HOSTILE, PROMPTS, VERSIONS, ToyServer, 
 
 from referee.engines import Unanswered, write_transcripts
 from referee.engines.base import acceptance
+from referee.servers import client
 from referee.servers.client import Server
 from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
@@ -134,6 +135,10 @@ def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tm
     assert waits == [0.5, 1.0, 2.0]
 
 
+def test_all_servers_share_one_loop():
+    assert client._loop() is client._loop()
+
+
 def test_a_server_answers_where_an_event_loop_runs(vllm):
     """A notebook runs one."""
 
@@ -182,6 +187,7 @@ UNFIT = [
     ("llama_cpp", ("tokens_evaluated",), 4, "read 4 tokens where the prompt has 3"),
     ("llama_cpp", ("stop_type",), "none", "gave the request up"),
     ("llama_cpp", ("generation_settings", "temperature"), 0.8, "applied temperature 0.8"),
+    ("llama_cpp", ("generation_settings", "temperature"), 10**400, "applied temperature inf"),
     ("llama_cpp", ("generation_settings", "samplers"), ["top_k"], "applied samplers "),
     ("llama_cpp", ("generation_settings", "grammar"), "root ::= [a-z]", "a grammar of"),
     ("llama_cpp", ("truncated",), True, "context ended within an answer"),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from referee.transcripts import Transcript, read_transcripts
 from resispec.errors import InvalidInput
@@ -20,6 +21,7 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
     [found] = read_transcripts(written(tmp_path, ROW | {"top_k": -1, "top_p": None, "latency_s": 0.3}))
     assert found == Transcript((5, 0), (7, 7, 1), extra={"latency_s": 0.3})
     assert found.setting == "T=1" and found.written == ((5, 0), (7, 7, 1))
+    assert Transcript([1], [2]) == Transcript((1,), (2,))
     assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
 
 
@@ -58,5 +60,7 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
             read_transcripts(path)
         assert expected in str(caught.value) and "\n" not in str(caught.value)
         assert str(caught.value).startswith(f"{path}, line 2")
+    with pytest.raises(InvalidInput, match=r"is tensor\(\[1\]\); allowed: a list of token ids"):
+        Transcript(torch.tensor([1]), (2,))
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))

@@ -107,6 +107,11 @@ def test_deviations_have_mean_0_and_the_stated_moments():
 
 
 def test_chances_of_rare_events_are_right_far_out():
+    """A Poisson count of 12: twice the chance of at least or at most that, within a factor of 2."""
+    for count in (30, 33, 2, 1, 0):
+        exact = 2 * (stats.poisson.sf(count - 1, 12) if count > 12 else stats.poisson.cdf(count, 12))
+        found = two_sided((count - 12) / math.sqrt(12), 1 / math.sqrt(12))
+        assert exact / 2.1 < found < exact * 2.1
     assert two_sided(3.0, 0.0) == pytest.approx(2 * stats.norm.sf(3))
     assert two_sided(3.0, 2e-3) == pytest.approx(2 * stats.norm.sf(3), rel=0.02)
     assert two_sided(-4.0, 0.5) == two_sided(4.0, -0.5) < two_sided(4.0, 0.5)

@@ -32,8 +32,8 @@ class DraftModel:
     divides the sampling temperature for the draft's laws. recycled: the share of the target's earlier laws in
     the laws that siblings are drawn from, see `RecycledLaws`; 0 is off. Verification is exact for any law of
     the draft. At temperature 0, the draft's laws and the laws recycled from the prompt have temperature 1.
-    Raises InvalidInput for numbers out of range, and for draws that cannot be cut, such as greedy ones, if
-    the nodes of a level differ in their number of children.
+    Raises InvalidInput for numbers out of range, for more siblings than the draws have, and for draws that
+    cannot be cut, such as greedy ones, if the nodes of a level differ in their number of children.
     """
 
     topology: Topology
@@ -52,6 +52,8 @@ class DraftModel:
         check_share(self.recycled)
         # A level is drawn at once and cut to each node's number of children.
         children = self.topology.children
+        if (width := max(map(len, children))) > (most := self.draws.most_siblings):
+            raise InvalidInput(f"{self.draws} draws: {width} siblings; allowed: at most {most}")
         counts = [{len(children[node]) for node in level} - {0} for level in self.topology.levels]
         if not self.draws.can_be_cut and max(map(len, counts)) > 1:
             raise InvalidInput(

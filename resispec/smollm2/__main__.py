@@ -17,23 +17,19 @@ from resispec.smollm2.recipe import ANSWERS, DRAFTERS, TARGET
 RECIPES = {"target": TARGET, "questions": QUESTIONS_RECIPE, "answers": ANSWERS, **DRAFTERS}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@in_one_line(GOES_ON)
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command: a line for everything that was asked for, with its folder and what its making gave."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *RECIPES], help=", ".join(RECIPES))
     names = parser.parse_args(arguments).names or list(RECIPES)
-
-    def work() -> int:
-        for name in names:
-            folder = RECIPES[name].folder()
-            facts = read_sealed(folder / MANIFEST)
-            pairs = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in ("key", "files"))
-            sys.stdout.write(f"{name}: {folder} ({pairs})\n")
-        return 0
-
-    return in_one_line(work, GOES_ON)
+    for name in names:
+        folder = RECIPES[name].folder()
+        facts = read_sealed(folder / MANIFEST)
+        pairs = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in ("key", "files"))
+        sys.stdout.write(f"{name}: {folder} ({pairs})\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ class ResiSpec(Recursive):
         other tokens, or "water_fill" toward q, raising the level of min(level * q, p) until the budget is
         met.
     budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), Z), as in
-    the text. Raises InvalidInput for an unknown option.
+    the text, at most the capacity of the other tokens, p's mass without x0. Raises InvalidInput for an
+    unknown option.
     """
 
     spread: str = "proportional"
@@ -61,8 +62,9 @@ class ResiSpec(Recursive):
         gap = (draft - target).gather(-1, rejected).clamp_min(0)
         if self.budget == "gap":
             return gap
-        ratio = torch.where(draft > 0, target / draft, torch.inf)
-        return torch.maximum(gap, ratio.amin(-1, keepdim=True))
+        ratio = torch.where(draft > 0, target / draft, torch.inf).amin(-1, keepdim=True)
+        room = target.scatter(-1, rejected, 0.0).sum(-1, keepdim=True)
+        return torch.minimum(torch.maximum(gap, ratio), room)
 
 
 def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:

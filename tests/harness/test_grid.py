@@ -287,7 +287,7 @@ BAD = {
     "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not exist",
     "dataset.name=glob(a*)": r"has no values; allowed: .* for options of a group, glob\(pattern\)",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
-    "temperature=interval(0.1,1)": "Can only enumerate CHOICE and RANGE sweeps",
+    "temperature=interval(0.1,1)": r"temperature=interval\(0.1,1\) has no values; allowed: ",
     "seed=1,range(3)": r"seed=1,range\(3\): a sweep among values; allowed: ",
     "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a command",
     "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",

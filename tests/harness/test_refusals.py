@@ -1,11 +1,13 @@
 """Command lines that cannot be, and what is said of each in one line before the first cell; notes; paths."""
 
+import errno
 import subprocess
 
 import pytest
 from toy_runs import messages, run, save_rule
 
 from experiments import rehearsal
+from experiments import run as runner
 from experiments.grid import cells_of
 from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
@@ -34,6 +36,7 @@ REFUSED = {
     "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; allowed: a pair",
     "pair=embedded_eagle": "the decoder needs a draft model and the pair has an EAGLE drafter",
     "pair.draft=null": "the decoder needs a draft model and the pair has no draft",
+    "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword argument 'foo'",
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
     "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
     "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
@@ -93,11 +96,20 @@ def test_what_changes_nothing_is_said(toy):
     ]
 
 
-def test_results_lie_on_any_path(toy, tmp_path):
-    assert run(*toy, f"results={tmp_path}/my größe & co", "num_prompts=1").returncode == 0
-    refused = run(*toy, "results=/proc/results", "num_prompts=1")
-    [line] = messages(refused.stderr)
-    assert refused.returncode == 1 and line.startswith("error: ") and "/proc/results" in line
+def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp_path, monkeypatch):
+    """And results lie on any path, letters of no alphabet included."""
+    command = [*toy, f"results={tmp_path}/my größe & co", "num_prompts=1"]
+    assert run(*command).returncode == 0
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(runner, "write_plan", refuse)
+    done = run(*command)
+    note, last = messages(done.stderr)
+    assert note == "note: the plan stays as it is ([Errno 30] Read-only file system)"
+    assert done.returncode == 0 and last.startswith("1 cell: 1 done (1 before)")
+    assert run(*command, "seed=1").returncode == 1
 
 
 def test_make_hands_a_folder_on_as_it_is():

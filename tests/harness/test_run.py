@@ -146,6 +146,7 @@ def test_a_rule_that_misbehaves_fails_its_cell_in_one_line(toy, tmp_path, body, 
 DAMAGES = [
     ("cell.json", "{}"), ("provenance.json", None), ("rows.jsonl", ""), ("status.json", None),
     ("status.json", "{}"), ("status.json", "[]"), ("status.json", "garbage"),
+    *((name, "a folder") for name in ("rows.jsonl", "cell.json", "status.json")),
 ]  # fmt: skip
 
 
@@ -155,7 +156,9 @@ def test_a_damaged_cell_is_measured_again(toy):
     first = hashes(run_here(cell))
     for name, content in DAMAGES:
         (cell.folder / name).unlink()
-        if content is not None:
+        if content == "a folder":
+            (cell.folder / name).mkdir()
+        elif content is not None:
             (cell.folder / name).write_text(content)
         status = read_status(cell.folder)
         assert status.state == "damaged" and name in status.reason and "\n" not in status.reason

@@ -214,7 +214,8 @@ def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys):
 
 
 BAD = {
-    "table1": "Key 'table1' not in 'PublishConfig'; allowed: experiment, ",
+    "experiment": "'experiment' is no KEY=VALUE; like experiment=table1",
+    "wandb.entity=@me": "allowed: experiment, .*wandb.entity",
     "experiment=table9 wandb.mode=offline": "no plan asks for 'table9' in .*; allowed: table1",
     "profile=paper wandb.mode=offline": "paper/plans holds no plan of a sweep; `make reproduce-table1`",
     "wandb.moed=offline": "Key 'moed' not in 'WandbConfig'; allowed: experiment, .*wandb.entity",

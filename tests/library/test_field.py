@@ -113,6 +113,8 @@ def test_hub_pairs_hold_the_likeliest_token_and_have_the_law_that_is_told():
         assert float(share) == pytest.approx(chance, abs=0.02)
     with pytest.raises(NotDefined, match="hub draws: 3 siblings; allowed: at most 2"):
         rehearse(as_verifier(SpecHub()), Hub(), complete(3, 3))
+    with pytest.raises(InvalidInput, match="hub draws: 3 siblings; allowed: at most 2"):
+        DraftModel(complete(3, 3), Hub())
 
 
 def test_univer_s_weights_are_those_of_its_formulas():

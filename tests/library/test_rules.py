@@ -164,6 +164,13 @@ def test_a_residual_meets_its_budget_below_capacity(options):
             assert level.numel() == 0 or level.max() - level.min() < 1e-9 or (r[q == 0] > 0).any()
 
 
+@pytest.mark.parametrize("spread", ["proportional", "water_fill"])
+def test_the_capacity_budget_never_exceeds_the_capacity(spread):
+    p, q = torch.tensor([0.9, 0.06, 0.04]).double(), torch.tensor([0.92, 0.05, 0.03]).double()
+    residual = get_rule("resispec", spread=spread, budget="capacity").reshape(p, q, torch.tensor([0]))
+    assert residual.tolist() == pytest.approx([0, 0.06, 0.04])
+
+
 # naive, kseq, greedy and optimal
 
 

@@ -83,7 +83,7 @@ def test_provenance_without_a_commit_is_no_damage(tmp_path: Path) -> None:
 def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[ToyCell]) -> None:
     first, second = rows_of(RESISPEC)
     others = [second | {"prompt_id": "other"}], [second | {"seed": 9}]
-    for rest, found in zip(([], *others), ("None where", "'other'", "9"), strict=True):
+    for rest, found in zip(([], *others), ("none where", "'other'", "9"), strict=True):
         save(cells[2], [first, *rest])
         with pytest.raises(InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"):
             read(tmp_path, cells)

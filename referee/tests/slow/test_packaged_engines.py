@@ -120,6 +120,8 @@ def test_greedy_decoding_is_that_of_the_model(engine, pair):
 
 
 def test_requests_that_the_engine_cannot_answer_are_refused(engine):
+    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+        engine("beam")
     with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
         engine().check(Sampling(presence_penalty=1.0))
     if engine.package == "openvino_genai":
