@@ -71,7 +71,7 @@ class TreeSearch(ABC):
     FEWEST_LEVELS: ClassVar[int] = 2
     FEWEST_NODES: ClassVar[int] = 1
 
-    def _limit(self, cells: Sequence[Cell]) -> None:
+    def _fit_size(self, cells: Sequence[Cell]) -> None:
         """Lower the number of documents to the limit in the cells' profile, and check the search's sizes."""
         limit = cells[0].config["max_tuning_prompts"]
         if limit is not None and type(self.num_prompts) is int:
@@ -86,7 +86,7 @@ class TreeSearch(ABC):
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """Raise InvalidInput for what cannot be searched for. cells: those that name the file."""
-        self._limit(cells)
+        self._fit_size(cells)
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
         for name in self.AGREED:
@@ -117,7 +117,7 @@ class TreeSearch(ABC):
 
     def size(self, cells: Sequence[Cell]) -> int:
         """The number that the search's reports count up to if no stage is left out, see `_cell_size`."""
-        self._limit(cells)
+        self._fit_size(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
         return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
 
