@@ -4,7 +4,9 @@ A unit is a function of a generator and tensors. It keeps its state, such as a c
 changes in place, never in Python numbers, since the replay of a captured graph runs no Python.
 """
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -71,9 +73,21 @@ class CudaGraphs:
         if generator is not None:
             graph.register_generator_state(generator)
         places = tuple(value.clone() for value in inputs)
-        with torch.cuda.graph(graph, stream=_capturing_stream(places[0].device)):
+        with _uncollected(), torch.cuda.graph(graph, stream=_capturing_stream(places[0].device)):
             outputs = self._function(generator, *places)
         return graph, places, outputs
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the garbage collector: if it deletes an older graph, CUDA breaks off the capture under way."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @cache

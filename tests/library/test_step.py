@@ -80,7 +80,7 @@ def test_a_verdict_is_a_unit_unless_parts_inside_of_it_are_timed(looks_inside):
     assert (units[0] == units[1]) is not looks_inside
 
 
-def test_whatever_reads_a_tensor_is_counted_as_a_wait():
+def test_whatever_reads_a_tensor_or_copies_a_number_into_it_is_counted_as_a_wait():
     class Reads(NoDraft):
         def session(self, pair, warp, capacity):
             session = super().session(pair, warp, capacity)
@@ -89,13 +89,14 @@ def test_whatever_reads_a_tensor_is_counted_as_a_wait():
             def reading(root, generator):
                 numbers = torch.ones(2)
                 numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
+                numbers[0], numbers[:1], numbers[1] = 2, 3, torch.tensor(4)  # the first from the host
                 return draft(root, generator)
 
             session.draft = reading
             return session
 
     steps = counts_of(Decoder(Reads(), get_verifier("standard")), llama_pair(), [1, 2], SAMPLING)
-    assert {step[WAITS] for step in steps} == {6}
+    assert {step[WAITS] for step in steps} == {7}
 
 
 @pytest.mark.usefixtures("as_on_a_device")

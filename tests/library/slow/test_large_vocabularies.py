@@ -133,5 +133,6 @@ def test_traversal_on_cuda(name):
     verifier, generator = get_verifier(name), torch.Generator("cuda").manual_seed(0)
     wanted, outcomes = verifier.outcomes(tree, target, draft), verifier.outcomes(*there)
     assert torch.allclose(outcomes.stop.cpu(), wanted.stop, atol=1e-9)
-    assert torch.allclose(outcomes.final.cpu(), wanted.final, atol=1e-9)
+    joint, expected = outcomes.stop[:, None] * outcomes.final, wanted.stop[:, None] * wanted.final
+    assert torch.allclose(joint.cpu(), expected, atol=1e-9)  # where no walk stops, the final law is arbitrary
     assert_drawn_from(wanted, lambda: verifier.verify(*there, generator), 1000)
