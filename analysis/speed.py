@@ -177,7 +177,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     panels[0].set_ylim(bottom=0)  # of all panels, when all are drawn: it fixes their top, too
     panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right upper")
+    figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right center")
     figure.suptitle(message(frame), fontsize=SIZE + 3)
     return figure
 

@@ -87,7 +87,9 @@ def test_the_readme_is_one_screen():
 def test_what_is_said_of_the_inflated_pair_s_speed_is_in_its_table():
     frame = pd.read_csv(PUBLISHED.parent / "inflated_cpu" / "speed.csv")
     gains = frame[frame.quantity == "speedup_vs_one_token"]
+    assert set(gains[gains.entry == "chain 3"].value.round(1)) == {1.3, 1.4}
+    assert "chains of 2 drafted tokens decode 1.3 to 1.4 times" in INFLATED
     eight = gains[gains.entry.isin(["iid 8", "without_replacement 8"])].value
-    assert set(eight.round(1)) == {1.1, 1.2} and "trees of 8 positions decode 1.1 to 1.2 times" in INFLATED
-    d5b3 = gains[gains.entry.str.startswith("d5b3")].value
-    assert d5b3.between(0.4, 0.55).all() and "d5b3 half of them" in INFLATED
+    assert eight.between(0.85, 1.1).all() and "trees of 8 positions about as many" in INFLATED
+    d5b3 = gains[gains.entry == "d5b3 standard"].value
+    assert d5b3.between(0.45, 0.55).all() and "d5b3 half of them" in INFLATED
