@@ -158,7 +158,7 @@ joint: .venv/installed ## the most that any exact verifier of a small tree can a
 	@$(PY) docs/studies/joint_optimum.py --results $(RESULTS)
 
 .PHONY: gpu-check
-gpu-check: .venv/installed ## everything that needs a CUDA device, in some 17 minutes, and what of it passed
+gpu-check: .venv/installed ## everything that needs a CUDA device, in some 17 minutes on an H100, and what of it passed
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
 
 .PHONY: submission

@@ -73,13 +73,13 @@ class CudaGraphs:
         if generator is not None:
             graph.register_generator_state(generator)
         places = tuple(value.clone() for value in inputs)
-        with _uncollected(), torch.cuda.graph(graph, stream=_capturing_stream(places[0].device)):
+        with uncollected(), torch.cuda.graph(graph, stream=_capturing_stream(places[0].device)):
             outputs = self._function(generator, *places)
         return graph, places, outputs
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Pause the garbage collector: if it deletes an older graph, CUDA breaks off the capture under way."""
     was_enabled = gc.isenabled()
     gc.disable()

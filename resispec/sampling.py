@@ -182,7 +182,7 @@ def _in_top_k(scores: Tensor, warp: Warp) -> Tensor:
 def _in_top_p(scores: Tensor, warp: Warp) -> Tensor:
     ascending, order = scores.sort()
     is_outside = ascending.softmax(-1).cumsum(-1) <= 1 - warp.top_p
-    is_outside[..., -1] = False
+    is_outside[..., -1].fill_(False)
     return scores.masked_fill(is_outside.scatter(-1, order, is_outside), -math.inf)
 
 

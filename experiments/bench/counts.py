@@ -47,13 +47,6 @@ Operations inside a unit are started together, by a graph.
 """
 
 
-def _copies_number(func: Any, args: Any) -> bool:
-    """Whether a call is `tensor[index] = number` for a single entry: it copies the number from the host."""
-    if func is not Tensor.__setitem__ or isinstance(args[2], Tensor):
-        return False
-    return args[0][args[1]].dim() == 0
-
-
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Count the work of decoding in the block, as if on an accelerator. Its decoders must be new."""
@@ -61,7 +54,9 @@ def counting() -> Iterator[Counter[str]]:
 
     class Calls(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            counts[WAITS] += getattr(func, "__name__", "") in WAITING_CALLS or _copies_number(func, args)
+            counts[WAITS] += getattr(func, "__name__", "") in WAITING_CALLS
+            # `tensor[index] = number` copies the number from the host at most kinds of index.
+            counts[WAITS] += func is Tensor.__setitem__ and not isinstance(args[2], Tensor)
             return func(*args, **(kwargs or {}))
 
     class Operations(TorchDispatchMode):

@@ -79,8 +79,9 @@ class TransformersModel:
     stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
     on the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention that cannot
-    take a tree's mask, for a model that does not say how many positions it can attend to, and if the logits
-    of a small tree differ from the model's own, see `check_logits`.
+    take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model that does not say how
+    many positions it can attend to, and if the logits of a small tree differ from the model's own, see
+    `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
@@ -91,6 +92,10 @@ class TransformersModel:
             raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
         if (attention := config._attn_implementation) not in ("sdpa", "eager"):  # they take any mask
             raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager")
+        rope = getattr(config, "rope_parameters", None) or {}
+        kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+        if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
+            raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
         self.module = module.eval()
         self.stepping: Body = module.base_model
         self.taps: tuple[int, ...] = ()

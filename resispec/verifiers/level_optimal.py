@@ -209,7 +209,7 @@ class _Masses(NamedTuple):
     def at_the_root(cls, target_probs: Tensor) -> _Masses:
         """The masses before anything is decided."""
         weights = torch.zeros_like(target_probs[:, 0], dtype=torch.float64)
-        weights[0].fill_(1)  # `weights[0] = 1` would copy the number from the host
+        weights[0].fill_(1)  # `weights[0] = 1` copies the number from the host
         return cls(weights, torch.full_like(weights, -1))
 
     def stops(self, topology: Topology) -> Tensor:

@@ -1,5 +1,6 @@
 """A step as an accelerator runs it: units of fixed shape, the verdict drawn from its whole law, few waits."""
 
+import gc
 import platform
 import resource
 from collections import Counter
@@ -89,7 +90,7 @@ def test_whatever_reads_a_tensor_or_copies_a_number_into_it_is_counted_as_a_wait
             def reading(root, generator):
                 numbers = torch.ones(2)
                 numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
-                numbers[0], numbers[:1], numbers[1] = 2, 3, torch.tensor(4)  # the first from the host
+                numbers[0], numbers[1] = 2, numbers[0]  # the first is copied from the host
                 return draft(root, generator)
 
             session.draft = reading
@@ -161,6 +162,15 @@ def test_captured_units_change_no_token(name, monkeypatch):
     assert plain == drafting
     monkeypatch.setattr(cuda_graphs, "KINDS", {})
     assert tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda") == captured
+
+
+def test_no_garbage_is_collected_during_a_capture():
+    """Deleting a graph breaks off the capture of another one."""
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), cuda_graphs.uncollected():
+        assert not gc.isenabled()
+        _ = 1 / 0
+    assert gc.isenabled()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")

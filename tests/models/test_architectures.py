@@ -57,6 +57,16 @@ def test_a_full_cache_says_so():
         session.forward(drafted, drafted, torch.ones(3, 3, dtype=torch.bool).tril())
 
 
+def test_dynamic_rotary_frequencies_are_refused_on_cuda_alone(monkeypatch):
+    """They wait for the device, which ends the capture of a step."""
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    module = build("Llama", {**LLAMA, "rope_parameters": rope})
+    TransformersModel(module)
+    monkeypatch.setattr(type(module), "device", torch.device("cuda"))
+    with pytest.raises(InvalidInput, match="rope_type is 'dynamic'; allowed on CUDA: all others"):
+        TransformersModel(module)
+
+
 class Louder(transformers.LlamaForCausalLM):
     """Multiplies its logits, but not where it is handed embeddings."""
 

@@ -91,5 +91,6 @@ def test_what_is_said_of_the_inflated_pair_s_speed_is_in_its_table():
     assert "chains of 2 drafted tokens decode 1.3 to 1.4 times" in INFLATED
     eight = gains[gains.entry.isin(["iid 8", "without_replacement 8"])].value
     assert eight.between(0.85, 1.1).all() and "trees of 8 positions about as many" in INFLATED
-    d5b3 = gains[gains.entry == "d5b3 standard"].value
-    assert d5b3.between(0.45, 0.55).all() and "d5b3 half of them" in INFLATED
+    d5b3 = gains[gains.entry.str.startswith("d5b3")].value
+    assert (d5b3.min().round(2), d5b3.max().round(2)) == (0.47, 0.62)
+    assert "d5b3 .47 to .62 of them" in INFLATED
