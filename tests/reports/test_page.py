@@ -208,7 +208,10 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
 
 def test_the_verdict_follows_from_the_rows(page: Element) -> None:
     found, verdict = facts(page), section(page, "verdict")
-    assert "ResiSpec is not lossless" in text(page.find(".//p[@class='headline biased']"))
+    assert text(page.find(".//p[@class='headline biased']")) == (
+        "ResiSpec is not lossless: its output does not have the target's law. "
+        "Verifiers without a bias seen are 1.44 times as fast as no speculation."
+    )
     classes = {one.get("class").strip() for one in page.iterfind(".//dl[@class='facts']/div")}
     assert classes == {"fact", "fact biased", "fact no-bias-seen"}
     assert {label: value for label, (value, _) in found.items()} == {
