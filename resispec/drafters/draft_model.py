@@ -50,10 +50,9 @@ class DraftModel:
         if not 0 < self.sharpness < float("inf"):
             raise InvalidInput(f"sharpness is {self.sharpness}; allowed: above 0, and 1 to change nothing")
         check_share(self.recycled)
-        # A level is drawn at once and cut to each node's number of children.
         children = self.topology.children
-        if (width := max(map(len, children))) > (most := self.draws.most_siblings):
-            raise InvalidInput(f"{self.draws} draws: {width} siblings; allowed: at most {most}")
+        self.draws.check_siblings(max(map(len, children)))
+        # A level is drawn at once and cut to each node's number of children.
         counts = [{len(children[node]) for node in level} - {0} for level in self.topology.levels]
         if not self.draws.can_be_cut and max(map(len, counts)) > 1:
             raise InvalidInput(

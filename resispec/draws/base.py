@@ -63,6 +63,11 @@ class Draws(str, metaclass=_Kinds):
         """Make an object of a subclass; as a string it is its name."""
         return super().__new__(cls, cls.name)
 
+    def check_siblings(self, count: int) -> None:
+        """Raise NotDefined for more children of a node than these draws are defined for."""
+        if count > self.most_siblings:
+            raise NotDefined(f"{self} draws: {count} siblings; allowed: at most {self.most_siblings}")
+
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """Draw `count` siblings from every row (..., V): (..., count) int64, in draw order."""
         raise NotImplementedError(f"draws {self} do not say how siblings are drawn")

@@ -14,8 +14,7 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
     Raises InvalidInput, as the verifier does, for draws or a topology that it is not defined for.
     """
     num_siblings = max(map(len, topology.children))
-    if num_siblings > draws.most_siblings:
-        raise NotDefined(f"{draws} draws: {num_siblings} siblings; allowed: at most {draws.most_siblings}")
+    draws.check_siblings(num_siblings)
     size = num_siblings + 1
     tokens, laws = torch.zeros(topology.num_nodes, dtype=torch.int64), torch.ones(topology.num_nodes, size)
     for children in topology.children:

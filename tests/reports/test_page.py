@@ -210,7 +210,7 @@ def test_the_verdict_follows_from_the_rows(page: Element) -> None:
     found, verdict = facts(page), section(page, "verdict")
     assert text(page.find(".//p[@class='headline biased']")) == (
         "ResiSpec is not lossless: its output does not have the target's law. "
-        "Verifiers without a bias seen are 1.44 times as fast as no speculation."
+        "In Table 1 and Frontier verifiers without a bias seen are 1.44 times as fast as no speculation."
     )
     classes = {one.get("class").strip() for one in page.iterfind(".//dl[@class='facts']/div")}
     assert classes == {"fact", "fact biased", "fact no-bias-seen"}
