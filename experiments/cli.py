@@ -134,24 +134,32 @@ def hydra_here() -> AbstractContextManager[Any]:
 def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[str, str]) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
-    config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen if the
-    command line chooses none, like {"pair": "pairs"}.
+    config_name: a file of conf/. implied: groups that the profile chooses, see `of_profile`.
     """
 
     def work() -> None:
         parsed = arguments()
-        lines = {line.partition("=")[0]: line for line in parsed.overrides}
         if not parsed.shell_completion:
-            with hydra_here():
-                profile = compose(config_name, [lines[key] for key in lines if key.strip("+~") == "profile"])
-            sys.argv += [
-                f"{group}={options[0]}"
-                for group, axis in implied.items()
-                if group not in lines and (options := axis_of(profile, axis))
-            ]
+            sys.argv += of_profile(parsed.overrides, config_name, implied)
         compose_and(job, config_name)
 
     return run_command(work)
+
+
+def of_profile(overrides: Sequence[str], config_name: str, groups: Mapping[str, str]) -> list[str]:
+    """Overrides for the groups that a command line leaves to its profile, but for those that are defaults.
+
+    config_name: a file of conf/. groups: group -> axis of the profile, whose first option is its choice.
+    """
+    keys = {line.partition("=")[0]: line for line in overrides}
+    profile = [keys[key] for key in keys if key.strip("+~") == "profile"]
+    if any("," in line for line in profile):
+        return []  # a sweep over profiles, which is refused where sweeps are read
+    with hydra_here(), explained():
+        config = compose(config_name, profile, return_hydra_config=True)
+    defaults = config.hydra.runtime.choices
+    choices = {group: axis_of(config, axis)[:1] for group, axis in groups.items() if group not in keys}
+    return [f"{group}={name}" for group in choices for name in choices[group] if name != defaults.get(group)]
 
 
 def axis_of(config: DictConfig, axis: str) -> list[str]:

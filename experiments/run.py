@@ -21,7 +21,7 @@ from analysis.load import elsewhere, read_plan, read_status
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.doctor.checks import check_cells
-from experiments.grid import AD_HOC, Part, cells_of, digest, left_out, parts_of
+from experiments.grid import AD_HOC, EXPERIMENT, Part, cells_of, digest, left_out, parts_of
 from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
@@ -37,8 +37,12 @@ def main() -> int:
 
 def _run() -> int:
     arguments = cli.arguments()
+    overrides = arguments.overrides
+    if not arguments.shell_completion and not any(word.startswith(f"{EXPERIMENT}=") for word in overrides):
+        choices = cli.of_profile(overrides, "run", {"pair": "pairs", "dataset": "main_dataset"})
+        overrides, sys.argv = [*overrides, *choices], [*sys.argv, *choices]
     if not any(getattr(arguments, flag) for flag in cli.SHOWN):
-        return 0 if sweep(arguments.overrides) else 1
+        return 0 if sweep(overrides) else 1
     for place, word in enumerate(sys.argv):
         if word.startswith("experiment=") and "/" in word:  # Hydra knows only whole artefacts
             sys.argv[place : place + 1] = word.replace("/", " part=").split()

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from analysis import labels
 from analysis.labels import Label
+from experiments import run
 from experiments.cell import IGNORED, content
 from experiments.cli import arguments, completed
 from experiments.grid import LEFT_OUT, cell_of, cells_of, parts_of
@@ -154,6 +155,24 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
         monkeypatch.setenv("HOME", home)
         monkeypatch.setattr(sys, "argv", ["run", "profile=paper", given])
         assert arguments().overrides == ["profile=paper", read]
+
+
+@pytest.mark.parametrize(
+    ("typed", "implied"),
+    [
+        (["profile=smollm2", "verifier=naive"], ["pair=smollm2", "dataset=humaneval"]),
+        (["dataset=c4", "profile=paper"], ["pair=llama2_7b__jf68m"]),
+        (["profile=inflated"], ["pair=inflated_llama2_7b__jf68m"]),  # whose data sets are the embedded profile's
+        (["profile=embedded"], []),
+        (["profile=paper", "experiment=table1"], []),
+        (["profile=paper,smollm2"], []),  # refused where sweeps are read
+    ],
+)
+def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, implied, monkeypatch):
+    swept = []
+    monkeypatch.setattr(run, "sweep", lambda overrides: swept.append(overrides) or True)
+    monkeypatch.setattr(sys, "argv", ["run", *typed])
+    assert run.main() == 0 and swept == [[*typed, *implied]]
 
 
 def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):
