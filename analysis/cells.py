@@ -53,7 +53,7 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells (`_rows`).
     Raises InvalidInput for a damaged cell.
     """
-    pairs = [pair for plan in plans for part in plan.by_part().values() for pair in _rows(part)]
+    pairs = [pair for plan in plans for part in plan.by_part() for pair in _rows(part)]
     frame, numbers = (pd.DataFrame([pair[place] for pair in pairs]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
     names = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
@@ -64,9 +64,7 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Pairs of a row and its cell's own numbers for one part of a plan; only decoded cells have METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
-    audit_ids = set(results.cells.cell_id[results.cells.is_audit])
     decoded = metrics.decoded(results.rows)
-    decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     by_place: dict[tuple[Any, ...], dict[str, float]] = {}
     frame = measure(replace(results, rows=decoded))
     for row in frame.to_dict("records"):

@@ -14,7 +14,6 @@ from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
 COLUMNS = (metrics.ACCEPTED_LENGTH, CEILING, metrics.GAIN, metrics.TOKENS_PER_S, metrics.SPEEDUP)
-METHOD = ["decoder", "verifier"]
 OWN = "the tree that was searched for with it"
 MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
 """Name of a tree, or OWN -> its marker in the figure and the size of the marker."""
@@ -32,7 +31,7 @@ def make(plan: Plan) -> Artefact:
 def draw(frame: pd.DataFrame) -> Figure:
     """The figure: a panel per temperature, a row per method, a mark per tree. frame: that of the table."""
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
-    names = pd.Series([labels.method(*row) for row in gains[METHOD].itertuples(index=False)], gains.index)
+    names = list(map(labels.method, gains.decoder, gains.verifier))
     gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)

@@ -106,9 +106,7 @@ def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
     rows: those of one cell; each field has one list of numbers per prefix. Among equals, the first is taken.
     """
     places = [(row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)]
-    numbers = np.array([
-        [value for field in fields for value in rows[field].iloc[row][prefix]] for row, prefix in places
-    ])  # fmt: skip
+    numbers = np.hstack([np.concatenate(rows[field].tolist()) for field in fields])
     distances = np.linalg.norm(numbers - np.median(numbers, axis=0), axis=1)
     return places[int(distances.argmin())]
 

@@ -66,8 +66,7 @@ def make(plan: Plan) -> Artefact:
     """The figure, and its numbers as a table; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    keys = (*results.setting, "tree", "method")
-    varying, fixed = long.split_keys(results.cells, keys)
+    varying, fixed = long.split_keys(results.cells, (*results.setting, "tree", "method"))
     columns = [*long.names(varying), *COLUMNS]
     lines = long.tabulate(frame, ["cell_id", *results.keys], columns, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))

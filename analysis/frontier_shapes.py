@@ -59,13 +59,9 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
             records.append({**about, **shape, **sizes, **by_levels.get(levels, no_range)})
-    frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
-        ["temperature", "decoder", "num_nodes", "num_levels"],
-        key=lambda column: column.map(
-            lambda value: labels.rank(column.name, value) if column.name in PLACE[:2] else value
-        ),
-        ignore_index=True,
-    )
+    records.sort(key=lambda row: (row["num_nodes"], row["num_levels"]))
+    records.sort(key=lambda row: [labels.rank(key, row[key]) for key in ("temperature", "decoder")])
+    frame = pd.DataFrame(records, columns=list(COLUMNS))
     lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
     source = origin(plan, {"Device": [about["device"] for about in shapes]})
     notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.stale)

@@ -59,11 +59,9 @@ def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def first_biased(rows: pd.DataFrame) -> float:
     """The number of tokens from which on all rows are called biased; NaN if the last row is not."""
-    far = rows.p_value.to_numpy() < rows.limit.to_numpy()
-    if not far[-1:].all():
-        return np.nan
-    last_near = np.flatnonzero(~far)
-    return float(rows.tokens.iloc[last_near[-1] + 1 if len(last_near) else 0])
+    is_far = (rows.p_value < rows.limit).to_numpy()
+    stays_far = np.logical_and.accumulate(is_far[::-1])[::-1]
+    return float(rows.tokens[stays_far].min())
 
 
 def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:

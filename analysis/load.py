@@ -137,10 +137,10 @@ class Plan:
         """This plan with the wanted requests only."""
         return replace(self, requests=tuple(filter(wanted, self.requests)))
 
-    def by_part(self) -> dict[str, Plan]:
+    def by_part(self) -> list[Plan]:
         """A plan for each part; cells are compared within their part only."""
         names = dict.fromkeys(request.part for request in self.requests)
-        return {name: self.only(lambda request, name=name: request.part == name) for name in names}
+        return [self.only(lambda request, name=name: request.part == name) for name in names]
 
     def status(self, cell_id: str) -> Status:
         """The state of a cell: "done", "failed", "interrupted" or "missing".
@@ -425,13 +425,11 @@ def _prompts(folder: Path) -> pd.DataFrame:
 
 def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]) -> None:
     """Raise InvalidInput unless cells of one pair and data set measured the same prompts and seeds."""
-    for _, group in cells.groupby(["pair", "dataset", *more], sort=False):
-        first, *others = group.cell_id
-        for cell_id in others:
-            pairs = zip_longest(
-                *(rows[name][[*IDENTITY]].values.tolist() for name in (cell_id, first)), fillvalue="none"
-            )
-            for prompt, other in pairs:
+    for _, cell_ids in cells.groupby(["pair", "dataset", *more], sort=False).cell_id:
+        prompts = {cell_id: rows[cell_id][[*IDENTITY]].values.tolist() for cell_id in cell_ids}
+        first = next(iter(prompts))
+        for cell_id, own in prompts.items():
+            for prompt, other in zip_longest(own, prompts[first], fillvalue="none"):
                 if prompt != other:
                     contrast = f"where {first}, compared with it, has {other} (index, id, seed)"
                     raise InvalidInput(f"cell {cell_id}: measured prompt {prompt} {contrast}")

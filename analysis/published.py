@@ -89,24 +89,20 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     return compare(table.frame, table.stem, plan.profile, compared)
 
 
-def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared) -> Agreement:
+def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = ACCEPTED_LENGTHS) -> Agreement:
     """Compare a table's frame with the published rows of the same labels. stem: the name of its file."""
     path = FOLDER / profile / f"{stem}.csv"
     if not path.is_file():
         return Agreement((), f"nothing is published for {stem} of profile {profile}")
     rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
     keys = [name for name in LABELS + compared.keys if name in rows and name in others]
-    pairs = [(place(row, keys), row) for row in others.to_dict("records")]
-    counts = Counter(spot for spot, _ in pairs)
-    published = {spot: row for spot, row in pairs if counts[spot] == 1 and not pd.isna(row["value"])}
+    unique = others[~others.duplicated(keys, keep=False)].to_dict("records")
+    published = {place(row, keys): row for row in unique if not pd.isna(row["value"])}
     numbers, verdicts, differences, omissions = list[bool](), list[bool](), list[str](), Counter[str]()
     for row in rows.to_dict("records"):
         other = published.get(place(row, keys))
-        if pd.isna(row["value"]):
-            omissions["without a number here"] += 1
-            continue
-        if other is None:
-            omissions["not published"] += 1
+        if pd.isna(row["value"]) or other is None:
+            omissions["without a number here" if pd.isna(row["value"]) else "not published"] += 1
             continue
         title = _title(row, compared)
         if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:

@@ -56,7 +56,7 @@ def collect(profile: str, results: Path) -> list[str]:
     paths = [path for one_table in tables.values() for path in table.write(one_table, folder, ["csv"])]
     write_json(folder / provenance.FILE, {"Profile": profile} | provenance.facts(plans))
     lines = [f"wrote {path}" for path in (*paths, folder / provenance.FILE)]
-    return lines + [_agreement(one_table.frame, name, profile) for name, one_table in tables.items()]
+    return lines + [published.compare(one.frame, name, profile).summary for name, one in tables.items()]
 
 
 def submitted(folder: Path) -> list[str]:
@@ -71,7 +71,7 @@ def submitted(folder: Path) -> list[str]:
     for artefact, frame in frames.items():
         if reason := flaw(frame, artefact, profile):
             raise InvalidInput(f"{folder}: {reason}")
-    return [_agreement(frame, artefact, profile) for artefact, frame in frames.items()]
+    return [published.compare(frame, artefact, profile).summary for artefact, frame in frames.items()]
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -146,21 +146,14 @@ def problem(row: Mapping[str, Any]) -> str:
 
 def _by_labels(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows of accepted lengths by their LABELS, each with its audit's QUANTITIES, NaN without one."""
-    values = {
-        (published.place(row, LABELS), name): row["value"]
-        for name in audits.QUANTITIES
-        for row in published.rows_of(frame, name).to_dict("records")
-    }
-    rows = published.rows_of(frame, ACCEPTED_LENGTHS.quantity).to_dict("records")
-    keyed = ((published.place(row, LABELS), row) for row in rows)
-    return {
-        key: row | {name: values.get((key, name), math.nan) for name in audits.QUANTITIES}
-        for key, row in keyed
-    }
-
-
-def _agreement(frame: pd.DataFrame, artefact: str, profile: str) -> str:
-    return published.compare(frame, artefact, profile, ACCEPTED_LENGTHS).summary
+    unaudited = dict.fromkeys(audits.QUANTITIES, math.nan)
+    lengths = published.rows_of(frame, ACCEPTED_LENGTHS.quantity).to_dict("records")
+    rows = {published.place(row, LABELS): row | unaudited for row in lengths}
+    for name in audits.QUANTITIES:
+        for row in published.rows_of(frame, name).to_dict("records"):
+            if (place := published.place(row, LABELS)) in rows:
+                rows[place][name] = row["value"]
+    return rows
 
 
 def _most_accepted(tree: str) -> float:

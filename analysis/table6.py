@@ -60,8 +60,7 @@ def _by_draft(results: Results) -> Table:
     Drafts of one target go from the least capable to the most, which is the reverse of the order of `labels`.
     A draft that is not measured keeps its line, so that the next draft is compared with its neighbour alone.
     """
-    cells = results.timed
-    cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
+    cells = results.timed.assign(target=[labels.models(pair)[0] for pair in results.timed.pair])
     records: list[dict[str, Any]] = []
     for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):
         weaker_prompts = pd.DataFrame()

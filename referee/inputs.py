@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from referee.transcripts import Transcript
-from resispec.data import CHAT, JsonlDataset, Prompt, json_lines
+from resispec.data import JsonlDataset, Prompt, json_lines
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # these import torch
@@ -74,7 +74,7 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 @cache
 def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prompt], list[int]]:
-    """A function from a prompt to the ids of its first `length` tokens, in a chat for a pair of chat models.
+    """A function from a prompt to the ids of its first `length` tokens, in the pair's prompt template.
 
     target, device, dtype: see `pair_of`. Of a target that is no pair only the tokenizer is read.
     """
@@ -85,7 +85,7 @@ def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prom
         tokenizer, template = TransformersTokenizer(read_tokenizer(target)), None
     else:
         tokenizer = pair_of(target, None, device, dtype).tokenizer
-        template = CHAT if _read("pair", target).get("prompt_template") == CHAT else None
+        template = _read("pair", target).get("prompt_template")
     return lambda prompt: tokenizer.encode_prompt(prompt, length, template)
 
 

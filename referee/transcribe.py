@@ -33,35 +33,6 @@ FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
 
 
-def transcribe(options: argparse.Namespace) -> None:
-    """Write the transcripts that a command line asks for, and print a line about them.
-
-    Raises InvalidInput, one line, if that is not possible.
-    """
-    options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
-    settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-
-    def encode(prompt: Prompt) -> list[int]:
-        if options.server and options.target is None:
-            raise InvalidInput(
-                "the prompts are texts, which the tokenizer of the server's model encodes; "
-                "give --target, a folder or a hub name"
-            )
-        target = options.target or EMBEDDED
-        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(prompt)
-
-    prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
-    with TemporaryDirectory(prefix="resispec-") as folder:
-        engine = _server(options) if options.server else _in_process(options, Path(folder))
-        concurrency = options.concurrency or ((8,) if options.server else ())
-        try:
-            rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
-        except Unanswered as error:
-            raise InvalidInput(f"{error}; {GOES_ON}") from error
-    num_tokens = sum(len(row.output_token_ids) for row in rows)
-    sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
-
-
 def _server(options: argparse.Namespace) -> Engine:
     from referee.servers.client import Server
 
@@ -148,7 +119,29 @@ def parser() -> argparse.ArgumentParser:
 @in_one_line(GOES_ON)
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; its exit code is 0 if every prompt has its transcript."""
-    transcribe(parser().parse_args(arguments))
+    options = parser().parse_args(arguments)
+    options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
+    settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
+
+    def encode(prompt: Prompt) -> list[int]:
+        if options.server and options.target is None:
+            raise InvalidInput(
+                "the prompts are texts, which the tokenizer of the server's model encodes; "
+                "give --target, a folder or a hub name"
+            )
+        target = options.target or EMBEDDED
+        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(prompt)
+
+    prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
+    with TemporaryDirectory(prefix="resispec-") as folder:
+        engine = _server(options) if options.server else _in_process(options, Path(folder))
+        concurrency = options.concurrency or ((8,) if options.server else ())
+        try:
+            rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
+        except Unanswered as error:
+            raise InvalidInput(f"{error}; {GOES_ON}") from error
+    num_tokens = sum(len(row.output_token_ids) for row in rows)
+    sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -74,16 +75,21 @@ def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
     return [make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)]
 
 
-def save(cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "") -> ToyCell:
+PROVENANCE = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
+
+
+def save(
+    cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "",
+    config: Mapping[str, Any] = {}, provenance: Mapping[str, Any] = PROVENANCE, seconds: float = 1.0,
+) -> ToyCell:  # fmt: skip
     """Write a cell's folder; `rows.jsonl` only when there are rows."""
     cell.folder.mkdir(parents=True, exist_ok=True)
-    provenance = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
-    for file, content in (("cell", {"cell_id": cell.cell_id, "config": {}}), ("provenance", provenance)):
+    for file, content in (("cell", {"cell_id": cell.cell_id, "config": config}), ("provenance", provenance)):
         (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
     if rows is not None:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (cell.folder / "rows.jsonl").write_text(text, encoding="utf-8")
-    status = {"state": state, "reason": reason, "seconds": 1.0}
+    status = {"state": state, "reason": reason, "seconds": seconds}
     if state == "done":
         status["files"] = checksums(cell.folder, ["cell.json", "provenance.json", "rows.jsonl"])
     (cell.folder / "status.json").write_text(json.dumps(status), encoding="utf-8")

@@ -157,6 +157,11 @@ def tiny_eagle3(token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32) -
     return module.eval()
 
 
+def eagle_pair(vocab: int = 64) -> Pair:
+    """A tiny Llama with an untrained EAGLE drafter."""
+    return Pair(tiny_llama(vocab), EagleModel(tiny_eagle(vocab=vocab)), ToyTokenizer())
+
+
 def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int = 64, seed: int = 0) -> Pair:
     """A tiny Llama of four layers with an untrained EAGLE-3 drafter."""
     drafter = EagleModel(tiny_eagle3(token_ids, vocab))

@@ -2,7 +2,6 @@
 
 import importlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def read(name: str, profile: str, results: Path) -> Section:
         return Section(name, plan, None, first_line(error), states)
 
 
-def maker(name: str) -> Callable[[Plan], artefact.Artefact]:
+def maker(name: str) -> artefact.Maker:
     """The `make` of an artefact's script, `analysis.NAME`. Raises InvalidInput when there is none."""
     try:
         return importlib.import_module(f"analysis.{name}").make

@@ -28,8 +28,7 @@ def of(plan: Plan) -> tuple[Table, ...]:
     A cell that is not done has a line that says so, if its part decodes. Shares of steps add up to 1 and are
     printed without intervals.
     """
-    by_part = plan.only(lambda cell: cell.labels["tree"] and not cell.is_audit).by_part()
-    loaded = map(load, by_part.values())
+    loaded = map(load, plan.only(lambda cell: cell.labels["tree"] and not cell.is_audit).by_part())
     parts = [part for part in loaded if any(FIELD in prompts for prompts in part.rows.values())]
     if not parts:
         return ()

@@ -113,9 +113,8 @@ def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]
     places = replace(places, z=min(places.z, LARGEST_Z))  # finite for an impossible event
     test = stats.kstest(inner_terms.pits[:, 0].numpy(), "uniform", method="exact")
     value, p_value = float(test.statistic), float(test.pvalue)
-    z = z_of(p_value) if p_value > SMALLEST else 2 * math.sqrt(len(inner_terms.row)) * value
-    pit = Statistic(value, z, p_value, len(inner_terms.row))
-    return statistics | {"places": places, "pit": pit}
+    pit = Statistic(value, 2 * math.sqrt(len(inner_terms.row)) * value, p_value, len(inner_terms.row))
+    return statistics | {"places": places, "pit": replace(pit, z=normal_z(pit))}
 
 
 def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
@@ -139,9 +138,9 @@ def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_
     sides = [_moments(side, is_shared) for side in (terms, control)]
     (mean, variance, third, n), (other, other_variance, other_third, m) = sides
     variance = variance + other_variance
-    between = _between(terms.every[..., 0], control.every[..., 0], prompts)
+    between, degrees = _between(terms.every[..., 0], control.every[..., 0], prompts)
     inflation = torch.where(variance > 0, between / variance, 1.0).clamp_min(1.0)
-    return Sums(terms.names, mean - other, variance, third - other_third, n + m, inflation, _degrees(prompts))
+    return Sums(terms.names, mean - other, variance, third - other_third, n + m, inflation, degrees)
 
 
 def sharing(terms: TokenTerms) -> Statistic:
@@ -176,8 +175,9 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
     p_value = min(1.0, 2 * float(min(upper, lower)))
     first, second = events.double()[:, None], control.double()[:, None]
     difference = float(first.mean() - second.mean())
-    if (between := float(_between(first, second, prompts))) > 0:
-        student = from_student(difference / math.sqrt(between), _degrees(prompts))
+    between, degrees = _between(first, second, prompts)
+    if float(between) > 0:
+        student = from_student(difference / math.sqrt(float(between)), degrees)
         p_value = max(p_value, two_sided(student, 0.0))
     return Statistic(difference, math.copysign(z_of(p_value), lower - upper), p_value, len(prompts))
 
@@ -203,15 +203,13 @@ def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor
     return deviation.mean(0), variance.sum(0) / count**2, third.sum(0) / count**3, num_random
 
 
-def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
-    """The variance between prompts (S,) of the difference of two means, of values (N, S) and (M, S)."""
+def _between(first: Tensor, second: Tensor, prompts: Tensor) -> tuple[Tensor, int]:
+    """The variance between prompts (S,) of the difference of two means, and its degrees of freedom.
+
+    first, second: values (N, S) and (M, S). prompts: as in `against_control`.
+    """
     parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
-    return _by_label(torch.cat(parts), prompts).square().sum(0)
-
-
-def _degrees(prompts: Tensor) -> int:
-    """The degrees of freedom of a variance between these prompts."""
-    return max(1, len(prompts.unique()) - 1)
+    return _by_label(torch.cat(parts), prompts).square().sum(0), max(1, len(prompts.unique()) - 1)
 
 
 def _by_label(values: Tensor, labels: Tensor) -> Tensor:

@@ -86,8 +86,6 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, si
     if tokenizer.inner.chat_template:
         writer.add_chat_template(tokenizer.inner.chat_template)
     writer.add_token_types(kinds)
-    writer.add_token_merges(
-        [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    )
+    writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)

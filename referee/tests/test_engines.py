@@ -54,11 +54,11 @@ def test_our_record_adds_up():
     assert alone.extra["spec_decode"]["num_accepted_draft_tokens"] == 0
 
 
-def tiny_pair(seed: int = 1) -> Pair:
+def tiny_pair(seed=1):
     return Pair(tiny_llama(16), tiny_llama(16, seed=seed), ToyTokenizer())
 
 
-def surprisal_z(pair: Pair, rows) -> float:
+def surprisal_z(pair, rows):
     return measure(rows, pair_scorers(pair)[0]).statistics()["surprisal"].z
 
 

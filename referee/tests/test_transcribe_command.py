@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from toy_server import ToyServer, continuation, lines
@@ -11,6 +12,7 @@ from toys import save_prompts, save_tiny_pair
 
 from referee import inputs, transcribe
 from referee.transcripts import read_transcripts
+from resispec.data import CHAT, Prompt
 from resispec.models.checkpoint import read_tokenizer
 
 
@@ -155,6 +157,16 @@ OPTIONS = [
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
     (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: c4, "),
 ]
+
+
+def test_prompts_have_the_template_of_their_pair(monkeypatch):
+    """Of a pair with a template of its own, of one with its tokenizer's, and of models that take texts."""
+    templates = []
+    tokenizer = SimpleNamespace(encode_prompt=lambda prompt, length, template: templates.append(template))
+    monkeypatch.setattr(inputs, "pair_of", lambda *_: SimpleNamespace(tokenizer=tokenizer))
+    for pair in ("llama2_7b_chat__eagle", "smollm2", "embedded"):
+        inputs.encoder.__wrapped__(pair, 8, "cpu", "float32")(Prompt("0", "Why?"))
+    assert templates[0].endswith("{text} [/INST] ") and templates[1:] == [CHAT, None]
 
 
 def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):

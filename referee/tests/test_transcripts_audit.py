@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import PROMPT, VOCABULARY, cut, draft, hot, plain, quantised, target, write
+from toy_engine import PROMPT, VOCABULARY, draft, drawing, plain, quantised, target, write
 
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import FALSE_ALARM_RATE, Comparison, judge_comparison
 from resispec.errors import InvalidInput, NoVerdict
 
-GREEDY = hot(1e-4)
+GREEDY = drawing(temperature=1e-4)
 
 
 def findings(report):
@@ -49,7 +49,7 @@ def loaded(rows, load):
 
 def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_other_load():
     alone, control = loaded(write(), 1), write(seed=2)
-    report = audit(alone + loaded(write(cut(10), seed=1), 16), target(), control=control)
+    report = audit(alone + loaded(write(drawing(top_k=10), seed=1), 16), target(), control=control)
     found = {one.comparison.what: str(one.finding) for one in report.judgements}
     assert found == {
         "transcripts, 1 at a time against the control": "no bias seen",
@@ -68,7 +68,7 @@ def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_othe
 
 def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are_the_same():
     """An engine that is wrong under load with and without speculation is not accused of its speculation."""
-    arms = [loaded(write(seed=n), 1) + loaded(write(cut(10), seed=n + 1), 16) for n in (0, 2)]
+    arms = [loaded(write(seed=n), 1) + loaded(write(drawing(top_k=10), seed=n + 1), 16) for n in (0, 2)]
     report = audit_arms(*(measure(rows, target()) for rows in arms))
     assert findings(report)[:3] == ["no bias seen", "no bias seen", "biased"]
     parts = [loaded(write(seed=n), load) for n, load in ((2, 1), (3, 16))]
@@ -76,12 +76,12 @@ def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are
     for load in (16, 4):  # the control has the same seeds under both loads, so both at once decide nothing
         assert audit(loaded(write(), load), target(), control=control).finding is Finding.NO_BIAS_SEEN
     with pytest.raises(InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"):
-        audit(loaded(write(), 1) + loaded(write(hot(0.7), temperature=0.7), 16), target())
+        audit(loaded(write(), 1) + loaded(write(drawing(temperature=0.7), temperature=0.7), 16), target())
 
 
 def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatch):
     monkeypatch.setattr(target(), "defaults", {"top_k": 10})
-    rows = [replace(row, extra={"topk": 10, "took_s": 1}) for row in write(cut(10))]
+    rows = [replace(row, extra={"topk": 10, "took_s": 1}) for row in write(drawing(top_k=10))]
     report = audit(rows, target())
     assert {"surprisal", "places", "pit"} <= decided_by(report)
     text = "\n".join(report.notes)
@@ -92,7 +92,7 @@ def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatc
 
 
 def test_tokens_that_the_settings_rule_out_are_biases_on_sight():
-    report = audit(write(cut(12), top_k=8), target())
+    report = audit(write(drawing(top_k=12), top_k=8), target())
     lines = [reason for reason in reasons(report) if "rules out" in reason]
     assert report.finding is Finding.BIASED and len(lines) == 5 and lines[0].startswith("rows.jsonl, line ")
     assert "which T=1, top_k=8 rules out; allowed:" in lines[0]
@@ -188,7 +188,7 @@ def test_with_a_control_another_precision_cancels_and_is_said():
 
 
 def test_greedy_arms_are_compared_by_how_often_they_diverge():
-    greedy, loose = write(GREEDY, temperature=0), write(hot(0.3), temperature=0)
+    greedy, loose = write(GREEDY, temperature=0), write(drawing(temperature=0.3), temperature=0)
     assert findings(audit(greedy, target(), control=greedy)) == ["no bias seen"] * 3
     report = audit(loose, target(), control=greedy)
     assert findings(report) == ["biased", "biased", "no bias seen"]

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from toy_engine import hot, write
+from toy_engine import drawing, write
 from toys import save_tiny_pair
 
 from referee import inputs
@@ -32,7 +32,7 @@ def desk(tmp_path_factory):
     for name, rows in {
         "plain": write(engine=engine),
         "exact": write(engine=engine, seed=1, engine_version="1.2"),
-        "hot": write(hot(1.4), engine=engine, seed=1),
+        "hot": write(drawing(temperature=1.4), engine=engine, seed=1),
         "few": write(engine=engine, rows=4),
         "large": write(engine=Scorer(large, 0)),
     }.items():

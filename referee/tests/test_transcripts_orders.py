@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import target, write
+from toy_engine import drawing, target, write
 
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.transcripts import Transcript
@@ -14,11 +14,6 @@ from resispec.sampling import FILTER_ORDERS, Warp
 SETTINGS = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.15}
 """Laws differ between the orders at most tokens of the toy's law."""
 CUT = {"temperature": 0.7, "top_p": 0.9}
-
-
-def drawing(**settings):
-    """The law of an engine that applies these settings."""
-    return lambda logits, _: Warp(**settings).law(logits)
 
 
 @pytest.mark.parametrize("order", ["llama.cpp", "sglang"])
@@ -39,7 +34,7 @@ def test_a_setting_names_the_order_where_it_matters():
     assert setting(top_k=5, temperature=0.5, filter_order="llama.cpp") == "T=0.5, top_k=5"
 
 
-def edged(shift: float):
+def edged(shift):
     """The law of an engine whose nucleus is cut by logits that are off by so much at random."""
     noise = torch.Generator().manual_seed(1)
 

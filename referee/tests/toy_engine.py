@@ -9,6 +9,7 @@ from toys import tiny_llama
 from referee.audit.own_check import draw
 from referee.rescoring import Scorer
 from referee.transcripts import Transcript
+from resispec.sampling import Warp
 
 EOS = 0
 VOCABULARY = 64
@@ -16,16 +17,16 @@ PROMPT = 6
 
 
 @cache
-def target() -> Scorer:
+def target():
     return Scorer(tiny_llama(VOCABULARY, layers=1).module, EOS)
 
 
 @cache
-def draft() -> Scorer:
+def draft():
     return Scorer(tiny_llama(VOCABULARY, layers=1, seed=1).module, EOS)
 
 
-def quantised(steps: float) -> Scorer:
+def quantised(steps):
     """The target with its weights rounded to so many steps up to the largest of each row."""
     module = copy.deepcopy(target().module)
     with torch.no_grad():
@@ -36,12 +37,12 @@ def quantised(steps: float) -> Scorer:
     return Scorer(module, EOS)
 
 
-def plain(logits, ids):
-    return logits.softmax(-1)
+def drawing(**settings):
+    """The law of an engine that applies these settings."""
+    return lambda logits, _: Warp(**settings).law(logits)
 
 
-def hot(temperature):
-    return lambda logits, _: (logits / temperature).softmax(-1)
+plain = drawing()
 
 
 def write(law=plain, seed=0, rows=80, new=40, keep_eos=True, engine=None, **declared):
@@ -62,15 +63,6 @@ def write(law=plain, seed=0, rows=80, new=40, keep_eos=True, engine=None, **decl
             values = {"finish_reason": reason, **declared, "place": f"rows.jsonl, line {number}"}
             found.append(Transcript(tuple(prompt), output, **values))
     return found
-
-
-def cut(count):
-    """The law of the most probable tokens alone."""
-
-    def law(logits, _):
-        return torch.where(logits >= logits.topk(count).values[:, -1:], logits, -torch.inf).softmax(-1)
-
-    return law
 
 
 def toward_draft(variation):

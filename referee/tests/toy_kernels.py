@@ -6,18 +6,11 @@ from dataclasses import dataclass
 import torch
 
 from resispec.audit.row_checks import emitted
-from resispec.distributions import draw
+from resispec.distributions import draw, invert
 from resispec.verifiers import Draws, get_rule
 
 QUICK = {"samples": 3000, "bias": 0.2, "vocabularies": (6, 16)}
 """Options with which an assertion takes a second."""
-
-
-def pick(weights, share):
-    """The first index whose cumulative weight exceeds this share of all; any positive sum."""
-    below = weights.cumsum(-1, dtype=torch.float64)
-    index = torch.searchsorted(below, share.double() * below[..., -1], right=True)
-    return int(index.clamp_max(len(weights) - 1))
 
 
 @dataclass(frozen=True)
@@ -29,8 +22,8 @@ class ChainKernel:
     others are verified all the same.
     """
 
-    residual: Callable[..., int] = lambda p, q, share: pick((p - q).clamp_min(0), share)
-    bonus: Callable[..., int] = lambda p, share: pick(p[-1], share)
+    residual: Callable[..., int] = lambda p, q, share: int(invert((p - q).clamp_min(0), share.double()))
+    bonus: Callable[..., int] = lambda p, share: int(invert(p[-1], share.double()))
     reuses: bool = False
     goes_on: bool = False
 
@@ -54,7 +47,7 @@ EXACT = ChainKernel()
 def of_the_best(p, q, share):
     """The residual is cut to 100 tokens."""
     top = (p - q).clamp_min(0).topk(min(100, len(p)))
-    return int(top.indices[pick(top.values, share)])
+    return int(top.indices[invert(top.values, share.double())])
 
 
 def greedy(p, q, drafted, generator):
@@ -111,10 +104,10 @@ def siblings(believes):
 
 OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
 FAULTS = {
-    "residual is the target": (ChainKernel(residual=lambda p, q, share: pick(p, share)), {}),
+    "residual is the target": (ChainKernel(residual=lambda p, q, share: int(invert(p, share.double()))), {}),
     "residual cut, wide": (ChainKernel(residual=of_the_best), {"vocabularies": (32_000,), "samples": 6000}),
     "bonus at T = .9, wide": (
-        ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / 0.9), share)),
+        ChainKernel(bonus=lambda p, share: int(invert(p[-1] ** (1 / 0.9), share.double()))),
         {"samples": 8000, "vocabularies": (32_000,)},
     ),
     "the accept test's number again": (ChainKernel(reuses=True), {}),

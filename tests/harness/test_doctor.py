@@ -56,7 +56,7 @@ def test_hours_follow_from_the_cells_that_are_done(tmp_path):
 
 
 def test_versions_that_cannot_work_are_problems_and_others_notes(tmp_path):
-    def versions(tested: str, allowed: str, absent: str = "") -> checks.Check:
+    def versions(tested, allowed, absent=""):
         dependencies = f'dependencies = ["packaging{allowed}"{absent}]'
         lines = f'[project]\nrequires-python = ">=3.11"\n{dependencies}\n'
         (tmp_path / "pyproject.toml").write_text(f"{lines}[project.optional-dependencies]\nharness = []\n")

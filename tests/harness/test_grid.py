@@ -162,7 +162,10 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
     [
         (["profile=smollm2", "verifier=naive"], ["pair=smollm2", "dataset=humaneval"]),
         (["dataset=c4", "profile=paper"], ["pair=llama2_7b__jf68m"]),
-        (["profile=inflated"], ["pair=inflated_llama2_7b__jf68m"]),  # whose data sets are the embedded profile's
+        (
+            ["profile=inflated"],
+            ["pair=inflated_llama2_7b__jf68m"],
+        ),  # whose data sets are the embedded profile's
         (["profile=embedded"], []),
         (["profile=paper", "experiment=table1"], []),
         (["profile=paper,smollm2"], []),  # refused where sweeps are read

@@ -13,7 +13,7 @@ from experiments.grid import cells_of
 from experiments.scheduler import Job
 
 
-def cell(name: str, is_timed: bool) -> Cell:
+def cell(name, is_timed):
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
     config |= {"device": "cpu", "num_threads": 1, "pair": {"name": "one"}, "profile": "toy", "tree": {}}
     config |= {"seed": name}  # a setting of its own
@@ -22,7 +22,7 @@ def cell(name: str, is_timed: bool) -> Cell:
     return Cell({"dataset": name}, config)
 
 
-def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
+def test_what_is_audited_or_said_to_be_untimed_is_not_timed():
     timed, audit = cells_of(["audit=false,true"])
     assert timed.is_timed and not audit.is_timed
     for artefact in ("figure1", "figure2", "table4", "table5", "frontier/bound"):
@@ -31,7 +31,7 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
         assert all(one.is_timed for one in cells_of(given)), given
 
 
-def job(is_timed: bool, pair: str = "one") -> Job:
+def job(is_timed, pair="one"):
     return Job(1, "a", print, lambda *_: ([], []), 1, pair, is_timed)
 
 
@@ -64,12 +64,12 @@ def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(one
         ({"device": "cuda"}, 4, 1),
     ],
 )
-def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed, cores, jobs) -> None:
+def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed, cores, jobs):
     monkeypatch.setattr(scheduler.os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert scheduler.jobs_of(cell("a", True).config | changed) == jobs
 
 
-def test_the_cell_that_takes_the_most_threads_says_how_many_run_at_a_time(monkeypatch) -> None:
+def test_the_cell_that_takes_the_most_threads_says_how_many_run_at_a_time(monkeypatch):
     monkeypatch.setattr(scheduler.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     limits: list[int] = []
     monkeypatch.setattr(scheduler, "_run", lambda _jobs, _total, limit: limits.append(limit))
@@ -87,16 +87,16 @@ class Recorded(Job):
     beside: ClassVar[list[list[Job]]] = []
     busy: ClassVar[set[str]] = set()
 
-    def start(self, _report: object) -> None:
+    def start(self, _report):
         self.running.append(self)
         self.beside.append(list(self.running))
         sleep = subprocess.Popen(["sleep", "0.05"], stdout=subprocess.PIPE)
         self.channel, self.process = sleep.stdout, SimpleNamespace(pid=None, join=sleep.wait)
 
-    def read(self) -> bool:
+    def read(self):
         return bool(self.channel.read())
 
-    def end(self) -> tuple[int, list[str]]:
+    def end(self):
         self.process.join()
         self.running.remove(self)
         is_busy = self.name in self.busy
@@ -104,7 +104,7 @@ class Recorded(Job):
         return scheduler.BUSY if is_busy else 0, []
 
 
-def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypatch) -> None:
+def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypatch):
     monkeypatch.setattr(scheduler, "Job", Recorded)
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 2)
     monkeypatch.setattr(scheduler, "AGAIN_S", 0.01)
@@ -131,7 +131,7 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     assert sizes == {f"{name}.json": 40 + ord(name) for name in "abc"}
 
 
-def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys) -> None:
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])
     progress = scheduler.Progress(200, 2)
@@ -146,7 +146,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys)
     assert len(lines) == 3 and lines[2] == "error: b" and " 64% [" in lines[1]
 
 
-def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys) -> None:
+def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys):
     """Defect: a search whose measurements were there already counted as so much work done in no time."""
     monkeypatch.setattr(scheduler, "LINES_S", 0.0)
     progress = scheduler.Progress(20, 2)

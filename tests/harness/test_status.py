@@ -3,9 +3,7 @@
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import pytest
 from toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
 
 from analysis.cells import read_plans
@@ -13,33 +11,31 @@ from analysis.page.sections import artefacts
 from experiments import status
 from experiments.status import main, standings
 from experiments.store import CellStore
-from resispec.files import read_json, write_json
+from resispec.files import write_json
 
 
-def cell_of(results: Path, name: str, state: str = "missing", seconds: float = 1.0, **labels: Any) -> ToyCell:
+def cell_of(results, name, state="missing", seconds=1.0, **labels):
     """A cell named by its verifier, in a state, after `seconds`."""
     cell = make_cell(results, name, **labels)
     if state != "missing":
         rows = rows_of(METHODS["standard"]) if state == "done" else None
-        save(cell, rows, state, "too large" * (state == "failed"))
-        path = cell.folder / "status.json"
-        write_json(path, read_json(path) | {"seconds": seconds})
+        save(cell, rows, state, "too large" * (state == "failed"), seconds=seconds)
     return cell
 
 
-def plan(results: Path, artefact: str, cells: list[ToyCell], part: str = "", **entry: Any) -> None:
+def plan(results, artefact, cells, part="", **entry):
     """Write a plan as a sweep does, of 2 prompts a cell."""
     about = {"task": "Decode", "num_prompts": 2} | entry
     entries = [{"cell_id": cell.cell_id, "labels": cell.labels} | about for cell in cells]
     write_plan(results, artefact, cells, part, cells=entries)
 
 
-def of(results: Path, artefact: str) -> status.Standing:
+def of(results, artefact):
     found, _ = standings("embedded", results)
     return next(one for one in found if one.artefact == artefact)
 
 
-def test_every_state_is_counted_and_a_reason_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_every_state_is_counted_and_a_reason_is_said_once(tmp_path, capsys):
     states = ["done", "done", "failed", "failed", "interrupted", "missing"]
     plan(tmp_path, "table1", [cell_of(tmp_path, f"v{n}", state) for n, state in enumerate(states)])
     assert main(["--results", str(tmp_path)]) == 0
@@ -54,7 +50,7 @@ def test_every_state_is_counted_and_a_reason_is_said_once(tmp_path: Path, capsys
     assert hints == [f"not planned: make reproduce-table2 PROFILE=embedded RESULTS={tmp_path}"]
 
 
-def test_a_cell_runs_while_its_lock_is_held(tmp_path: Path):
+def test_a_cell_runs_while_its_lock_is_held(tmp_path):
     cell = cell_of(tmp_path, "standard", "running")
     plan(tmp_path, "table1", [cell])
     assert of(tmp_path, "table1").states == {"interrupted": 1}  # a kill left it
@@ -64,7 +60,7 @@ def test_a_cell_runs_while_its_lock_is_held(tmp_path: Path):
         pass
 
 
-def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path: Path):
+def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path):
     """Medians of seconds a prompt; of the same tree 1, of the decoder 2, else of all of the task."""
     measured = {"a": ("d5b3", 2.0), "b": ("d5b3", 2.0), "c": ("d5b3", 200.0), "d": ("d4b4", 4.0)}
     measured |= {"e": ("d7b2", 4.0)}
@@ -79,14 +75,14 @@ def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path: Path):
     assert of(tmp_path, "table1").eta_s == 0
 
 
-def test_prompts_that_are_measured_already_are_not_left(tmp_path: Path):
+def test_prompts_that_are_measured_already_are_not_left(tmp_path):
     stopped = cell_of(tmp_path, "b", "interrupted")
     (stopped.folder / "rows.partial.jsonl").write_text("{}\n" * 15)
     plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), stopped], num_prompts=20)
     assert of(tmp_path, "table1").eta_s == 5.0
 
 
-def test_running_workers_share_what_is_left_but_timed_cells_are_finished_one_by_one(tmp_path: Path):
+def test_running_workers_share_what_is_left_but_timed_cells_are_finished_one_by_one(tmp_path):
     running = [cell_of(tmp_path, name, "running") for name in ("b", "c")]
     timed = [cell_of(tmp_path, name) for name in ("d", "e", "f")]
     plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running])
@@ -101,13 +97,13 @@ def test_running_workers_share_what_is_left_but_timed_cells_are_finished_one_by_
         assert of(tmp_path, "table3").eta_s == 3 * 20.0
 
 
-def test_without_a_measured_cell_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_a_measured_cell_nobody_knows(tmp_path, capsys):
     plan(tmp_path, "table1", [cell_of(tmp_path, "a")])
     assert main(["--results", str(tmp_path)]) == 0
     assert "0/1 done, 1 missing; time left unknown, no cell is measured" in capsys.readouterr().out
 
 
-def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path: Path, monkeypatch):
+def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path, monkeypatch):
     """And its files are read once."""
     read: list[Path] = []
     reader = status.read_status
@@ -130,7 +126,7 @@ def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path: Path, mo
     ]  # fmt: skip
 
 
-def test_a_file_that_a_kill_left_is_no_plan(tmp_path: Path):
+def test_a_file_that_a_kill_left_is_no_plan(tmp_path):
     """See `resispec.files.replacing`: of a plan, and of the first part of one."""
     plan(tmp_path, "table1", [cell_of(tmp_path, "a")])
     for name in (".table1.json.123", "more/.d5b3.json.123"):
@@ -139,7 +135,7 @@ def test_a_file_that_a_kill_left_is_no_plan(tmp_path: Path):
     assert [one.artefact for one in read_plans("embedded", tmp_path)] == ["table1"]
 
 
-def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path: Path):
+def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path):
     cell = cell_of(tmp_path, "a", "done")
     plan(tmp_path, "table1", [cell])
     assert of(tmp_path, "table1").table == "not written"
@@ -150,7 +146,7 @@ def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path: Path)
     assert of(tmp_path, "table1").table == "older than its cells"
 
 
-def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path: Path):
+def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path):
     damaged = cell_of(tmp_path, "a", "done")
     (damaged.folder / "rows.jsonl").write_text("")
     plan(tmp_path, "table1", [damaged])

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, table_pair, tiny_eagle, tiny_llama
+from toys import TableModel, ToyTokenizer, eagle_pair, table_pair
 
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
@@ -25,7 +25,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, Pair, Warp
+from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import ResiSpec, get_verifier
 
@@ -116,7 +116,7 @@ def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
     """Trees after a prefix, and the laws after every token of the target's text, are those of decoding."""
     pair = table_pair(vocab=64, seed=3)
     if kind == "eagle":
-        pair = Pair(tiny_llama(), EagleModel(tiny_eagle()), ToyTokenizer())
+        pair = eagle_pair()
     setting, rule = workload(pair=pair, length=5), rule_of(workload().decoder.verifier)
     tokens, one = written(setting, 0, setting.generator(0)), Sampling(TEMPERATURE, 1, 64)
     selected = torch.zeros(64, dtype=torch.float64)  # all tokens are siblings, which do not vary then
@@ -248,12 +248,12 @@ class Clock:
     naps = 0
 
     @classmethod
-    def read(cls) -> float:
+    def read(cls):
         cls.instant += 1.0
         return cls.instant
 
     @classmethod
-    def nap(cls) -> None:
+    def nap(cls):
         cls.instant += NAP
         cls.naps += 1
 

@@ -7,28 +7,21 @@ import sys
 import time
 
 import pytest
-from toy_cells import kl_rows, make_audit, make_cell, rows_of, save, write_plan
+from toy_cells import STANDARD, kl_rows, make_audit, make_cell, rows_of, save, write_plan
 from toy_runs import rows
 
-from analysis.load import Status
 from experiments import publish, wandb_upload
 from experiments.schema import CONF
-from experiments.store import CellStore
 from experiments.wandb_upload import Record, follow
-
-DECODED = [(0.5, [1, 2]), (1.0, [2, 0, 2])]
 
 
 def stored(cell, measured, task="experiments.tasks.decode.Decode", state="done"):
     """A toy cell with the configuration that every real one has; its rows are partial until it is done."""
-    save(cell, measured, state, "it broke" if state == "failed" else "")
     config = {"task": {"_target_": task}, "seed": 0, "audit": False, "num_prompts": 2, "jobs": 4}
     config |= {"wandb": {"mode": "auto"}, "sampling": {"max_length": 40}, "temperature": 1.0}
-    (cell.folder / "cell.json").write_text(json.dumps({"cell_id": cell.cell_id, "config": config}))
+    save(cell, measured, state, "it broke" if state == "failed" else "", config)
     if state != "done":
         (cell.folder / "rows.jsonl").replace(cell.folder / "rows.partial.jsonl")
-        return cell
-    CellStore(cell.folder).write_status(Status("done", "", 1.0))
     return cell
 
 
@@ -66,7 +59,7 @@ def every_run(results, *artefacts):
 
 
 def test_a_run_is_named_by_its_cell_and_its_measurement(tmp_path):
-    cell = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
+    cell = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     for artefact in ("frontier", "table1", "figure3", "sweep", "table1@1a2b3c4d"):
         write_plan(tmp_path, artefact, [cell])
     artefacts = Record(tmp_path, "embedded").artefacts
@@ -88,12 +81,12 @@ def test_a_run_is_named_by_its_cell_and_its_measurement(tmp_path):
 
 def test_baselines_are_cells_of_the_same_prompts_and_audits_have_a_verdict_and_no_times(tmp_path):
     """A standard cell of more prompts has the same labels; the gain is over the one of the same prompts."""
-    short = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
+    short = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     biased = stored(make_cell(tmp_path, "resispec"), rows_of([(0.5, [0, 0, 2]), (1.0, [0, 0, 4])]))
     audit = make_audit(biased, 600, 0.2)
     stored(audit, rows(audit))
     longer = make_cell(tmp_path, "standard", n=9)
-    longer = stored(type(longer)(tmp_path, longer.cell_id, short.labels), rows_of([*DECODED, (1.0, [9])]))
+    longer = stored(type(longer)(tmp_path, longer.cell_id, short.labels), rows_of([*STANDARD, (1.0, [9])]))
     for part, cells in (("a", [short, biased, audit]), ("b", [longer])):
         path = write_plan(tmp_path, "frontier", cells, part)
         plan = json.loads(path.read_text())
@@ -124,7 +117,7 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
     failing = make_cell(tmp_path, "kseq", "c4")
     cells = [standard, biased, failing, make_cell(tmp_path, "optimal", "c4")]
     write_plan(tmp_path, "table1", cells)
-    standards, better = rows_of(DECODED), rows_of([(0.5, [0, 0, 2]), (1.0, [0, 0, 4])])
+    standards, better = rows_of(STANDARD), rows_of([(0.5, [0, 0, 2]), (1.0, [0, 0, 4])])
     now = time.time() + 40
     monkeypatch.setattr(time, "time", lambda: now)
 
@@ -169,7 +162,7 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
 
 def test_a_damaged_cell_is_no_cell_that_is_done(tmp_path, told):
     """A sweep measures it again: until then it is not shown, and then its rows are those that count."""
-    cell = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
+    cell = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     write_plan(tmp_path, "table1", [cell])
     (cell.folder / "rows.jsonl").write_text("{}\n")
 
@@ -177,7 +170,7 @@ def test_a_damaged_cell_is_no_cell_that_is_done(tmp_path, told):
         yield
         yield
         assert not told
-        stored(cell, rows_of(DECODED))
+        stored(cell, rows_of(STANDARD))
 
     steps = sweep()
     record = Record(tmp_path, "embedded", ["table1"])
@@ -187,7 +180,7 @@ def test_a_damaged_cell_is_no_cell_that_is_done(tmp_path, told):
 
 
 def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path, told):
-    cell = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
+    cell = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     write_plan(tmp_path, "table1", [cell])
     for name in ("table1.csv", "table1_more.csv", "table10.csv", "table1.png"):
         (tmp_path / "embedded" / name).write_text("cell_id,verdict\na,biased\na,biased\nb,\n")
@@ -203,7 +196,7 @@ def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path
 
 @pytest.mark.usefixtures("told")
 def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys):
-    cells = [stored(make_cell(tmp_path, name), rows_of(DECODED)) for name in ("standard", "resispec")]
+    cells = [stored(make_cell(tmp_path, name), rows_of(STANDARD)) for name in ("standard", "resispec")]
     write_plan(tmp_path, "table1", [*cells, make_cell(tmp_path, "kseq")])
     (cells[0].folder / "rows.jsonl").write_text("{}")
     assert publish.main([f"results={tmp_path}", "experiment=table1", "wandb.mode=offline"]) == 1
@@ -234,7 +227,7 @@ def test_bad_input_is_one_line(command, tmp_path, capsys, monkeypatch):
 
 
 def test_project_and_team_follow_the_environment(monkeypatch, tmp_path):
-    write_plan(tmp_path, "table1", [stored(make_cell(tmp_path, "standard"), rows_of(DECODED))])
+    write_plan(tmp_path, "table1", [stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))])
     places = []
     monkeypatch.setattr(wandb_upload, "Live", lambda run, to: places.append(to) or Noted(run, to))
     for name in ("PROJECT", "ENTITY"):

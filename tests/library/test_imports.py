@@ -25,7 +25,7 @@ WITHOUT_TORCH = [
 ]
 
 
-def run(program: str) -> str:
+def run(program):
     """Run a program in a fresh interpreter, in the repository's root."""
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
@@ -72,7 +72,7 @@ print("all")
     assert run(program).strip() == "all"
 
 
-def imported(statements) -> set[str]:
+def imported(statements):
     """The packages that import statements name, but for our own and those of Python."""
     names = set()
     for statement in statements:
@@ -83,7 +83,7 @@ def imported(statements) -> set[str]:
     return names - set(sys.stdlib_module_names) - {"resispec", "referee"}
 
 
-def distributions(packages) -> set[str]:
+def distributions(packages):
     by_package = packages_distributions()
     return {name.lower().replace("_", "-") for package in packages for name in by_package[package]}
 

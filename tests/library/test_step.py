@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import ToyTokenizer, eagle3_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
+from toys import ToyTokenizer, eagle3_pair, eagle_pair, sequence_law, table_pair, tiny_llama
 
 from experiments.bench.counts import INSIDE, OUTSIDE, UNITS, WAITS, counting, counts_of
 from resispec import cuda_graphs, decode
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
-from resispec.models import EagleModel, Pair
+from resispec.models import Pair
 from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts
 from resispec.verifiers import get_verifier
@@ -39,10 +39,6 @@ EAGLES = {"fixed": Eagle(UNEVEN), "dynamic": Eagle(DynamicTree(40, 5, 8))}
 
 def llama_pair():
     return Pair(tiny_llama(), tiny_llama(seed=1, layers=1), ToyTokenizer())
-
-
-def eagle_pair():
-    return Pair(tiny_llama(), EagleModel(tiny_eagle()), ToyTokenizer())
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from test_decode import UNEVEN, generate
-from toys import ToyTokenizer, eagle3_pair, table_pair, tiny_eagle, tiny_llama
+from toys import ToyTokenizer, eagle3_pair, eagle_pair, table_pair, tiny_eagle, tiny_llama
 
 from resispec.core import Draws
 from resispec.decode import Sampling
@@ -30,11 +30,7 @@ DRAFTERS = {
 FEW = (0, 1, 3, 4, 6, 8, 9)
 
 
-def llama_pair(vocab=64):
-    return Pair(tiny_llama(vocab=vocab), EagleModel(tiny_eagle(vocab=vocab)), ToyTokenizer())
-
-
-PAIRS = {"eagle": llama_pair, "eagle3": eagle3_pair}
+PAIRS = {"eagle": eagle_pair, "eagle3": eagle3_pair}
 
 
 def bigram_pair(vocab=4):
@@ -53,7 +49,7 @@ def first_step(pair, drafter, verifier, prompt=(0, 1)):
 @pytest.mark.parametrize("prompt", [(5,), (5, 6, 7, 8)])
 def test_a_vanishing_temperature_is_greedy(name, prompt):
     """Whatever is drafted; a prompt of one token has no feature to draft from at first."""
-    for pair in (llama_pair(vocab=10), eagle3_pair(FEW, vocab=10)):
+    for pair in (eagle_pair(vocab=10), eagle3_pair(FEW, vocab=10)):
         plain = Pair(TransformersModel(pair.target.module), None, ToyTokenizer())
         expected, found = (
             generate(*drafting, Sampling(1e-5, 24, 128), prompt=prompt)
@@ -94,7 +90,7 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
     [("point_mass", 0, "fixed"), ("without_replacement", 0, "sampled"), ("iid", 0.5, "recycled")],
 )
 def test_a_pair_s_own_draft_may_be_an_eagle_drafter(draws, recycled, name):
-    pair, own = llama_pair(), DraftModel(UNEVEN, draws, recycled=recycled)
+    pair, own = eagle_pair(), DraftModel(UNEVEN, draws, recycled=recycled)
     first, second = (
         generate(pair, drafter, Sampling(1.0, 24, 64), prompt=(1, 2)) for drafter in (own, DRAFTERS[name])
     )
@@ -102,7 +98,7 @@ def test_a_pair_s_own_draft_may_be_an_eagle_drafter(draws, recycled, name):
 
 
 def test_draws_that_an_eagle_drafter_lacks_are_refused():
-    pair = llama_pair()
+    pair = eagle_pair()
     for drafter, found in (
         (DraftModel(chain(2), "greedy"), "draws greedy of sharpness 1.0"),
         (DraftModel(chain(2), sharpness=2.0), "draws iid of sharpness 2.0"),
@@ -180,7 +176,7 @@ def test_the_papers_reading_is_exact_with_no_rule_that_uses_q(tree, verifier):
 @pytest.mark.parametrize(
     ("make_pair", "tree", "message"),
     [
-        (llama_pair, complete(2, 70), "70 candidates of one parent; .* has 64 tokens"),
+        (eagle_pair, complete(2, 70), "70 candidates of one parent; .* has 64 tokens"),
         (eagle3_pair, DynamicTree(60, 1, 23), "23 candidates of one parent; the vocabulary has 22 tokens"),
     ],
 )

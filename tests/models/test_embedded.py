@@ -153,7 +153,7 @@ def fork(work):
 
 
 def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(cache):
-    def die_half_way(folder: Path):
+    def die_half_way(folder):
         for name in ("model", "more", CHECKPOINT):
             (folder / name).write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -167,7 +167,7 @@ def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(cache):
 
 
 def test_two_processes_that_race_share_one_training_and_the_waiting_one_says_so(cache, caplog):
-    def build(_folder: Path):
+    def build(_folder):
         with (cache / "built").open("a") as count:
             count.write("x")
         time.sleep(0.5)

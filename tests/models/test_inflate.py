@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from torch import Tensor
 from toys import ToyTokenizer, save_tiny_pair
 
 from experiments.cli import run_single
@@ -34,7 +33,7 @@ LARGE = Shape(384, 100, 3, 3, 3, 200)
 TOY = PairShape(Shape(384, 100, 3, 6, 6, 200), Shape(128, 64, 2, 4, 4, 200))
 
 
-def llama(heads: int, shared: int, width: int, tied: bool = False):
+def llama(heads, shared, width, tied=False):
     """An untrained Llama whose laws are far from uniform and whose norms have gains of their own."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -50,11 +49,11 @@ def llama(heads: int, shared: int, width: int, tied: bool = False):
     return module
 
 
-def large_of(small, shape: Shape = LARGE, dtype: torch.dtype = torch.float32, device: str = "cpu"):
+def large_of(small, shape=LARGE, dtype=torch.float32, device="cpu"):
     return inflate(small, asdict(shape), torch.device(device), dtype)
 
 
-def tokens(count: int = 100) -> Tensor:
+def tokens(count=100):
     return torch.randint(VOCAB, (count,), generator=torch.Generator().manual_seed(1))
 
 
@@ -168,7 +167,7 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
         embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
 
 
-def inflate_command(monkeypatch, *arguments: str) -> int:
+def inflate_command(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["inflate", *arguments])
     return run_single(run_inflating, "inflate", {})
 

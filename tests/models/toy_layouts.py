@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from huggingface_hub import save_torch_state_dict
 from tokenizers import Tokenizer, models, normalizers, processors
-from toys import tiny_eagle
 from transformers import AutoConfig, AutoModelForCausalLM
 
 SIZES = {
@@ -48,7 +47,6 @@ SHARDS, ONE = 2, 1
 
 # name: (configuration, kind of weights, shards, generation configuration, files of the tokenizer)
 LAYOUTS = {
-    "meta-llama/Llama-2-7b-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
     "meta-llama/Llama-2-7b-chat-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
     "JackFram/llama-68m": (LLAMA | {"torch_dtype": "float32"}, "bin", ONE, {}, "both"),
     "lmsys/vicuna-7b-v1.3": (LLAMA, "bin", SHARDS, {"temperature": 0.9, "top_p": 0.6}, "both"),
@@ -88,15 +86,6 @@ def write_layout(name: str, folder: Path) -> dict[str, torch.Tensor]:
     save_torch_state_dict(state, folder, max_shard_size=size, safe_serialization=is_safe)
     assert sum(path.suffix in (".safetensors", ".bin") for path in folder.iterdir()) == shards
     _write_tokenizer(folder, tokenizer == "both")
-    return state
-
-
-def write_eagle(folder: Path) -> dict[str, torch.Tensor]:
-    """Write yuhuili/EAGLE-llama2-chat-7B: config.json and one pickle without head, norm or prefix."""
-    state = {key: value.half() for key, value in tiny_eagle().state_dict().items()}
-    folder.mkdir(parents=True)
-    _write_json(folder / "config.json", LLAMA | {"num_hidden_layers": 1})
-    torch.save(state, folder / "pytorch_model.bin")
     return state
 
 

@@ -1,9 +1,6 @@
 """results.csv and the tables of categories: a row a cell, the numbers that the tables have."""
 
-from pathlib import Path
-
 import pandas as pd
-import pytest
 import toy_artefacts
 from toy_cells import (
     STANDARD,
@@ -23,13 +20,13 @@ from analysis import categories
 from analysis.cells import main
 
 
-def read(results: Path, *artefacts: str) -> pd.DataFrame:
+def read(results, *artefacts):
     """The file that the command writes."""
     assert main(["--results", str(results), *artefacts]) == 0
     return pd.read_csv(results / "embedded" / "results.csv", keep_default_na=False, na_values=[""])
 
 
-def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path: Path) -> None:
+def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
     """A longer run of the same cell is compared with nothing of the shorter one; an audit may be alone."""
     short = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     longer = save(ToyCell(tmp_path, "longer", short.labels), rows_of(STANDARD * 2))
@@ -46,8 +43,8 @@ def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path: Path) -> None:
     assert set(read(tmp_path, "figure1").artefact) == {"figure1"}
 
 
-def test_an_artefact_without_a_plan_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def error(*arguments: str) -> str:
+def test_an_artefact_without_a_plan_is_one_line(tmp_path, capsys):
+    def error(*arguments):
         assert main(["--results", str(tmp_path), *arguments]) == 1
         line = capsys.readouterr().err
         assert line.count("\n") == 1
@@ -58,13 +55,13 @@ def test_an_artefact_without_a_plan_is_one_line(tmp_path: Path, capsys: pytest.C
     assert error("tabel1").endswith("embedded/plans; allowed: table1\n")
 
 
-def test_a_race_whose_rows_hold_lists_has_no_table_of_categories(tmp_path: Path) -> None:
+def test_a_race_whose_rows_hold_lists_has_no_table_of_categories(tmp_path):
     race = make_cell(tmp_path, "autoregressive", decoder="fastest", tree="fastest")
     rows = [row | {"category": "qa"} for row in toy_artefacts.speed_rows()]
     assert categories.of(planned(tmp_path, "speed", [save(race, rows)])) is None
 
 
-def test_data_sets_have_categories_of_their_own(tmp_path: Path) -> None:
+def test_data_sets_have_categories_of_their_own(tmp_path):
     cells = []
     for dataset, names in (("spec_bench", ("qa", "rag")), ("gsm8k", ("math_reasoning",) * 2)):
         rows = [row | {"category": name} for row, name in zip(rows_of(STANDARD), names, strict=True)]

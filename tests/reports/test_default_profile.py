@@ -68,20 +68,20 @@ def test_models_decide_where_there_is_a_device(
 # Commands by how they take options.
 
 
-def by_make(*variables: str) -> None:
+def by_make(*variables):
     command = ["make", "--old-file", ".venv/installed", "profile", f"PY={sys.executable}", *variables]
     subprocess.run(command, cwd=ROOT, check=False)
 
 
-def by_flags(*flags: str) -> None:
+def by_flags(*flags):
     write_artefact("table1", "--results", "/nowhere", *flags)
 
 
-def by_overrides(*overrides: str) -> None:
+def by_overrides(*overrides):
     sys.stderr.write(run("verifier=nope", *overrides).stderr)
 
 
-def by_keys(*keys: str) -> None:
+def by_keys(*keys):
     publish.main(["wandb.mode=offline", "results=/nowhere", *keys])
 
 
@@ -98,7 +98,7 @@ def by_keys(*keys: str) -> None:
 def test_make_and_every_command_choose_alike_and_say_why(command, given, monkeypatch, capfd):
     monkeypatch.setattr(wandb_upload, "chosen_mode", lambda mode: (mode, ""))
 
-    def said(*words: str) -> str:
+    def said(*words):
         command(*words)
         return "".join(capfd.readouterr())
 

@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 import toy_artefacts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from toy_cells import make_cell, planned, save
 
 from analysis import figure1, figure2, figure3, figures, frontier, speed
-from analysis.artefact import Artefact
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
 from analysis.page.documentation import inline
@@ -21,24 +19,24 @@ from analysis.page.documentation import inline
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
 
-def made(module, folder: Path) -> Artefact:
+def made(module, folder):
     """What a script makes of its toy cells."""
     name = module.__name__.rpartition(".")[2]
     toy_artefacts.ARTEFACTS[name](folder)
     return module.make(read_plan(name, "embedded", folder))
 
 
-def texts(figure: Figure) -> list[str]:
+def texts(figure):
     return [text.get_text().strip() for text in figure.findobj(lambda one: hasattr(one, "get_text"))]
 
 
 @pytest.fixture(scope="module")
-def published() -> pd.DataFrame:
+def published():
     frame = pd.read_csv(PUBLISHED / "frontier.csv")
     return frame.fillna(dict.fromkeys(("tree", "verifier", "verdict"), ""))
 
 
-def test_markers_are_distinct_and_colours_are_okabe_and_itos() -> None:
+def test_markers_are_distinct_and_colours_are_okabe_and_itos():
     palette = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"}
     every = [*figures.LOOKS.values()]
     assert {look.colour for look in (*every, *figures.OTHERS)} - {figures.GREY} <= palette
@@ -48,14 +46,14 @@ def test_markers_are_distinct_and_colours_are_okabe_and_itos() -> None:
     assert looks["mine"] != looks["yours"] and looks["standard"] == figures.LOOKS["standard"]
 
 
-def test_names_move_apart_as_little_as_needed() -> None:
+def test_names_move_apart_as_little_as_needed():
     assert figures.spread([1.0, 2.0], [0.5, 0.5]).tolist() == [1.0, 2.0]
     assert figures.spread([1.0, 1.0], [0.5, 0.5]).tolist() == [0.75, 1.25]
     assert figures.spread([1.0, 1.1, 5.0], [1.0, 2.0, 1.0]).tolist() == pytest.approx([0.3, 1.8, 5.0])
     assert figures.spread([], []).tolist() == []
 
 
-def test_the_frontiers_lines_are_named_without_overlaps(published: pd.DataFrame) -> None:
+def test_the_frontiers_lines_are_named_without_overlaps(published):
     drawn = frontier.draw(published)
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
@@ -74,7 +72,7 @@ def test_the_frontiers_lines_are_named_without_overlaps(published: pd.DataFrame)
         frontier.draw(frame).draw_without_rendering()  # figures of few cells
 
 
-def test_the_frontiers_title_says_what_the_data_say(published: pd.DataFrame) -> None:
+def test_the_frontiers_title_says_what_the_data_say(published):
     own = published[(published.dataset == "embedded_reference") & (published.temperature == 1.0)]
     best = own[(own.quantity == "accepted_length_gain") & (own.verdict == "no bias seen")].value.max()
     said = f"Exact verification reaches {best:.1f}× SpecInfer's accepted length at 121 positions"
@@ -85,7 +83,7 @@ def test_the_frontiers_title_says_what_the_data_say(published: pd.DataFrame) -> 
         assert frontier.message(without) == "Accepted length of exact verification, and of ResiSpec"
 
 
-def test_figure1_has_a_panel_for_every_setting() -> None:
+def test_figure1_has_a_panel_for_every_setting():
     frame = pd.read_csv(PUBLISHED / "figure1.csv")
     drawn = figure1.draw(frame.fillna({"quantity": ""}), ["temperature", "dataset"])
     drawn.draw_without_rendering()
@@ -95,7 +93,7 @@ def test_figure1_has_a_panel_for_every_setting() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["standard", "ResiSpec", "ceiling"]
 
 
-def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first() -> None:
+def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first():
     frame = pd.DataFrame({
         "num_prefixes": [1, 2, 1],
         "one": [[[0.0]], [[0.5], [0.4]], [[1.0]]],
@@ -105,7 +103,7 @@ def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first() 
     assert typical(frame, ("one", "two")) == typical(frame.iloc[::-1], ("one", "two")) == (1, 0)
 
 
-def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path: Path) -> None:
+def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path):
     artefact = made(figure2, tmp_path)
     figure = artefact.figures["figure2"]
     assert {
@@ -122,7 +120,7 @@ def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path: Path) -> N
     assert drawn[0][2] == pytest.approx([0] * 4) and drawn[1][2] == pytest.approx([0.25, 0, 0, -0.25])
 
 
-def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_path: Path) -> None:
+def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_path):
     row = toy_artefacts.residual_row(0, [0.5, 0.25], [[0.1, 0.2, 0.4, 0.3]] * 3, 0.0)
     row["context"] = ["a word in ``code`` and *more*" for _ in row["context"]]
     own = save(make_cell(tmp_path, "my_rule"), [row])
@@ -137,7 +135,7 @@ def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_
     assert not none.figures and len(none.tables) == 1
 
 
-def test_a_steps_parts_are_as_long_as_drawn(tmp_path: Path) -> None:
+def test_a_steps_parts_are_as_long_as_drawn(tmp_path):
     figure = made(figure3, tmp_path).figures["figure3"]
     figure.draw_without_rendering()
     left, right = figure.axes
@@ -148,7 +146,7 @@ def test_a_steps_parts_are_as_long_as_drawn(tmp_path: Path) -> None:
     assert [text.get_text() for text in right.texts].count("not split") == 1
 
 
-def test_a_step_over_that_of_another_run_has_the_larger_interval() -> None:
+def test_a_step_over_that_of_another_run_has_the_larger_interval():
     rows, baseline = (pd.DataFrame(toy_artefacts.profiled(scale, True)) for scale in (3.0, 1.0))
     widths = []
     for process in ("a", "b"):
@@ -158,7 +156,7 @@ def test_a_step_over_that_of_another_run_has_the_larger_interval() -> None:
     assert widths[0] < 1 < 50 < widths[1]
 
 
-def test_the_frontier_is_made_of_any_part_alone(tmp_path: Path) -> None:
+def test_the_frontier_is_made_of_any_part_alone(tmp_path):
     toy_artefacts.frontier(tmp_path)
     plans = {path.stem: path for path in (tmp_path / "embedded" / "plans" / "frontier").iterdir()}
     plans["d5b3"].unlink()
@@ -175,7 +173,7 @@ def test_the_frontier_is_made_of_any_part_alone(tmp_path: Path) -> None:
     assert notes.gaps.startswith("Incomplete: 1 of 2 cells")  # a missing ceiling is said, too
 
 
-def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path: Path) -> None:
+def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):
     artefact = made(speed, tmp_path)
     names = artefact.figures["speed"].axes[0].get_legend_handles_labels()[1]
     assert {"chain", "tree=fastest", "one token at a time", "d5b3, standard"} <= set(names)
@@ -194,7 +192,7 @@ def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path: Path) -> None:
     assert speed.message(frame[2:]) == "Nothing drafted beats one token at a time"
 
 
-def test_the_speeds_goal_is_said_in_words(tmp_path: Path) -> None:
+def test_the_speeds_goal_is_said_in_words(tmp_path):
     entries = toy_artefacts.ENTRIES
     cases = [
         (entries | {"fastest": entries["one_token"], "chain 3": entries["d5b3 standard"]}, "no speculation"),

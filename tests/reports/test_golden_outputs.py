@@ -17,13 +17,13 @@ from analysis import cells, load, published
 GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
 
 
-def outputs(folder: Path) -> dict[str, bytes]:
+def outputs(folder):
     """The tables' files of a profile's folder, by their paths."""
     files = [path for path in folder.rglob("*") if path.suffix in (".csv", ".md", ".tex")]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
-def compare(found: dict[str, bytes], stem: str) -> None:
+def compare(found, stem):
     """Compare files with the golden ones, which are all below the folder `stem`."""
     folder = GOLDEN / stem
     if os.environ.get("UPDATE_GOLDEN"):
@@ -39,7 +39,7 @@ def compare(found: dict[str, bytes], stem: str) -> None:
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path, monkeypatch):
     """A results folder; what is published and which sweeps there are does not depend on the repository."""
     for name in toy_artefacts.ARTEFACTS:
         (tmp_path / "experiment").mkdir(exist_ok=True)
@@ -58,9 +58,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", list(toy_artefacts.ARTEFACTS))
-def test_files_are_byte_for_byte_the_golden_ones(
-    name: str, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, capsys):
     toy_artefacts.ARTEFACTS[name](results)
 
     drawn: list[str] = []
@@ -74,7 +72,7 @@ def test_files_are_byte_for_byte_the_golden_ones(
     compare(outputs(results / "embedded"), name)
 
 
-def test_the_tidy_file_of_all_cells_is_the_golden_one(results: Path) -> None:
+def test_the_tidy_file_of_all_cells_is_the_golden_one(results):
     for name in ("table1", "table5", "levels"):
         toy_artefacts.ARTEFACTS[name](results)
     assert cells.main(["--results", str(results)]) == 0

@@ -1,7 +1,6 @@
 """Tables 4 and 5 and Figure 1 beyond the toy cells of test_golden_outputs.py: gaps, ties and lone prompts."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from toy_cells import SCALING_ROWS, make_cell, planned, scaling_row, write_artef
 from analysis import stats, table4, table5
 
 
-def test_table4_knows_the_papers_own_setting(tmp_path: Path) -> None:
+def test_table4_knows_the_papers_own_setting(tmp_path):
     cell = make_cell(tmp_path, "standard", "c4", temperature=0.6, pair="llama2_7b__jf68m")
     table = table4.make(planned(tmp_path, "table4", [cell])).tables[0]
     [found] = table.frame[table.frame.quantity == "paper_kl"].itertuples()
@@ -20,16 +19,14 @@ def test_table4_knows_the_papers_own_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["table4", "table5", "figure1"])
-def test_a_plan_of_which_nothing_was_run_shows_what_is_missing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_of_which_nothing_was_run_shows_what_is_missing(name, tmp_path, capsys):
     write_plan(tmp_path, name, [make_cell(tmp_path, verifier) for verifier in ("standard", "resispec")])
     assert write_artefact(name, "--results", str(tmp_path)) == 0
     assert "missing" in capsys.readouterr().out
     assert {"csv", "md"} <= {path.suffix[1:] for path in (tmp_path / "embedded").glob(f"{name}.*")}
 
 
-def test_rows_beside_their_ceilings_are_counted() -> None:
+def test_rows_beside_their_ceilings_are_counted():
     """One row above its ceiling, one below, one that touches it, and one of another quantity."""
     rows = [("resispec", 2, 4.1, 4.3), ("resispec", 4, 2.0, 2.9), ("resispec", 8, 3.9, 4.0)]
     ceilings = [("ceiling", count, 3.0, 4.0) for count in (2, 4, 8)]
@@ -44,7 +41,7 @@ def test_rows_beside_their_ceilings_are_counted() -> None:
     assert note == "Beside their ceilings, intervals apart: ResiSpec 1 of 3 rows above and 1 below."
 
 
-def test_curves_that_gain_nothing_have_no_efficiency_and_no_shares() -> None:
+def test_curves_that_gain_nothing_have_no_efficiency_and_no_shares():
     rows = pd.DataFrame([row | {"num_candidates": [1, 1, 2, 2] * 2} for row in SCALING_ROWS])
     _, (_, second), *_ = table5.curve(rows, "complete", False)  # as many candidates as before
     assert math.isnan(second["efficiency"].value) and second["marginal_gain"].value == 0.5
@@ -53,7 +50,7 @@ def test_curves_that_gain_nothing_have_no_efficiency_and_no_shares() -> None:
     assert math.isnan(shares) and level > 0
 
 
-def test_halves_hold_different_prompts() -> None:
+def test_halves_hold_different_prompts():
     """A single prompt, which cannot be in two halves, has no ceiling."""
     [(_, alone), *_] = table5.curve(pd.DataFrame(SCALING_ROWS[:1]), "complete", True)
     assert math.isnan(alone["expected_accepted_length"].value)

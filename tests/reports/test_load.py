@@ -2,17 +2,14 @@
 
 import ast
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from toy_cells import (
     RESISPEC,
     STANDARD,
-    ToyCell,
     make_cell,
     planned,
     rows_of,
@@ -26,17 +23,17 @@ from analysis import load, metrics
 from analysis.load import read_plan
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput
-from resispec.files import checksums, write_json
+from resispec.files import write_json
 
 ROOT = Path(__file__).parents[2]
 
 
-def read(results: Path, cells: list[ToyCell], part: str = "") -> load.Results:
+def read(results, cells, part=""):
     return load.load(planned(results, "table1", cells, part), metrics.fields())
 
 
 @pytest.fixture
-def cells(tmp_path: Path) -> list[ToyCell]:
+def cells(tmp_path):
     return save_methods(tmp_path)
 
 
@@ -51,9 +48,7 @@ LABELS = {"pair": "embedded", "dataset": "embedded_code", "temperature": 1.0, "d
         ("status.json", lambda text: re.sub(r'"files": {[^,]*, [^,]*, ', '"files": {', text)),  # one is left
     ],
 )
-def test_a_damaged_cell_is_one_line_that_says_what_to_do(
-    file: str, change: Any, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_cell_is_one_line_that_says_what_to_do(file, change, tmp_path, cells, capsys):
     write_plan(tmp_path, "table1", cells)
     path = cells[1].folder / file
     path.write_text(change(path.read_text()))
@@ -65,22 +60,18 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     assert not (tmp_path / "embedded" / "table1.md").exists()
 
 
-def test_rows_that_lack_a_field_are_refused(tmp_path: Path) -> None:
+def test_rows_that_lack_a_field_are_refused(tmp_path):
     cell = save(make_cell(tmp_path, "standard"), [{"num_steps": 1}, {"seed": 1}])
     with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: its rows lack prompt_index, .*decode_s"):
         read(tmp_path, [cell])
 
 
-def test_provenance_without_a_commit_is_no_damage(tmp_path: Path) -> None:
-    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
-    (cell.folder / "provenance.json").write_text('{"device": "a machine"}')
-    path = cell.folder / "status.json"
-    status = json.loads(path.read_text())
-    write_json(path, status | {"files": checksums(cell.folder, status["files"])})
+def test_provenance_without_a_commit_is_no_damage(tmp_path):
+    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), provenance={"device": "a machine"})
     assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [["a machine", "unknown"]]
 
 
-def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[ToyCell]) -> None:
+def test_compared_cells_must_share_their_prompts(tmp_path, cells):
     first, second = rows_of(RESISPEC)
     others = [second | {"prompt_id": "other"}], [second | {"seed": 9}]
     for rest, found in zip(([], *others), ("none where", "'other'", "9"), strict=True):
@@ -89,15 +80,13 @@ def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[Toy
             read(tmp_path, cells)
 
 
-def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
+def test_a_plan_without_cells_makes_an_empty_table(tmp_path):
     results = read(tmp_path, [])
     assert results.cells.empty and measure(results).empty
     assert write_artefact("table1", "--results", str(tmp_path)) == 0
 
 
-def test_a_cell_is_read_once_a_command(
-    tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_is_read_once_a_command(tmp_path, cells, monkeypatch):
     hashed: list[Path] = []
     monkeypatch.setattr(load, "damage", lambda folder, *_: hashed.append(folder))
     write_plan(tmp_path, "table1", cells)
@@ -105,7 +94,7 @@ def test_a_cell_is_read_once_a_command(
     assert len(hashed) == len(cells)
 
 
-def test_analysis_imports_nothing_from_experiments() -> None:
+def test_analysis_imports_nothing_from_experiments():
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -113,9 +102,7 @@ def test_analysis_imports_nothing_from_experiments() -> None:
             assert not any(name.split(".")[0] == "experiments" for name in names), path
 
 
-def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(tmp_path, capsys, monkeypatch):
     assert write_artefact("table1", "--profile", "embedded", "--results", str(tmp_path / "nowhere")) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
@@ -126,7 +113,7 @@ def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
         read_plan("table1", "embedded", Path("results"))
 
 
-def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCell]) -> None:
+def test_an_artefact_takes_its_own_plans_only(tmp_path, cells):
     write_plan(tmp_path, "table1_ablation", cells[:1])
     write_plan(tmp_path, "table1_ablation", cells[:1], part="more")
     with pytest.raises(InvalidInput, match="no plan"):
@@ -135,7 +122,7 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
     plan = planned(tmp_path, "table1", cells[2:], part="more")  # a file of its own and a folder of parts
     asked = [(one.cell_id, one.part) for one in plan.requests]
     assert asked == [(cells[1].cell_id, ""), (cells[2].cell_id, "more")]
-    assert [len(part.requests) for part in plan.by_part().values()] == [1, 1]
+    assert [len(part.requests) for part in plan.by_part()] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -146,18 +133,14 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
         {"cells": [{"cell_id": "../a", "labels": LABELS}]},
     ],
 )
-def test_a_damaged_plan_is_one_line(
-    content: Any, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_plan_is_one_line(content, tmp_path, cells, capsys):
     path = write_plan(tmp_path, "table1", cells, **content)
     assert write_artefact("table1", "--results", str(tmp_path)) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"plan {path} is damaged" in error and "make reproduce-table1" in error
 
 
-def test_a_plan_older_than_its_configuration_says_so(
-    tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_older_than_its_configuration_says_so(tmp_path, cells, monkeypatch, capsys):
     monkeypatch.setattr(load, "ROOT", tmp_path)
     (tmp_path / "same.yaml").write_text("a: 1")
     (tmp_path / "changed.yaml").write_text("a: 2")
@@ -170,7 +153,7 @@ def test_a_plan_older_than_its_configuration_says_so(
     assert captured.err.startswith(f"table1: {said}") and captured.err.count("\n") == 1
 
 
-def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path: Path, cells: list[ToyCell]) -> None:
+def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path, cells):
     """Of a part that the artefact no longer has, or that the profile leaves out."""
     sources = {"conf/run.yaml": "0" * 64}
     for artefact, part, profile in (("table2", "gone", "embedded"), ("frontier", "greedy", "smollm2")):
@@ -181,18 +164,16 @@ def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path: Path, c
         assert line.endswith(f"older than conf/run.yaml; `{make}` leaves it out: {remedy}.")
 
 
-def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(
-    tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(tmp_path, cells, monkeypatch):
     """By its own file or by that of a profile in its defaults, whose values it replaces."""
     monkeypatch.setattr(load, "ROOT", tmp_path)
     write_plan(tmp_path, "table2", cells[:1], part="chain")
 
-    def absent() -> list[str]:
+    def absent():
         stale = read_plan("table2", "embedded", tmp_path).stale
         return [line.removeprefix("table2 has a part ").split(" that ")[0] for line in stale]
 
-    def write(profile: str, artefacts: dict[str, Any], *defaults: str) -> None:
+    def write(profile, artefacts, *defaults):
         content = {"defaults": defaults, "artefacts": artefacts}
         write_json(tmp_path / "conf" / "profile" / f"{profile}.yaml", content)
 
@@ -205,15 +186,13 @@ def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(
     assert absent() == ["sampled"]
 
 
-def test_an_old_slice_is_made_anew_by_its_sweep(tmp_path: Path, cells: list[ToyCell]) -> None:
+def test_an_old_slice_is_made_anew_by_its_sweep(tmp_path, cells):
     write_plan(tmp_path, "table1@1a2b3c4d", cells, sources={"conf/run.yaml": "0" * 64})
     said = "The plan of table1@1a2b3c4d is older than conf/run.yaml; its sweep makes it anew."
     assert read_plan("table1@1a2b3c4d", "embedded", tmp_path).stale == (said,)
 
 
-def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(
-    tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(tmp_path, cells, capsys):
     for number, digest in enumerate(("1a2b3c4d", "1fffffff", "2fffffff")):
         path = write_plan(tmp_path, f"table1@{digest}", cells)
         os.utime(path, ns=(0, 10**9 * (number + 1)))

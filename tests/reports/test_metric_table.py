@@ -1,7 +1,6 @@
 """Metrics of cells and the tables of them, on cells worked out by hand."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,27 +22,26 @@ from analysis import audits, metrics, table1, table6
 from analysis.load import load
 from analysis.metric_table import measure
 from analysis.stats import across_runs
-from analysis.table import Table
 from resispec.errors import InvalidInput
 
 EXACT = [(0.5, [1, 1, 1]), (1.0, [0, 0, 3])]  # 6 in 3 steps + 9 in 3: 15/6 = 2.5; in 1.5 s: 10
 
 
 @pytest.fixture
-def cells(tmp_path: Path) -> list[ToyCell]:
+def cells(tmp_path):
     return save_methods(tmp_path)
 
 
-def frame_of(cells: list[ToyCell]) -> pd.DataFrame:
+def frame_of(cells):
     return measure(load(planned(cells[0].results, "table1", cells), metrics.fields()))
 
 
-def table_of(module, cells: list[ToyCell], place: int = 0) -> Table:
+def table_of(module, cells, place=0):
     name = module.__name__.rpartition(".")[2]
     return module.make(planned(cells[0].results, name, cells)).tables[place]
 
 
-def test_the_paper_setting_is_matched_exactly(tmp_path: Path) -> None:
+def test_the_paper_setting_is_matched_exactly(tmp_path):
     setting = {"pair": "llama2_7b__jf68m", "dataset": "openwebtext"}
     cells = [make_cell(tmp_path, method, temperature=t, **setting) for t in (0.6, 1.0) for method in METHODS]
     table = table_of(table1, cells)
@@ -53,7 +51,7 @@ def test_the_paper_setting_is_matched_exactly(tmp_path: Path) -> None:
     assert table1.TEXTS["same_setting"] in table.notes
 
 
-def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path: Path, cells: list[ToyCell]) -> None:
+def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
     """tree=d5b3 and tree=complete tree.depth=5 tree.branching=3 are one cell (defect B)."""
     twins = [cell.labelled(tree={"option": "complete", "parameters": {"depth": 5}}) for cell in cells[1:3]]
     results = load(planned(tmp_path, "table1", [*cells, *twins, twins[0]]))
@@ -64,14 +62,14 @@ def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path: Path, cells: 
     assert gains.value.tolist() == [pytest.approx((16 / 6) / (13 / 7))] * 2
 
 
-def test_an_ambiguous_baseline_is_refused(tmp_path: Path) -> None:
+def test_an_ambiguous_baseline_is_refused(tmp_path):
     one = save(make_cell(tmp_path, "autoregressive"), rows_of(AUTOREGRESSIVE))
     twin = save(ToyCell(tmp_path, "twin", one.labels), rows_of(AUTOREGRESSIVE))
     with pytest.raises(InvalidInput, match="^cell twin: has the labels of"):
         frame_of([one, twin, save(make_cell(tmp_path, "standard"), rows_of(STANDARD))])
 
 
-def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[ToyCell]) -> None:
+def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells):
     """z = shift * sqrt(tokens) over 2 x 600 tokens: 0.1 gives 3.5, 0.2 gives 6.9."""
     both = [*cells, make_audit(cells[1], 600, 0.1), make_audit(cells[2], 600, 0.2)]
     # six statistics, of which three are out at 6.9: a share of .01 / 3 is left for those at 3.5
@@ -85,7 +83,7 @@ def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[Toy
     assert verdict[cells[1].cell_id] == "undecided" and verdict[cells[2].cell_id] == "audit missing"
 
 
-def test_audits_of_other_tokens_or_without_a_statistic_are_refused(cells: list[ToyCell]) -> None:
+def test_audits_of_other_tokens_or_without_a_statistic_are_refused(cells):
     with pytest.raises(InvalidInput, match="decoded other tokens of prompt 0 than the timed cell"):
         frame_of([*cells, make_audit(cells[1], 600, 0.0, sha="other")])
     audit = make_audit(cells[1], 600, 0.0)
@@ -95,7 +93,7 @@ def test_audits_of_other_tokens_or_without_a_statistic_are_refused(cells: list[T
         frame_of([*cells, audit])
 
 
-def test_table6_tells_decoders_apart(tmp_path: Path) -> None:
+def test_table6_tells_decoders_apart(tmp_path):
     cells = [save(make_cell(tmp_path, "standard"), rows_of(STANDARD))]
     cells += [save(make_cell(tmp_path, "standard", decoder="greedy"), rows_of(EXACT))]
     cells += [save(make_cell(tmp_path, "autoregressive"), rows_of(AUTOREGRESSIVE))]
@@ -104,7 +102,7 @@ def test_table6_tells_decoders_apart(tmp_path: Path) -> None:
     assert len(table_of(table6, cells[-1:]).rows) == 0
 
 
-def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path: Path) -> None:
+def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
     """Of three drafts the middle one has two of two data sets, the weakest one of them, the best none."""
     cells = [
         make_cell(tmp_path, "standard", dataset, pair=f"embedded_800k__{size}")
@@ -118,7 +116,7 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path: Path) -> No
     assert found["Data sets"].to_dict() == {"80k": "1 of 2", "180k": "2 of 2", "420k": "0 of 2"}
 
 
-def test_numbers_of_a_cell_are_those_worked_out_by_hand() -> None:
+def test_numbers_of_a_cell_are_those_worked_out_by_hand():
     """5 tokens in 3 steps of 4, 2 and 3 ms, and 4 in one of 8 ms; trees of 4 drafted tokens."""
     emitted, seconds = [[2, 2, 1], [4]], [[0.004, 0.002, 0.003], [0.008]]
     more = [
@@ -135,7 +133,7 @@ def test_numbers_of_a_cell_are_those_worked_out_by_hand() -> None:
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
 
 
-def test_ratios_of_times_of_two_runs_carry_the_larger_interval() -> None:
+def test_ratios_of_times_of_two_runs_carry_the_larger_interval():
     """Of cells that one process did not time in turn; accepted lengths have the same one."""
     together, baseline = (pd.DataFrame(rows_of(METHODS[name])) for name in ("resispec", "standard"))
     narrow = metrics.SPEEDUP.of(together, baseline)

@@ -3,8 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
-from xml.etree.ElementTree import Element
 
 import pandas as pd
 import pytest
@@ -25,7 +23,7 @@ GAIN = "ResiSpec's accepted length over SpecInfer's"
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     write_results(folder)
     write_artefact("table1", "--results", str(folder))
@@ -33,22 +31,22 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def source(results: Path) -> str:
+def source(results):
     return write("embedded", results).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def page(source: str) -> Element:
+def page(source):
     return parse(source)
 
 
-def shown(*tables: Table) -> Element:
+def shown(*tables):
     """A page of artefacts that have one table each, called like it."""
     made = [Section(table.stem, made=Artefact((table,))) for table in tables]
     return parse(render(made, "embedded", {}, Path("nowhere")))
 
 
-def facts(page: Element) -> dict[str, tuple[str, str]]:
+def facts(page):
     """Value and sentence of every fact, by its label."""
     labels, values, sentences = (
         [text(one) for one in page.iterfind(f".//dl[@class='facts']/div/{path}")]
@@ -57,13 +55,13 @@ def facts(page: Element) -> dict[str, tuple[str, str]]:
     return dict(zip(labels, zip(values, sentences, strict=True), strict=True))
 
 
-def bars(page: Element) -> list[tuple[str, str]]:
+def bars(page):
     """The class and the number of every bar."""
     items = page.iterfind(".//figure[@class='bars']//li")
     return [(one.get("class"), text(one.find("span[@class='number']")).partition(" ")[0]) for one in items]
 
 
-def test_every_number_is_that_of_its_table(page: Element, results: Path) -> None:
+def test_every_number_is_that_of_its_table(page, results):
     read = [sections.read(name, "embedded", results) for name in sections.artefacts()]
     measured = [one for one in read if one.made]
     assert [one.name for one in measured] == ["table1", "table4", "table5", "figure1", "frontier"]
@@ -78,7 +76,7 @@ def test_every_number_is_that_of_its_table(page: Element, results: Path) -> None
     assert headers[:6] == ["Data set", "Method", "Audit", "Accepted length", "Gain", "Speedup"]
 
 
-def test_cells_are_shown_by_what_they_are() -> None:
+def test_cells_are_shown_by_what_they_are():
     cells = {
         Number(2.514, 2.4, 2.6): Entry("2.51", " [2.40, 2.60]", "", "2.514"),
         Number(float("nan")): Entry("–", "", "absent"),
@@ -109,13 +107,13 @@ NUMBER, INTERVAL, AUDIT = Number(1.0), Number(1.0, 0.9, 1.1), Audit("biased", (9
         ([(str(place // 4), "number") for place in range(14)], (NUMBER,) * 14, "more columns", {12, 13}),
     ],
 )
-def test_what_folds_out_of_a_table(columns: Any, row: Any, words: str, places: set[int]) -> None:
+def test_what_folds_out_of_a_table(columns, row, words, places):
     """A quantity is folded whole: of 14 columns the last two, which are of one quantity."""
     shown = tuple(Column(key, key, kind) for key, kind in columns)
     assert folded(Table("toy", shown, (row,), "")) == (words, places)
 
 
-def test_gaps_are_shown_as_gaps(page: Element, source: str) -> None:
+def test_gaps_are_shown_as_gaps(page, source):
     table = section(page, "table1")
     assert "6 of 8 cells measured, 1 failed, 1 missing · audits: 1 biased, 1 no bias seen" in table
     assert f"failed: {REASON}" in table and "<b>memory</b>" not in source
@@ -124,9 +122,7 @@ def test_gaps_are_shown_as_gaps(page: Element, source: str) -> None:
         assert f"Not measured yet; make reproduce-{name} PROFILE=embedded measures it." in section(page, name)
 
 
-def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(tmp_path, monkeypatch):
     cell = save(make_cell(tmp_path, "standard"), rows_of(METHODS["standard"]))
     write_plan(tmp_path, "table1", [cell], sources={"conf/run.yaml": "0" * 64})
     damaged = save(make_cell(tmp_path, "standard", temperature=0.6), rows_of(METHODS["standard"]))
@@ -143,7 +139,7 @@ def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(
     assert problems[3].startswith("The plan of table1 is older than conf/run.yaml")
 
 
-def test_artefacts_are_in_the_order_of_the_paper(page: Element, tmp_path: Path) -> None:
+def test_artefacts_are_in_the_order_of_the_paper(page, tmp_path):
     names = [one.get("id") for one in page.iterfind(".//section")]
     assert names == ["verdict", "overview", *sections.artefacts(), "glossary", "provenance"]
     for name in ("my_sweep.yaml", "figure10.yaml", "figure2.yaml", "frontier.yaml", "table12.yaml"):
@@ -153,7 +149,7 @@ def test_artefacts_are_in_the_order_of_the_paper(page: Element, tmp_path: Path) 
     assert [*map(sections.titled, names)] == ["Table 12", "Figure 2", "Figure 10", "Frontier", "My sweep"]
 
 
-def test_no_cell_is_measured_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_cell_is_measured_yet(tmp_path, capsys):
     write_plan(tmp_path, "table2", []).write_text("{", encoding="utf-8")
     assert main(["--results", str(tmp_path)]) == 0
     captured = capsys.readouterr()
@@ -165,7 +161,7 @@ def test_no_cell_is_measured_yet(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "make reproduce-frontier PROFILE=embedded" in verdict
 
 
-def test_the_page_needs_nothing_beside_it_and_is_a_document(page: Element, source: str) -> None:
+def test_the_page_needs_nothing_beside_it_and_is_a_document(page, source):
     loaded = [one.get("src") for one in page.iter("img")] + [one.get("href") for one in page.iter("link")]
     assert loaded and all(link.startswith("data:") for link in loaded) and "<script src" not in source
     assert "@import" not in source and "url(" not in source and "fetch(" not in source
@@ -185,7 +181,7 @@ def test_the_page_needs_nothing_beside_it_and_is_a_document(page: Element, sourc
     assert "Shown: standard; ceiling" in figure1 and "Accepted length of exact verification" in frontier
 
 
-def test_the_same_cells_give_the_same_page_and_other_csvs_are_told_apart(results: Path, source: str) -> None:
+def test_the_same_cells_give_the_same_page_and_other_csvs_are_told_apart(results, source):
     note = ", which has other numbers than this page: it was written from other cells"
     path = results / "embedded" / "table1.csv"
     content = path.read_text(encoding="utf-8")
@@ -195,9 +191,7 @@ def test_the_same_cells_give_the_same_page_and_other_csvs_are_told_apart(results
     assert anew.count(note) == 1 and anew.replace(note, "") == source
 
 
-def test_what_keeps_the_page_from_being_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_keeps_the_page_from_being_written_is_one_line(tmp_path, capsys):
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
     assert capsys.readouterr().err.startswith("error: unknown profile 'mine'; allowed: embedded, ")
     assert main(["--results", str(tmp_path), "--profile", "paper"]) == 1
@@ -206,7 +200,7 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_verdict_follows_from_the_rows(page: Element) -> None:
+def test_the_verdict_follows_from_the_rows(page):
     found, verdict = facts(page), section(page, "verdict")
     assert text(page.find(".//p[@class='headline biased']")) == (
         "ResiSpec is not lossless: its output does not have the target's law. "
@@ -228,9 +222,7 @@ def test_the_verdict_follows_from_the_rows(page: Element) -> None:
     assert bars(page) == [("no-bias-seen", "1.86"), ("biased", "2.67")]
 
 
-def test_the_picture_compares_cells_of_one_setting_and_undecided_audits_give_no_verdict(
-    tmp_path: Path,
-) -> None:
+def test_the_picture_compares_cells_of_one_setting_and_undecided_audits_give_no_verdict(tmp_path):
     """A seed that was swept, too, is part of the setting."""
     asked = (("resispec", 1), ("resispec", 0), ("standard", 0))
     cells = [save(make_cell(tmp_path, name, seed=seed), rows_of(METHODS[name])) for name, seed in asked]
@@ -243,7 +235,7 @@ def test_the_picture_compares_cells_of_one_setting_and_undecided_audits_give_no_
     assert value == "1.44×" and "biased" not in sentence
 
 
-def frontier_rows(verifier: str, verdict: str, gain: float, length: float) -> list[dict[str, object]]:
+def frontier_rows(verifier, verdict, gain, length):
     """A cell on d5b3 whose ceiling is 4.0 [3.8, 4.2], in a setting of its own for every gain."""
     cell = {"cell_id": f"{verifier}{gain}", "pair": "embedded", "dataset": f"of {gain}", "temperature": 1.0}
     cell |= {"decoder": "specinfer", "tree": "d5b3", "verifier": verifier, "status": "done"}
@@ -257,7 +249,7 @@ def frontier_rows(verifier: str, verdict: str, gain: float, length: float) -> li
     ]
 
 
-def test_exact_verifiers_and_the_ceiling() -> None:
+def test_exact_verifiers_and_the_ceiling():
     """The highest gain counts only where the audit is exact; above the ceiling is above its upper bound."""
     cells = [
         *frontier_rows("resispec", "biased", 1.9, 4.5),
@@ -291,7 +283,7 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     assert bars(page) == [("biased", "4.50"), ("no-bias-seen", "3.70"), ("ceiling", "4.00")]
 
 
-def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_test() -> None:
+def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_test():
     cells = [
         *frontier_rows("resispec", "biased", 1.9, 4.5),
         *frontier_rows("resispec", "no bias seen", 1.2, 4.3),
@@ -304,14 +296,14 @@ def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_
     assert "SpecInfer + ResiSpec (1 row) is a miss of the test" in sentence
 
 
-def test_a_note_points_to_the_words_of_the_glossary(page: Element) -> None:
+def test_a_note_points_to_the_words_of_the_glossary(page):
     linked = {text(one) for one in page.iterfind(".//dl[@class='definitions']//a[@href='#glossary']")}
     assert linked == {"Accepted length", "Ceiling", "Gain", "Speedup", "Speedup vs autoregressive"}
     words = [text(one) for one in page.iterfind(".//section[@id='glossary']//dt")]
     assert len(words) == 10 and words[0] == "target, draft" and words[-1] == "ceiling"
 
 
-def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Element) -> None:
+def test_the_papers_numbers_stand_beside_the_range_of_ours(page):
     found = {(row["Artefact"], row["Method"], row["Quantity"]): row for row in rows(page, "overview")}
     row = found["Table 1", "SpecInfer + ResiSpec", "Accepted length"]
     assert row["Paper"] == "4.67–4.69" and row["Here"] == "2.67" and row["Measured"] == "1 of 2"
@@ -320,7 +312,7 @@ def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Element) -> Non
     assert found["Table 4", "SpecInfer + ResiSpec", "D_KL as published"]["Here"] == "3.0e-07"
 
 
-def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
+def test_steps_are_those_counted_by_hand(tmp_path):
     """STANDARD: 7 steps, of which 3 emitted one token, 2 two and 2 three."""
     done = save(make_cell(tmp_path, "standard"), rows_of(METHODS["standard"]))
     others = [make_cell(tmp_path, "resispec"), make_cell(tmp_path, "autoregressive")]
@@ -334,7 +326,7 @@ def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
     assert steps.of(planned(tmp_path, "table1", [make_cell(tmp_path, "standard", temperature=0.3)])) == ()
 
 
-def test_audits_in_words() -> None:
+def test_audits_in_words():
     columns = (Column("T", "T", "key"), Column("M", "M", "key"), Column("verdict", "Audit", "audit"))
     found = {
         "A": Audit("no bias seen", (0.0, -0.04), 1200),
@@ -363,7 +355,7 @@ def test_audits_in_words() -> None:
     ]
 
 
-def test_documentation_is_shown_without_what_it_quotes(tmp_path: Path) -> None:
+def test_documentation_is_shown_without_what_it_quotes(tmp_path):
     (tmp_path / "table9.md").write_text(
         "# Table 9: *more*\n\nWhat it is, see [Table 1](table1.md).\n\n## How\n\n"
         "See [exactness](../exactness.md), [docs/eagle.md](../eagle.md) and <script>alert(1)</script>.\n\n"
@@ -383,7 +375,7 @@ def test_documentation_is_shown_without_what_it_quotes(tmp_path: Path) -> None:
     assert documentation.about("table8", [], tmp_path) is None
 
 
-def test_provenance_names_every_commit_and_device(page: Element, results: Path) -> None:
+def test_provenance_names_every_commit_and_device(page, results):
     known = json.loads((results / "embedded" / "provenance.json").read_text())
     assert known == {"Cells measured": "11", "Commit": "abc1234567890 (changed)", "Device": "test CPU"}
     provenance = section(page, "provenance")

@@ -5,7 +5,6 @@ import os
 import random
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -27,9 +26,7 @@ ROWS = {
 }
 
 
-def measured(
-    results: Path, num_prompts: int = NUM_PROMPTS, histogram: list[int] | None = None
-) -> list[ToyCell]:
+def measured(results, num_prompts=NUM_PROMPTS, histogram=None):
     """A plan of three cells, two of them audited; histogram: what the last one emits instead."""
     cells = []
     for method, rows in ROWS.items():
@@ -41,11 +38,11 @@ def measured(
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def made(tmp_path, monkeypatch, capsys):
     """Publish ten prompts of the toy cells. Makes table 1 of a folder and gives what it prints."""
     monkeypatch.setattr(published, "FOLDER", tmp_path / "repository" / "results" / "published")
 
-    def run(results: Path) -> str:
+    def run(results):
         assert write_artefact("table1", "--results", str(results)) == 0
         return capsys.readouterr().out
 
@@ -55,7 +52,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return run
 
 
-def test_other_numbers_are_named(tmp_path: Path, made: Any) -> None:
+def test_other_numbers_are_named(tmp_path, made):
     cells = measured(tmp_path / "ours", histogram=[4])
     for audit, shift in ((cells[3], 1.0), (cells[4], 0.0)):
         make_audit(next(cell for cell in cells if audit.cell_id == f"{cell.cell_id}-audit"), 600, shift)
@@ -67,7 +64,7 @@ def test_other_numbers_are_named(tmp_path: Path, made: Any) -> None:
     assert "Python code, d5b3, T = 1, SpecInfer (standard): biased, published as no bias seen" in printed
 
 
-def test_what_is_not_compared_is_counted(tmp_path: Path, made: Any) -> None:
+def test_what_is_not_compared_is_counted(tmp_path, made):
     """Few prompts, and verdicts that are not there."""
     ours = tmp_path / "ours"
     cells = measured(ours, num_prompts=2)
@@ -79,13 +76,13 @@ def test_what_is_not_compared_is_counted(tmp_path: Path, made: Any) -> None:
     assert made(ours).endswith(f"nothing in it can be compared {few}")
 
 
-def agreement(ours: pd.DataFrame, folder: Path, compared: Compared) -> published.Agreement:
+def agreement(ours, folder, compared):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(published, "FOLDER", folder)
         return compare(ours, "t", "toy", compared)
 
 
-def test_overlapping_intervals_agree(tmp_path: Path) -> None:
+def test_overlapping_intervals_agree(tmp_path):
     """Bounds that touch agree; a number without an interval is a point; a row's own keys tell it apart."""
     columns = ["dataset", "temperature", "verifier", "level", "num_prompts", "quantity"]
     columns += ["value", "lower", "upper"]
@@ -103,7 +100,7 @@ def test_overlapping_intervals_agree(tmp_path: Path) -> None:
     assert found.notes[0].endswith(f" Differing: {differing}.")
 
 
-def test_a_published_file_of_other_numbers_is_not_compared(tmp_path: Path) -> None:
+def test_a_published_file_of_other_numbers_is_not_compared(tmp_path):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "t.csv").write_text("a,b\n1,2\n")
     frame = pd.DataFrame({"quantity": ["accepted_length"], "value": [1.0], "num_prompts": [9]})
@@ -123,7 +120,7 @@ rest
 """
 
 
-def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path: Path, made: Any) -> None:
+def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path, made):
     ours, root = tmp_path / "ours", tmp_path / "repository"
     measured(ours, histogram=[4])
     assert "2 of 3" in made(ours)
@@ -147,7 +144,7 @@ def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path: Path, made:
     assert made(ours).endswith("3 of 3 accepted lengths agree, 2 of 2 verdicts\n")
 
 
-def test_trees_that_a_plan_names_are_published(tmp_path: Path) -> None:
+def test_trees_that_a_plan_names_are_published(tmp_path):
     ours, root = tmp_path / "ours", tmp_path / "repository"
     folder = ours / "embedded"
     (folder / "growmap").mkdir(parents=True)
@@ -160,7 +157,7 @@ def test_trees_that_a_plan_names_are_published(tmp_path: Path) -> None:
     assert names == ["frontier.md", "a.acceptance.csv", "a.json"]
 
 
-def published_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def published_in(root, monkeypatch):
     """The archive of a repository that has nothing else; here is a folder without results."""
     monkeypatch.setattr(publish, "ROOT", root)
     monkeypatch.setattr(published, "FOLDER", root / "results" / "published")
@@ -169,9 +166,7 @@ def published_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root / "results" / "published" / "embedded" / published.CELLS
 
 
-def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(tmp_path, monkeypatch):
     """Also if other artefacts are published before it."""
     published_in(tmp_path, monkeypatch)
     readme, results = tmp_path / "README.md", Path("results/embedded")
@@ -183,15 +178,13 @@ def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(
     assert readme.read_text() == "<!-- table1 -->\n| new |\n<!-- /table1 -->\n"
 
 
-def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(tmp_path, monkeypatch, capsys):
     """With gaps, audits, categories, trees, rows that call something else tokens, and a cell's id twice."""
     archive = published_in(tmp_path, monkeypatch)
     monkeypatch.setattr("analysis.figures.save_figure", lambda *_: [])
     names, made = ("table1", "figure2", "frontier", "speed"), dict[str, bytes]()
 
-    def drawn(name: str) -> dict[str, bytes]:
+    def drawn(name):
         assert write_artefact(name) == 0
         return {path.name: path.read_bytes() for path in Path("results/embedded").glob(f"{name}*.*")}
 
@@ -220,15 +213,13 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {"table2"}
 
 
-def test_publishing_an_artefact_replaces_its_own_cells_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypatch):
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     first, *others = measured(results)
     rows = [row | {"tokens": [1, 2]} for row in rows_of(ROWS["standard"] * 3)]
     write_plan(results, "levels", [first, save(others[0], rows), others[2]])
 
-    def content(*names: str) -> dict[str, bytes]:
+    def content(*names):
         publish.archive([read_plan(name, "embedded", results) for name in names], archive)
         folder = published.unpacked(archive)
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json*")}
@@ -251,9 +242,7 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(
         content("table1")
 
 
-def test_published_rows_that_are_not_those_of_their_status_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_published_rows_that_are_not_those_of_their_status_are_refused(tmp_path, monkeypatch, capsys):
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     measured(results)
     publish.archive([read_plan("table1", "embedded", results)], archive)
@@ -266,7 +255,7 @@ def test_published_rows_that_are_not_those_of_their_status_are_refused(
     assert "rows.jsonl is not what was written" in capsys.readouterr().err
 
 
-def test_compact_audits_give_the_same_statistics() -> None:
+def test_compact_audits_give_the_same_statistics():
     """To the last bit, whatever the terms are, and as many of them; also where none is known of a prompt."""
     generator = random.Random(0)
     rows = [
@@ -283,9 +272,7 @@ def test_compact_audits_give_the_same_statistics() -> None:
     assert rows[0]["overdraft"] == [None] and rows[1]["overdraft"][-2:] == [None, None]
 
 
-def test_by_default_everything_that_was_made_is_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_by_default_everything_that_was_made_is_published(tmp_path, monkeypatch, capsys):
     assert publish.main(["--results", str(tmp_path), "table1"]) == 1
     assert "`make table1` makes it" in capsys.readouterr().err and not list(tmp_path.iterdir())
     done: list[str] = []

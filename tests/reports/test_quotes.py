@@ -29,7 +29,7 @@ MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
         ("<!-- none -->\ntext\n<!-- /none -->", "'none', which is not published"),
     ],
 )
-def test_what_is_not_published_cannot_be_quoted(tmp_path: Path, quote: str, line: str) -> None:
+def test_what_is_not_published_cannot_be_quoted(tmp_path, quote, line):
     """Numbers that are published are renewed by test_published.py and slow/test_readme.py."""
     folder = tmp_path / "results" / "published" / "embedded"
     folder.mkdir(parents=True)
@@ -43,7 +43,7 @@ def test_what_is_not_published_cannot_be_quoted(tmp_path: Path, quote: str, line
     assert (tmp_path / "README.md").read_text() == quote
 
 
-def unsourced(text: str) -> list[str]:
+def unsourced(text):
     """The paragraphs of a document with decimals or percentages whose source nothing names."""
     text = FENCED.sub("", quotes.NUMBERS.sub("", quotes.BLOCK.sub("", text)))
     paragraphs, covered = list[str](), False
@@ -56,7 +56,7 @@ def unsourced(text: str) -> list[str]:
     return paragraphs
 
 
-def test_numbers_in_prose_have_a_source() -> None:
+def test_numbers_in_prose_have_a_source():
     prose = "Kept: 3.1 tokens at T = 0.6, in 95 % intervals (arXiv 2608.24411), with `2.0`.\n\n"
     sourced = "Kept: 3.1 tokens. <!-- from: arithmetic -->\n\n<!-- toy x -->3.1<!-- / -->\n\n"
     section = "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\np < 4 in 3.1 if q > 2\n\n4%\n\n"

@@ -8,7 +8,7 @@ import pytest
 from analysis.stats import divide, paired_gain, ratio
 
 
-def test_intervals_equal_a_loop_over_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_equal_a_loop_over_resamples(monkeypatch):
     generator = np.random.default_rng(1)
     own, baseline = ((generator.integers(20, 60, 7), generator.uniform(1, 2, 7)) for _ in range(2))
     indices = generator.integers(0, 7, (200, 7))
@@ -23,7 +23,7 @@ def test_intervals_equal_a_loop_over_resamples(monkeypatch: pytest.MonkeyPatch) 
         assert [found.lower, found.upper] == pytest.approx(np.quantile(looped, [0.025, 0.975]), rel=1e-12)
 
 
-def test_ratios_leave_out_resamples_with_nothing_to_divide_by() -> None:
+def test_ratios_leave_out_resamples_with_nothing_to_divide_by():
     found = ratio([1, 3], [2, 2])  # the two prompts alone are the extremes of the resamples
     assert (found.value, found.lower, found.upper) == (1.0, 0.5, 1.5)
     assert ratio([1, 0], [2, 0]).value == 0.5 and ratio([1, 0], [2, 0]).lower == 0.5

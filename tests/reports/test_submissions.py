@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -20,7 +19,7 @@ Change = Callable[[pd.DataFrame], object]
 
 
 @pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+def ours(tmp_path, monkeypatch):
     """Three toy cells, two of them audited, in the place of what is published; the toy submission's rows."""
     monkeypatch.setattr(published, "FOLDER", tmp_path / "published")
     monkeypatch.setattr(submissions, "SUBMITTED", tmp_path / "submissions")
@@ -35,7 +34,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return rows.astype({"reason": object})
 
 
-def put(rows: pd.DataFrame, profile: str = "embedded", name: str = "other") -> Path:
+def put(rows, profile="embedded", name="other"):
     """Store a submission of table 1 in the repository's folder."""
     folder = submissions.SUBMITTED / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,21 +44,21 @@ def put(rows: pd.DataFrame, profile: str = "embedded", name: str = "other") -> P
     return folder
 
 
-def of(method: str, measured_as: str = "accepted_length", **changed: object) -> Change:
+def of(method, measured_as="accepted_length", **changed):
     """A change of a method's row."""
 
-    def change(rows: pd.DataFrame) -> None:
+    def change(rows):
         is_there = rows.decoder.eq(method) | rows.verifier.eq(method)
         rows.loc[is_there & (rows.quantity == measured_as), list(changed)] = list(changed.values())
 
     return change
 
 
-def length(method: str, value: float, lower: float, upper: float) -> Change:
+def length(method, value, lower, upper):
     return of(method, value=value, lower=lower, upper=upper)
 
 
-def without(method: str) -> Change:
+def without(method):
     return lambda rows: rows.drop(rows.index[rows.verifier == method], inplace=True)
 
 
@@ -92,7 +91,7 @@ STANDARD = "table1: embedded embedded_code 1.0 specinfer d5b3 standard"
         (of("standard", "speedup", quantity="z_overdraft"), "several rows of the same labels and quantity"),
     ],
 )
-def test_what_cannot_be_right_is_refused_in_one_line(ours, capsys, change: Change, line: str):
+def test_what_cannot_be_right_is_refused_in_one_line(ours, capsys, change, line):
     change(ours)
     folder = put(ours)
     assert main(["--compare"]) == 1
@@ -124,7 +123,7 @@ def test_another_profile_has_data_sets_and_prompts_of_its_own_and_all_methods(ou
     assert "table1: embedded c4 1.0 specinfer d5b3 resispec is missing" in capsys.readouterr().err
 
 
-def refused(results: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(results, capsys):
     assert main(["--profile", "embedded", "--results", str(results)]) == 1
     line = capsys.readouterr().err
     assert line.startswith("error: ") and line.count("\n") == 1
@@ -164,7 +163,7 @@ FILES = [path for name in submissions.ARTEFACTS for path in FOLDER.glob(f"*/{nam
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_what_is_published_could_be_submitted(path: Path):
+def test_what_is_published_could_be_submitted(path):
     rows, profile = read(path), path.parent.name
     assert not flaw(rows, path.stem, profile)
     # Of these profiles no such artefact is published.

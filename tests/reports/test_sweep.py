@@ -1,8 +1,5 @@
 """The table that a run ends with, its CSV, and what tables say of times that do not compare."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from toy_cells import METHODS, make_audit, make_cell, planned, rows_of, save, save_methods, shown
@@ -11,10 +8,9 @@ from analysis import sweep, table1
 from analysis.load import ROOT
 from analysis.metric_table import RUNS_DIFFER
 from analysis.stats import RUN_SPREAD
-from analysis.table import Table
 
 
-def saved(results: Path, method: str, faster: float = 1.0, **changed: Any) -> Any:
+def saved(results, method, faster=1.0, **changed):
     """A finished cell of a method; its times are divided by `faster`, and nobody timed it in turn."""
     rows = [
         {key: value for key, value in row.items() if key != "timed_by"}
@@ -24,11 +20,11 @@ def saved(results: Path, method: str, faster: float = 1.0, **changed: Any) -> An
     return save(make_cell(results, method, **changed), rows)
 
 
-def table_of(results: Path, cells: list[Any], **reported: str) -> Table:
+def table_of(results, cells, **reported):
     return sweep.table_of([planned(results, "table1", cells)], "own", reported)
 
 
-def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path: Path) -> None:
+def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
     cells = [*save_methods(tmp_path), save(make_cell(tmp_path, "naive"), None, "failed", "out of memory")]
     made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
     printed = shown(made)
@@ -44,7 +40,7 @@ def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path: Path
     assert pd.read_csv(tmp_path / "sweeps" / "own.csv").status.tolist() == ["done"] * 3 + ["failed"]
 
 
-def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path: Path) -> None:
+def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path):
     cells = [make_cell(tmp_path, "standard", seed=seed) for seed in range(sweep.MOST_ROWS + 4)]
     race = {"decode_s": [0.1, 0.2], "num_emitted": [4, 4], "num_steps": [2, 4]}
     save(cells[0], [{"prompt_index": 0, "prompt_id": "p0", "seed": 0} | race])
@@ -55,7 +51,7 @@ def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path:
     assert len(pd.read_csv(tmp_path / "sweeps" / "own.csv")) == sweep.MOST_ROWS + 4
 
 
-def test_times_that_do_not_compare_are_marked_and_noted(tmp_path: Path) -> None:
+def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     """In the table of a run and in an artefact's, which measured cells one by one."""
     cells = [saved(tmp_path, method) for method in METHODS]
     made = table_of(tmp_path, cells)
@@ -73,7 +69,7 @@ def test_times_that_do_not_compare_are_marked_and_noted(tmp_path: Path) -> None:
         assert "tokens/s lie between 2 and 6, " in note
 
 
-def test_the_spread_of_runs_is_that_of_the_study() -> None:
+def test_the_spread_of_runs_is_that_of_the_study():
     rates = pd.read_csv(ROOT / "docs" / "studies" / "run_spread.csv").groupby("source").tokens_per_s
     spreads = rates.agg(lambda own: np.log(own).std(ddof=1))
     assert round(spreads.max(), 2) == RUN_SPREAD

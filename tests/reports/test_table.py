@@ -18,16 +18,16 @@ from analysis.table import Audit, Number, Paper
         (Audit("biased", (9.71, math.nan), 1536), "biased (z 9.7; 1,536 tokens)"),
     ],
 )
-def test_cells_as_printed(cell: table.Cell, text: str) -> None:
+def test_cells_as_printed(cell, text):
     assert str(cell) == text
 
 
-def test_files_have_no_digits_in_which_processors_differ() -> None:
+def test_files_have_no_digits_in_which_processors_differ():
     frame = pd.DataFrame({"temperature": [1.0, 0.6], "value": [0.1 + 0.2, math.nan]})
     assert table.csv(table.plain("toy", frame, "")) == "temperature,value\n1.0,0.3\n0.6,\n"
 
 
-def test_special_characters_are_escaped() -> None:
+def test_special_characters_are_escaped():
     assert table.escape("a_b & 5% {~^\\} <$#>") == (
         r"a\_b \& 5\% \{\textasciitilde{}\textasciicircum{}\textbackslash{}\} \textless{}\$\#\textgreater{}"
     )

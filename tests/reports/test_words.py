@@ -2,7 +2,6 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,12 +13,12 @@ SHARED = {"Greedy"}
 
 
 @cache
-def modules() -> list[tuple[Path, ast.Module]]:
+def modules():
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
-def docstrings(module: ast.Module) -> Iterator[str]:
+def docstrings(module):
     """Of modules, classes and functions, and the texts below constants and fields."""
     for node in ast.walk(module):
         for child in ast.iter_child_nodes(node):
@@ -27,7 +26,7 @@ def docstrings(module: ast.Module) -> Iterator[str]:
                 yield str(child.value.value).strip()
 
 
-def test_docstrings_begin_with_a_subject() -> None:
+def test_docstrings_begin_with_a_subject():
     found = [
         f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
         for path, module in modules()
@@ -37,7 +36,7 @@ def test_docstrings_begin_with_a_subject() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_have_one_name():
     counts = Counter(
         node.name
         for _, module in modules()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from toy_engine import EOS, draft, hot, target, toward_draft, write
+from toy_engine import EOS, draft, drawing, target, toward_draft, write
 
 from referee.audit import Finding, audit_arms, measure
 from referee.audit import audit_transcripts as audit
@@ -23,7 +23,7 @@ def endless(logits, _):
 @pytest.mark.parametrize(
     ("options", "statistics"),
     [
-        ({"law": hot(0.01)}, {"surprisal", "places"}),
+        ({"law": drawing(temperature=0.01)}, {"surprisal", "places"}),
         ({"law": toward_draft(0.1)}, {"overdraft", "log(q/p)"}),
         ({"law": repeats_less}, {"seen"}),
         ({"law": endless}, {"eos"}),

@@ -3,9 +3,7 @@
 import json
 import time
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from toy_layouts import cached
 
 from experiments.doctor import checks
 from experiments.doctor.checks import OK, PROBLEM, model
-from experiments.doctor.hub import Repository, Wanted, look_at
+from experiments.doctor.hub import Wanted, look_at
 from resispec.hub import Access
 
 SHA = "a" * 40
@@ -39,7 +37,7 @@ REFUSED = {
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache of the hub."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME"):
         monkeypatch.setattr(constants, name, str(tmp_path / "cache" / "hub"), raising=False)
@@ -47,13 +45,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(cache, monkeypatch):
     """What a toy hub is asked, with nothing in the cache."""
     assert not cache.exists()
     http = import_module(type(get_session()).__module__.partition(".")[0])  # httpx, or what took its place
     paths = []
 
-    def answer(request: Any) -> Any:
+    def answer(request):
         path = request.url.path
         paths.append(path)
         name = path.partition("toy/")[2].partition("/")[0]
@@ -76,18 +74,18 @@ def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def look(name: str, kind: str = "model", folder: str = "") -> Repository:
+def look(name, kind="model", folder=""):
     [found] = look_at([Wanted(kind, name, None, folder)]).values()
     return found
 
 
-def hub(*repositories: Repository) -> checks.Check:
+def hub(*repositories):
     """The line about the hub."""
     [line] = checks.hub(SimpleNamespace(repositories=dict(enumerate(repositories))))
     return line
 
 
-def write_copy(folder: Path, shards: int = 2) -> Path:
+def write_copy(folder, shards=2):
     """Two shards with 6 and 4 numbers, of which `shards` are there."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))

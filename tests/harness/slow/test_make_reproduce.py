@@ -49,7 +49,7 @@ parts:
 """A profile of toys without an EAGLE drafter, two artefacts that share a cell, a page that only says so."""
 
 
-def with_makefile(root: Path, *folders: str) -> Path:
+def with_makefile(root, *folders):
     """A folder with what make reads, and these folders of the repository."""
     for name in ("conf", *folders):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "page"))
@@ -59,7 +59,7 @@ def with_makefile(root: Path, *folders: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory) -> Path:
+def copy(tmp_path_factory):
     """The repository with FILES in place of its profile and its artefacts."""
     folders = ("resispec", "experiments", "analysis", "results/reference")
     root = with_makefile(tmp_path_factory.mktemp("copy"), *folders)
@@ -71,7 +71,7 @@ def copy(tmp_path_factory) -> Path:
     return root
 
 
-def make(root: Path, target: str, python: str | Path = sys.executable) -> subprocess.Popen[str]:
+def make(root, target, python=sys.executable):
     """Make a target in a session of its own, as a terminal does."""
     command = ["make", target, f"PY={python}", "PROFILE=embedded"]
     return subprocess.Popen(
@@ -80,7 +80,7 @@ def make(root: Path, target: str, python: str | Path = sys.executable) -> subpro
     )  # fmt: skip
 
 
-def standings(root: Path) -> dict[str, dict]:
+def standings(root):
     """The progress of every artefact, by its name."""
     command = [sys.executable, "-m", "experiments.status", "--json"]
     environment = os.environ | {"PYTHONPATH": str(root)}

@@ -16,7 +16,7 @@ from resispec.errors import InvalidInput
 PAGE = (CONF.parent / "docs" / "sweeps.md").read_text()
 
 
-def commands(title: str) -> list[list[str]]:
+def commands(title):
     """The words after `python -m experiments.run` of a section's commands."""
     [section] = re.findall(rf"^## {title}\n(.*?)(?=^## )", PAGE, re.M | re.S)
     blocks = re.findall(r"^```\n(.*?)^```$", section, re.M | re.S)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import wandb
 from PIL import Image
-from test_wandb_upload import DECODED, stored
-from toy_cells import make_cell, rows_of, write_artefact, write_plan
+from test_wandb_upload import stored
+from toy_cells import STANDARD, make_cell, rows_of, write_artefact, write_plan
 from toy_runs import messages, run, toy_overrides
 
 from experiments import publish
@@ -147,7 +147,7 @@ def test_all_that_a_run_holds_is_there(shown):
 
 
 def test_a_key_that_w_and_b_refuses_is_one_line(tmp_path, capsys, monkeypatch):
-    write_plan(tmp_path, "table1", [stored(make_cell(tmp_path, "standard"), rows_of(DECODED))])
+    write_plan(tmp_path, "table1", [stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))])
     monkeypatch.setenv("WANDB_API_KEY", "short")
     assert publish.main([f"results={tmp_path}", "wandb.mode=online"]) == 1
     [line] = capsys.readouterr().err.splitlines()

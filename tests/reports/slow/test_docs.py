@@ -23,14 +23,14 @@ FOLLOWED = "extend.md"  # test_extend.py does as it says; what it names is not h
 ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
 
 
-def commands(page: Path) -> list[str]:
+def commands(page):
     """Everything that starts with `python -m`, in blocks and in text, without comments."""
     text = TEXTS[page].replace("\\\n", " ")
     lines = re.findall(r"(?:^|`)(python -m [^`#\n]+)", text, re.M)
     return [line.strip().removesuffix("...").strip() for line in lines]
 
 
-def arguments_of(module: str) -> list[str]:
+def arguments_of(module):
     """The arguments of every command of one module, each once."""
     every = [command for page in PAGES if page.name != FOLLOWED for command in commands(page)]
     own = [command.removeprefix(f"python -m {module}") for command in every if command.split()[2] == module]
@@ -66,7 +66,7 @@ def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatc
             assert checked(OmegaConf.to_container(config, resolve=True)).steps > 0
 
 
-def exists(name: str) -> bool:
+def exists(name):
     """Whether a dotted name is a module, or something in one."""
     module, _, attribute = name.rpartition(".")
     try:

@@ -26,17 +26,17 @@ MAKES_IT_A_TOY = [
 AXES = ["axes.pairs=mine", "axes.datasets=notes", "axes.main_dataset=notes"]
 
 
-def section(title: str) -> str:
+def section(title):
     [found] = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
     return found
 
 
-def blocks(text: str) -> list[tuple[str, str, str]]:
+def blocks(text):
     """(the text since the block before, language, content) of every block of code."""
     return re.findall(r"(.*?)^```(\w*)\n(.*?)^```$", text, re.M | re.S)
 
 
-def files(text: str) -> dict[str, str]:
+def files(text):
     """What the page says to write: path -> content."""
     named = [
         (re.search(r"^`(\w+/[\w./]+)`:\n\n\Z", before, re.M), content) for before, _, content in blocks(text)
@@ -44,12 +44,12 @@ def files(text: str) -> dict[str, str]:
     return {found[1]: content for found, content in named if found}
 
 
-def commands(text: str) -> list[str]:
+def commands(text):
     """The lines of the blocks that name no language."""
     return [line for _, language, content in blocks(text) if not language for line in content.splitlines()]
 
 
-def edits(text: str) -> list[tuple[str, str, str]]:
+def edits(text):
     """(path, old, new) for every diff of the page; several of one file stand under one heading."""
     found, path = [], ""
     for before, language, content in blocks(text):
@@ -77,7 +77,7 @@ The page's rule is still enumerated at one node with laws of all kinds; other te
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory) -> Path:
+def copy(tmp_path_factory):
     """The repository with everything on the page in it, beside two tiny models and a few documents."""
     root = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
@@ -103,7 +103,7 @@ def copy(tmp_path_factory) -> Path:
     return root
 
 
-def run(root: Path, line: str) -> subprocess.CompletedProcess[str]:
+def run(root, line):
     """A command of the page, typed in the copy; a run of models that is no artefact is made a toy."""
     [python, *words] = shlex.split(line)
     assert python == "python"
@@ -117,7 +117,7 @@ def run(root: Path, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def cells_done(done: subprocess.CompletedProcess[str]) -> int:
+def cells_done(done):
     """How many cells a run says that it has, all of them complete."""
     assert done.returncode == 0, done.stderr
     [(total, complete_ones)] = re.findall(r"^(\d+) cells?: (\d+) done", messages(done.stderr)[-1])

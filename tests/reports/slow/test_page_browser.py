@@ -1,9 +1,6 @@
 """The page in headless Chromium: it fits, sorts, filters, can be read in both schemes, and says no error."""
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from toy_page import write_results
@@ -44,14 +41,14 @@ FAINT = """(limit) => {
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     write_results(results)
     return write("embedded", results)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     with playwright.sync_playwright() as started:
         options = ["--no-sandbox", "--disable-gpu", *QUIET]
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -60,11 +57,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, path: Path) -> Iterator[Any]:
+def opened(browser, path):
     """`opened(width, height, scheme)` opens the page; in the end nothing was fetched, nothing complained."""
     pages, complaints, requests = [], [], []
 
-    def open_page(width: int = 1280, height: int = 900, scheme: str = "light", **options: Any) -> Any:
+    def open_page(width=1280, height=900, scheme="light", **options):
         size = {"width": width, "height": height}
         page = browser.new_page(viewport=size, color_scheme=scheme, **options)
         page.on("console", lambda said: complaints.append(said.text))
@@ -81,7 +78,7 @@ def opened(browser: Any, path: Path) -> Iterator[Any]:
     assert {url for url in requests if not url.startswith("data:")} == {path.as_uri()}
 
 
-def column(page: Any, table: str, header: str) -> list[str]:
+def column(page, table, header):
     """The texts of a column, in the order of the visible rows."""
     script = """({table, header}) => {
       const heads = Array.from(table.tHead.rows[0].cells, (cell) => cell.textContent.trim());
@@ -93,7 +90,7 @@ def column(page: Any, table: str, header: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), [(390, 844, "light"), (1280, 900, "dark")])
-def test_the_page_fits_and_its_text_stands_out(opened: Any, width: int, height: int, scheme: str) -> None:
+def test_the_page_fits_and_its_text_stands_out(opened, width, height, scheme):
     page = opened(width, height, scheme)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -110,7 +107,7 @@ def test_the_page_fits_and_its_text_stands_out(opened: Any, width: int, height: 
     assert is_dark == (scheme == "dark")
 
 
-def test_what_names_a_row_stays_while_its_numbers_scroll(opened: Any) -> None:
+def test_what_names_a_row_stays_while_its_numbers_scroll(opened):
     """Columns that leave too little room for numbers scroll away, but for the last of them."""
     page = opened(390, 844)
     box = page.locator("#table1 .scroll").first
@@ -121,7 +118,7 @@ def test_what_names_a_row_stays_while_its_numbers_scroll(opened: Any) -> None:
     assert last["x"] + last["width"] <= edges["x"] + edges["width"] + 1
 
 
-def test_numbers_are_sorted_as_numbers_and_text_as_text(opened: Any) -> None:
+def test_numbers_are_sorted_as_numbers_and_text_as_text(opened):
     """By the first number of "6.0 [4.0, 8.0]": as text 21.3 would come before 6.0. Gaps are last."""
     page = opened()
     assert column(page, "table1", "Tokens/s")[0] == "6.0 [4.0, 8.0]"
@@ -143,7 +140,7 @@ def test_numbers_are_sorted_as_numbers_and_text_as_text(opened: Any) -> None:
     assert names == sorted(names, reverse=True) and names[0] == "Table 5" and names[-1] == "Table 1"
 
 
-def test_a_filter_keeps_the_rows_with_all_its_words(opened: Any) -> None:
+def test_a_filter_keeps_the_rows_with_all_its_words(opened):
     page = opened()
     box = page.locator("#table1").get_by_label("Filter rows").first
     box.fill("resispec BIASED")
@@ -153,7 +150,7 @@ def test_a_filter_keeps_the_rows_with_all_its_words(opened: Any) -> None:
     assert len(column(page, "table1", "Method")) == 6
 
 
-def test_the_keyboard_reaches_what_it_must(opened: Any) -> None:
+def test_the_keyboard_reaches_what_it_must(opened):
     page = opened()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -167,7 +164,7 @@ def test_the_keyboard_reaches_what_it_must(opened: Any) -> None:
     assert page.evaluate("document.activeElement.tagName") == "BUTTON" and page.evaluate(outline) == "solid"
 
 
-def test_without_scripts_everything_can_be_read(opened: Any) -> None:
+def test_without_scripts_everything_can_be_read(opened):
     page = opened(java_script_enabled=False)
     short = page.locator("#data-table1").inner_text()
     assert "SpecInfer + ResiSpec" in short and "[2.50, 3.00]" not in short and "4.67" not in short

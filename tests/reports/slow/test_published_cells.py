@@ -1,7 +1,5 @@
 """Committed cells give the committed numbers: what is published is drawn again, or one of both is old."""
 
-from pathlib import Path
-
 import pytest
 
 from analysis import artefact, published, table
@@ -12,7 +10,7 @@ ARCHIVES = sorted(published.FOLDER.glob(f"*/{published.CELLS}"))
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
-def test_published_numbers_are_those_of_the_published_cells(archive: Path, tmp_path: Path) -> None:
+def test_published_numbers_are_those_of_the_published_cells(archive, tmp_path):
     """The CSV files, byte for byte; pages also name what changed since."""
     for folder in sorted(published.unpacked(archive).iterdir()):
         plan = read_plan(folder.name, archive.parent.name, folder)

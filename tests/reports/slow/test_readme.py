@@ -43,7 +43,7 @@ def test_what_is_said_of_speed_beside_the_frontier_is_in_its_table():
     assert set(frame.verdict[frame.verifier != "resispec"].dropna()) == {"no bias seen"}
 
 
-def listed() -> dict[str, set[str]]:
+def listed():
     """group -> the options that the table names."""
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", OPTIONS, re.M)
     return {group: set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) for group, cells in rows}
