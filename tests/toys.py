@@ -16,8 +16,7 @@ from resispec.models import (
     EagleModule,
     Pair,
     TransformersModel,
-    build_eagle,
-    build_eagle3,
+    build_drafter,
     build_llama,
     save_model,
     usual_taps,
@@ -131,11 +130,12 @@ def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersM
 
 def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int = 0) -> EagleModule:
     """An untrained EAGLE drafter with grouped-query attention; scaled up, so that its predictions differ."""
-    module = build_eagle(
-        bias, seed, vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2,
-        num_hidden_layers=1, num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1,
+    config = LlamaConfig(
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
+        num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1,
         max_position_embeddings=256,
     )  # fmt: skip
+    module = build_drafter(EagleModule, config, bias, seed=seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.mul_(2 if "layers" in name else 1)
@@ -148,7 +148,7 @@ def tiny_eagle3(token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32) -
         vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
         num_attention_heads=hidden // 8, num_key_value_heads=hidden // 16, max_position_embeddings=256,
     )  # fmt: skip
-    module = build_eagle3(config, 32, usual_taps(4), torch.tensor(token_ids), seed=1)
+    module = build_drafter(Eagle3Module, config, 32, usual_taps(4), torch.tensor(token_ids), seed=1)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             generator = torch.Generator().manual_seed(len(name))

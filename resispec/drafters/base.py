@@ -65,19 +65,15 @@ class NoDraft:
     topology: ClassVar[Topology] = root_only()
 
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
-        """See `Drafter.session`; the draft model is not used."""
-        return _NoDraftSession(pair.target.device)
-
-
-class _NoDraftSession:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+        """See `Drafter.session`; there is no state to keep."""
+        return self
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
-        pass
+        """Do nothing."""
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        return root_alone(root, self._device)
+        """Propose the root alone."""
+        return root_alone(root, generator.device)
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
-        pass
+        """Do nothing."""

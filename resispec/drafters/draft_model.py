@@ -15,7 +15,7 @@ from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.eagle import Eagle
 from resispec.drafters.eagle_trees import Reading
 from resispec.drafters.levels import inner_levels, inner_nodes
-from resispec.drafters.recycled import NOTHING, check_share, recycling
+from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Pair, Warp, keeping
 from resispec.trees import Topology
@@ -99,7 +99,7 @@ class _DraftModelSession:
         self._fill = as_unit(self._filled, device)
         self._keep = keeping(self._session, device)
         self._cached, self._pending = NOTHING, list[int]()
-        self._recycled = recycling(drafter.recycled, pair.target, warp, drafter.topology)
+        self._recycled = RecycledLaws(drafter.recycled, pair.target, warp, drafter.topology)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
@@ -107,8 +107,7 @@ class _DraftModelSession:
         self._cached, self._pending = (NOTHING, *prompt[:-1])[-1], []
         if prompt[:-1]:
             self._session.extend(upload(prompt[:-1], self._model.device))
-        if self._recycled is not None:
-            self._recycled.begin(prompt, features)
+        self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
@@ -129,8 +128,7 @@ class _DraftModelSession:
                 before = here.index_select(0, level.parents)
                 here = tokens[-1].index_select(0, level.places)
                 features = self._session.forward(here, level.depths, level.visible)
-            law = self._warp.law(self._model.head(features))
-            laws.append(law if self._recycled is None else self._recycled.mixed(before, here, law))
+            laws.append(self._recycled.mixed(before, here, self._warp.law(self._model.head(features))))
             tokens.append(level.children(self._drafter.draws.draw(laws[-1], level.most_children, generator)))
         probs = laws[0].new_empty(self._drafter.topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
@@ -150,5 +148,4 @@ class _DraftModelSession:
             self._keep(rows)
         self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])
         self._cached = (self._cached, *verdict.tokens[: len(rows)])[-1]
-        if self._recycled is not None:
-            self._recycled.learn_tree(self._known[-2:-1], self._tokens, target_probs)
+        self._recycled.learn_tree(self._known[-2:-1], self._tokens, target_probs)

@@ -13,7 +13,7 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
-from resispec.drafters.recycled import NOTHING, check_share, recycling
+from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import Topology
@@ -87,7 +87,7 @@ class _EagleDrafts:
         self._speculate = as_unit(self._speculated, self._session.device)
         self._before, self._tokens = NOTHING, list[int]()
         self._features: Tensor | None = None
-        self._recycled = recycling(drafter.recycled, pair.target, warp, drafter.topology)
+        self._recycled = RecycledLaws(drafter.recycled, pair.target, warp, drafter.topology)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache all known rows but the last one, whose token is the first root."""
@@ -96,8 +96,7 @@ class _EagleDrafts:
         self._features = None if features is None else features[-1:]
         if features is not None and len(prompt) > 2:
             self._session.extend(upload(prompt[1:-1], self._session.device), features[:-1])
-        if self._recycled is not None:
-            self._recycled.begin(prompt, features)
+        self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Catch up with the committed tokens (the last is `root`), then speculate with one forward a level.
@@ -129,7 +128,7 @@ class _EagleDrafts:
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Remember every emitted token with the true feature of the node before it."""
-        if self._recycled is not None and self._features is not None:
+        if self._features is not None:
             self._recycled.learn_tree(*self._drafted, target_probs)
         self._before, self._tokens = (self._before, *self._tokens)[-1], list(verdict.tokens)
         self._features = features.index_select(0, upload([0, *verdict.path], self._session.device))

@@ -64,7 +64,7 @@ class Growth:
         predicted: Tensor,
         warp: Warp,
         known: Tensor,
-        recycled: RecycledLaws | None = None,
+        recycled: RecycledLaws,
     ) -> None:
         self._session, self._head, self._warp, self._recycled = session, head, warp, recycled
         self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
@@ -85,8 +85,7 @@ class Growth:
 
     def _read(self, features: Tensor, before: Tensor, tokens: Tensor) -> None:
         self._features, self._tokens, self.logits = features, tokens, self._head(features)
-        law = self._warp.law(self.logits)
-        self.laws.append(law if self._recycled is None else self._recycled.mixed(before, tokens, law))
+        self.laws.append(self._recycled.mixed(before, tokens, self._warp.law(self.logits)))
 
 
 class Grown(NamedTuple):

@@ -1,11 +1,11 @@
 """The levels of a fixed topology whose nodes have children to draft."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
+from resispec.cuda_graphs import upload
 from resispec.trees import Topology, kept_with_topology
 
 
@@ -39,7 +39,6 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
     levels: list[Level] = []
     above: list[int] = []
     forwarded: list[int] = []
-    placed = partial(torch.tensor, dtype=torch.int64, device=device)
     for depth, ids in enumerate(topology.levels[:-1]):
         nodes = [node for node in ids if topology.children[node]]
         forwarded += nodes if depth else []
@@ -49,10 +48,10 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         picks = [row * width + rank for row, count in enumerate(counts) for rank in range(count)]
         visible = topology.ancestors[nodes][:, forwarded].to(device)
         stop = nodes[0] + len(nodes)
-        rows = slice(nodes[0], stop) if nodes[-1] < stop else placed(nodes)
+        rows = slice(nodes[0], stop) if nodes[-1] < stop else upload(nodes, device)
         places, depths = [node - ids.start for node in nodes], [depth - 1] * len(nodes)
-        indices = placed(places), placed(parents), placed(depths)
-        levels.append(Level(rows, *indices, visible, placed(picks), width))
+        indices = upload(places, device), upload(parents, device), upload(depths, device)
+        levels.append(Level(rows, *indices, visible, upload(picks, device), width))
         above = nodes
     return tuple(levels)
 
@@ -61,4 +60,4 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
 def inner_nodes(topology: Topology, device: torch.device) -> Tensor:
     """The ids (I,) int64 of the nodes that have children; they are forwarded in this order."""
     nodes = [node for node, children in enumerate(topology.children) if children]
-    return torch.tensor(nodes, dtype=torch.int64, device=device)
+    return upload(nodes, device)

@@ -35,13 +35,13 @@ class RecycledLaws:
     """Means of the target's laws after the same last token, and after the same last two tokens.
 
     share: the part of a law that a known mean replaces; the mean after the last token is mixed in first, then
-    the mean after the last two. warp: turns the target's logits into laws. topology: the shape of the trees
-    whose laws are learnt. Every sequence starts with a call of `begin`.
+    the mean after the last two. With 0 nothing is learnt or mixed. warp: turns the target's logits into laws.
+    topology: the shape of the trees whose laws are learnt. Every sequence starts with a call of `begin`.
     """
 
     def __init__(self, share: float, target: Model, warp: Warp, topology: Topology) -> None:
         self._share, self._target, self._warp, self._device = share, target, warp, target.device
-        self._tables = tuple(_Table(target.vocab_size, self._device) for _ in range(2))
+        self._tables = tuple(_Table(target.vocab_size, self._device) for _ in range(2 if share else 0))
         self._parents = upload(topology.parents[1:], self._device)
         self._learn_tree = as_unit(self._learned, self._device)
 
@@ -49,14 +49,15 @@ class RecycledLaws:
         """Forget all laws, and take in the laws of a prompt. features: as for `DraftSession.prefill`."""
         for table in self._tables:
             table.keys.fill_(_NONE)
-        if features is not None:
+        if self._share and features is not None:
             tokens = upload([NOTHING, *prompt[:-1]], self._device)[-MOST_READ - 1 :]
             laws = self._warp.law(self._target.head(features[-MOST_READ:]))
             self.learn(tokens[:-1], tokens[1:], laws)
 
     def learn_tree(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
         """Take in laws (N, V) at the nodes of a tree of `tokens` (N,), whose root follows `before` (1,)."""
-        self._learn_tree(None, before, tokens, laws)
+        if self._share:
+            self._learn_tree(None, before, tokens, laws)
 
     def _learned(self, _: None, before: Tensor, tokens: Tensor, laws: Tensor) -> tuple[()]:
         self.learn(torch.cat((before, tokens.index_select(0, self._parents))), tokens, laws)
@@ -69,17 +70,14 @@ class RecycledLaws:
 
     def mixed(self, before: Tensor, tokens: Tensor, laws: Tensor) -> Tensor:
         """A draft's `laws` (K, V) with the known means mixed in. before, tokens: as in `learn`."""
+        if not self._share:
+            return laws
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             laws = table.mixed(keys, laws, self._share)
         return laws
 
     def _keys(self, before: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return tokens, before * self._target.vocab_size + tokens
-
-
-def recycling(share: float, target: Model, warp: Warp, topology: Topology) -> RecycledLaws | None:
-    """The recycled laws of a drafter; None for a share of 0."""
-    return RecycledLaws(share, target, warp, topology) if share else None
 
 
 class _Table:

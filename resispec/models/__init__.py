@@ -10,8 +10,8 @@ these features also hold the inputs of three of the target's layers.
 from resispec.models.base import Model, Session, features_of, keeping
 from resispec.models.causal import TransformersModel, build_llama
 from resispec.models.checkpoint import check_device
-from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
-from resispec.models.eagle3 import Eagle3Module, build_eagle3, usual_taps
+from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_drafter
+from resispec.models.eagle3 import Eagle3Module, usual_taps
 from resispec.models.eagle_files import load_eagle_pair, save_eagle
 from resispec.models.loading import load_pair, save_model
 from resispec.models.pair import Pair
@@ -20,7 +20,7 @@ from resispec.sampling import Warp
 
 __all__ = [
     "Eagle3Module", "EagleModel", "EagleModule", "EagleSession", "Model", "Pair", "Session",
-    "TransformersModel", "TransformersTokenizer", "Warp", "build_eagle", "build_eagle3", "build_llama",
+    "TransformersModel", "TransformersTokenizer", "Warp", "build_drafter", "build_llama",
     "check_device", "features_of", "keeping", "load_eagle_pair", "load_pair", "save_eagle", "save_model",
     "usual_taps",
 ]  # fmt: skip

@@ -98,13 +98,12 @@ class EagleModel:
         return EagleSession(self.module, capacity, drafted)
 
 
-def build_eagle(bias: bool, seed: int = 0, **sizes: Any) -> EagleModule:
-    """A freshly initialised drafter in float32, from the fields of `LlamaConfig`.
+def build_drafter(kind: Callable[..., Any], config: Any, *arguments: Any, seed: int = 0) -> Any:
+    """A freshly initialised drafter in float32: `kind(config, *arguments)`.
 
-    The caller's random state stays as it was.
+    kind: `EagleModule` or `Eagle3Module`. config: a `LlamaConfig`. The caller's random state stays as it was.
     """
-    config: Any = LlamaConfig(**sizes)
     config._attn_implementation = "sdpa"
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return EagleModule(config, bias)
+        return kind(config, *arguments)

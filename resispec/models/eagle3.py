@@ -132,16 +132,3 @@ def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int)
             use_cache=True,
         )
         yield hidden
-
-
-def build_eagle3(
-    config: Any, target_size: int, taps: tuple[int, ...], token_ids: Tensor, seed: int = 0
-) -> Eagle3Module:
-    """A freshly initialised drafter in float32, from a `LlamaConfig`.
-
-    target_size, taps, token_ids: as for `Eagle3Module`. The caller's random state stays as it was.
-    """
-    config._attn_implementation = "sdpa"
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return Eagle3Module(config, target_size, taps, token_ids)

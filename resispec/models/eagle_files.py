@@ -21,8 +21,8 @@ from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
 from resispec.models.checkpoint import cause
-from resispec.models.eagle import EagleModel, EagleModule, build_eagle
-from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, build_eagle3, usual_taps
+from resispec.models.eagle import EagleModel, EagleModule, build_drafter
+from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, usual_taps
 from resispec.models.loading import as_pair, load_pair
 from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
@@ -74,11 +74,11 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     if embedding.shape[1] == sizes["hidden_size"]:
         weights.setdefault("embed_tokens.weight", embedding)
     try:
+        config = LlamaConfig(**sizes)
         if any(key.startswith("midlayer.") for key in weights):
-            config = LlamaConfig(**sizes)
             module: Any = _eagle3(drafter, content, config, weights, target.module.config)
         else:
-            module = build_eagle("fc.bias" in weights, **sizes)
+            module = build_drafter(EagleModule, config, "fc.bias" in weights)
     except InvalidInput:
         raise
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
@@ -169,7 +169,7 @@ def _eagle3(
             raise InvalidInput(f"{drafter} has {key} {content[key]!r}; allowed: false")
     token_ids = _token_ids(drafter, content, weights)
     taps = _taps(drafter, content, target.num_hidden_layers)
-    module = build_eagle3(config, target.hidden_size, taps, token_ids)
+    module = build_drafter(Eagle3Module, config, target.hidden_size, taps, token_ids)
     mask = weights.get("t2d", module.t2d)
     if len(token_ids) < content["vocab_size"] and not torch.equal(mask.bool(), module.t2d):
         raise InvalidInput(f"{drafter}: t2d is not the mask of the tokens that d2t reaches")

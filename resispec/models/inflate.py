@@ -164,7 +164,7 @@ def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> Non
     pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * ratio
     dims = torch.cat((pairs, pairs + large.head_dim // 2))  # places of a small head's dimensions
     heads = torch.arange(small.num_attention_heads, device=dims.device)
-    small_group, group = _queries_per_key(small), _queries_per_key(large)
+    small_group, group = narrow.num_key_value_groups, attention.num_key_value_groups
     copies = _needed_copies(small, group)  # large key-value heads for each small one
     rank = heads % small_group
     places = (heads // small_group * copies + rank // group) * group + rank % group  # of small query heads
@@ -222,11 +222,6 @@ def _largest_square(small: Any) -> float:
     return float(states[0].square().mean(-1).max())
 
 
-def _queries_per_key(config: Any) -> int:
-    """The number of query heads that share a key-value head."""
-    return config.num_attention_heads // config.num_key_value_heads
-
-
 def _needed_copies(small: Any, group: int) -> int:
     """The number of large key-value heads that replace a small one if `group` query heads share each."""
-    return math.ceil(_queries_per_key(small) / group)
+    return math.ceil(small.num_attention_heads // small.num_key_value_heads / group)

@@ -47,11 +47,6 @@ class _Store:
         self.rows.append(key_states.new_zeros(1, *shape))
         return self.rows[-1][0]
 
-    def move(self, rows: Tensor, places: Tensor) -> None:
-        """Copy these rows (K,) int64 of every layer to other places (K,) int64."""
-        for memory in self.rows:
-            memory.index_copy_(4, places, memory.index_select(4, rows))
-
 
 class _Layer(CacheLayerMixin):
     """One layer of a store, in the form that transformers asks for."""
@@ -161,7 +156,9 @@ class KeyValues:
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
         """Commit these rows of the step (K,) int64, in this order."""
-        self._store.move(rows, self.past + self._places[: len(rows)])
+        places = self.past + self._places[: len(rows)]
+        for memory in self._store.rows:
+            memory.index_copy_(4, places, memory.index_select(4, rows))
         self.past.add_(len(rows))
 
     @torch.inference_mode()

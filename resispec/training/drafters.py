@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
 from resispec.errors import InvalidInput
-from resispec.models import Eagle3Module, EagleModule, build_eagle, build_eagle3, build_llama
+from resispec.models import Eagle3Module, EagleModule, build_drafter, build_llama
 from resispec.models.eagle3 import NUM_TAPS, unrolled, usual_taps
 from resispec.training.checkpoints import BETAS, Training
 from resispec.training.muon import Muon
@@ -173,7 +173,7 @@ def new_eagle(target: Any, seed: int) -> EagleModule:
     if config.model_type != "llama":
         raise InvalidInput(f"EAGLE drafters are made for Llama targets; found {config.model_type!r}")
     sizes = {name: getattr(config, name) for name in _SIZES}
-    module = build_eagle(True, seed, num_hidden_layers=1, **sizes)
+    module = build_drafter(EagleModule, type(config)(num_hidden_layers=1, **sizes), True, seed=seed)
     module.embed_tokens.weight.data = target.get_input_embeddings().weight.detach().float().clone()
     module.embed_tokens.weight.requires_grad_(False)
     return module.to(target.device)
@@ -231,8 +231,8 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
         raise InvalidInput(f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}")
     eagle = new_eagle(target, recipe.seed)  # for the target's sizes and embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
-    taps = usual_taps(num_layers)
-    module = build_eagle3(eagle.config, target.config.hidden_size, taps, token_ids, recipe.seed)
+    sizes = target.config.hidden_size, usual_taps(num_layers), token_ids
+    module = build_drafter(Eagle3Module, eagle.config, *sizes, seed=recipe.seed)
     module.embed_tokens = eagle.embed_tokens
     module = module.to(target.device)
     head, norm = target.get_output_embeddings().weight, target.base_model.norm.weight

@@ -79,18 +79,11 @@ def test_a_verdict_is_a_unit_unless_parts_inside_of_it_are_timed(looks_inside):
 
 def test_whatever_reads_a_tensor_or_copies_a_number_into_it_is_counted_as_a_wait():
     class Reads(NoDraft):
-        def session(self, pair, warp, capacity):
-            session = super().session(pair, warp, capacity)
-            draft = session.draft
-
-            def reading(root, generator):
-                numbers = torch.ones(2)
-                numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
-                numbers[0], numbers[1] = 2, numbers[0]  # the first is copied from the host
-                return draft(root, generator)
-
-            session.draft = reading
-            return session
+        def draft(self, root, generator):
+            numbers = torch.ones(2)
+            numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
+            numbers[0], numbers[1] = 2, numbers[0]  # the first is copied from the host
+            return super().draft(root, generator)
 
     steps = counts_of(Decoder(Reads(), get_verifier("standard")), llama_pair(), [1, 2], SAMPLING)
     assert {step[WAITS] for step in steps} == {7}

@@ -4,12 +4,14 @@ import itertools
 
 import pytest
 import torch
+from toys import table_pair
 
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle_trees import FixedTree, Growth
+from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.models import Warp
-from resispec.trees import chain, from_child_counts
+from resispec.trees import chain, from_child_counts, root_only
 
 EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
 
@@ -37,8 +39,9 @@ class TableDrafter:
 
 def growth(logits):
     """The root's token is 0."""
-    drafter = TableDrafter(logits)
-    return drafter, Growth(drafter, lambda features: features, logits[:1], Warp(), torch.tensor([0, 0]))
+    drafter, unrecycled = TableDrafter(logits), RecycledLaws(0.0, table_pair().target, Warp(), root_only())
+    known = torch.tensor([0, 0])
+    return drafter, Growth(drafter, lambda features: features, logits[:1], Warp(), known, unrecycled)
 
 
 def grow(tree, growing):
