@@ -49,9 +49,7 @@ class Configuration:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Configuration:
         """The configuration of `facts`. Raises InvalidInput for child counts that are no tree."""
-        counts = facts["child_counts"]
-        topology = from_child_counts(counts) if counts else root_only()
-        return cls(str(facts["draws"]), str(facts["verifier"]), topology)
+        return cls(str(facts["draws"]), str(facts["verifier"]), from_child_counts(facts["child_counts"]))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -280,7 +280,7 @@ def time_probes(pair: Pair, text: list[int], report: Callable[[int, int], None],
     text is repeated. report: called with the number of calls that are done and that of all calls.
     Raises InvalidInput when the models' context is too short.
     """
-    cases = probes(_context(pair))
+    cases = probes(min(pair.target.context, pair.some_draft().context))
     is_noisy = pair.target.device.type == "cpu"
     places, turns, generator = range(len(cases)), range(-1, rounds), random.Random(0)  # turn -1 warms up
     calls = [(turn, place) for place in places for turn in turns]
@@ -303,11 +303,6 @@ def time_probes(pair: Pair, text: list[int], report: Callable[[int, int], None],
         length = round(num_tokens + NEW_TOKENS / 2, 1)
         steps.append(configuration.facts | {"length": length} | dict(zip(names, medians, strict=True)))
     return steps
-
-
-def _context(pair: Pair) -> int:
-    """Positions that both models can hold."""
-    return min(pair.target.context, pair.some_draft().context)
 
 
 def rounded(number: float, digits: int) -> float:

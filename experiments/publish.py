@@ -30,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from analysis.cli import DIALECTS, chosen_profile
-from experiments.schema import WandbConfig, check_patterns
+from experiments.schema import WandbConfig, check_patterns, leaves
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 
 POLL_S = 1.0
@@ -70,7 +70,7 @@ def publish(arguments: Sequence[str]) -> int:
     except (OmegaConfBaseException, YAMLError) as error:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
-    check_patterns(asdict(config))
+    check_patterns(leaves(asdict(config)))
     from experiments.wandb_upload import Live, Record, chosen_mode, follow  # a sweep has no need of it
 
     mode, line = chosen_mode(config.wandb.mode)

@@ -112,12 +112,13 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cell_timeout_s": (1, math.inf),
 }
 """The least and the greatest value that a key may have."""
-_WANDB = {
+_PATTERNS = {
+    "device": r"cpu|cuda(:\d+)?",
+    "dtype": "float32|bfloat16|float16",
     "wandb.mode": "auto|online|offline|disabled",
     "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B allows no others, which stand in addresses
+    "name": r"\w[\w.@-]{0,63}",
 }
-_PATTERNS = {"device": r"cpu|cuda(:\d+)?", "dtype": "float32|bfloat16|float16"} | _WANDB
-_PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
 def unlabelled(config: DictConfig) -> None:
@@ -139,16 +140,17 @@ def check_values(config: dict[str, Any]) -> None:
     """Raise InvalidInput for the first value that is missing or wrong, and for a path that is not there."""
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
-    for name, value in leaves(config).items():
+    values = leaves(config)
+    for name, value in values.items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}")
     Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
-        value = _value(config, key)
+        value = values.get(key)
         if value is not None and not least <= value <= most:
             allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
             raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
-    check_patterns(config, _PATTERNS)
+    check_patterns(values)
     if config.get("results") == "":
         raise InvalidInput("results is ''; allowed: a folder, like results=results")
     for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
@@ -165,7 +167,7 @@ def check_values(config: dict[str, Any]) -> None:
     # A data set of others may read its path from a hub.
     reads_file = re.match(r"resispec\.(?!plugins)", str(config["dataset"].get("_target_")))
     for key in ("pair.target", "pair.draft", "dataset.path"):
-        path, is_model = _value(config, key), key.startswith("pair.") and not is_made
+        path, is_model = values.get(key), key.startswith("pair.") and not is_made
         is_path = isinstance(path, str) and (
             re.match(r"[./~]", path)
             or (reads_file if key == "dataset.path" else is_model and path.count("/") != 1)
@@ -175,17 +177,11 @@ def check_values(config: dict[str, Any]) -> None:
             raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path{more}")
 
 
-def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB) -> None:
-    """Raise InvalidInput for the first text that does not match its pattern; by default those of W&B."""
-    for key, pattern in patterns.items():
-        if (value := _value(config, key)) is not None and not re.fullmatch(pattern, value):
+def check_patterns(values: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for the first text that does not match its pattern. values: see `leaves`."""
+    for key, pattern in _PATTERNS.items():
+        if (value := values.get(key)) is not None and not re.fullmatch(pattern, value):
             raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
-
-
-def _value(config: dict[str, Any], key: str) -> Any:
-    """The value of a key like "sampling.max_length"; None where there is none."""
-    group, _, name = key.partition(".")
-    return config[group].get(name) if name else config.get(group)
 
 
 FINGERPRINTS: dict[str, Callable[..., str]] = {

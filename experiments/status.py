@@ -119,20 +119,16 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
     names, raw = plan_names(profile, results), results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     by_key: dict[str, PlannedCell] = {}
-    keys: dict[str, list[str]] = {}
-    notes: dict[str, tuple[str, ...]] = {}
-    for name in dict.fromkeys((*artefacts, *names)):
-        keys[name], notes[name] = [], ()
-        if name not in names:
-            continue
+    planned: dict[str, tuple[list[str], tuple[str, ...]]] = dict.fromkeys((*artefacts, *names), ([], ()))
+    for name in [name for name in planned if name in names]:
         try:
             plan = read_plan(name, profile, results)
         except InvalidInput as error:
-            notes[name] = (str(error),)
+            planned[name] = [], (str(error),)
             continue
         entries = {_key(request.entry): request.entry for request in plan.requests}
         by_key |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key}
-        keys[name], notes[name] = list(entries), plan.stale
+        planned[name] = list(entries), plan.stale
     running = [cell.is_timed for cell in by_key.values() if cell.status.state == "running"]
     num_workers = running.count(False) + any(running)  # timed cells share one worker
 
@@ -149,7 +145,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         ordered = {state: states[state] for state in SHOWN if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
-    single = [standing(name, [by_key[key] for key in keys[name]], notes[name]) for name in keys]
+    single = [standing(name, [by_key[key] for key in keys], notes) for name, (keys, notes) in planned.items()]
     return single, standing("all", [*by_key.values()])
 
 

@@ -81,8 +81,12 @@ def check_tree(path: Path) -> None:
     (configurations if is_fastest else grow_map).load(path)
 
 
-def verify(results: Path) -> int:
-    """Print damaged files and counts of files; return the exit code. Raises InvalidInput without a folder."""
+@in_one_line("stopped; nothing was changed")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: prints damaged files and counts of files."""
+    parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
+    results = parser.parse_args(arguments).results
     if not results.is_dir():
         raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
     groups, num_damaged = kinds(results), 0
@@ -101,15 +105,6 @@ def verify(results: Path) -> int:
         return fail(f"{num_damaged} damaged, of {counts}")
     sys.stdout.write(f"{counts}: all are as they were written\n")
     return 0
-
-
-@in_one_line("stopped; nothing was changed")
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
-    options = parser.parse_args(arguments)
-    return verify(options.results)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class _Measurement:
         """Run a block for this cell: its seconds count for the cell, and an error fails this cell alone."""
         started, limit = time.perf_counter(), self.cell.config["cell_timeout_s"]
         try:
-            with _limited(None if limit is None else limit - self.seconds, f"cell_timeout_s={limit}"):
+            with _limited(limit - self.seconds, f"cell_timeout_s={limit}") if limit else nullcontext():
                 yield
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a rule of the user's may raise or exit
             self.reason = _reason(error, self.cell.config)
@@ -149,11 +149,8 @@ def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
 
 
 @contextmanager
-def _limited(seconds: float | None, name: str) -> Iterator[None]:
-    """Raise InvalidInput within the block after so many seconds; None for no limit. name: of the limit."""
-    if seconds is None:
-        yield
-        return
+def _limited(seconds: float, name: str) -> Iterator[None]:
+    """Raise InvalidInput within the block after so many seconds. name: of the limit."""
 
     def stop(*_: object) -> None:
         raise InvalidInput(f"took longer than {name}")

@@ -85,19 +85,24 @@ def run_command(command: Command, logs: Path) -> tuple[str, float, str]:
     return "failed" if why else "ok", time.monotonic() - started, f"{why}{last}"
 
 
-def check(results: Path) -> int:
-    """Run all steps, print when each begins and ends, and write their results; return the exit code."""
+@in_one_line("stopped; the logs of finished steps stay")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: prints when each step begins and ends, and writes its results."""
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout, epilog=DIALECTS)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    results = parser.parse_args(arguments).results.resolve()  # commands run in the repository
     import torch
 
     from experiments.provenance import device_name, device_stem
 
     if not torch.cuda.is_available():
         return fail("no CUDA device was found on this machine, and everything that gpu-check runs needs one")
-    device, folder = torch.device("cuda"), results.resolve() / "timing"  # commands run in the repository
+    device, folder = torch.device("cuda"), results / "timing"
     (folder / "gpu_check").mkdir(parents=True, exist_ok=True)
     lines = [f"gpu-check on {device_name(device)}, torch {torch.__version__}"]
     states, started = [], time.monotonic()
-    for command in commands(results.resolve()):
+    for command in commands(results):
         sys.stdout.write(f"{command.name} ...\n")
         sys.stdout.flush()
         state, seconds, reason = run_command(command, folder / "gpu_check")
@@ -109,16 +114,6 @@ def check(results: Path) -> int:
     write_atomically(folder / f"gpu_check_{device_stem(device)}.txt", text)
     sys.stdout.write(f"\n{text}")
     return int("failed" in states)
-
-
-@in_one_line("stopped; the logs of finished steps stay")
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 when no step failed."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout, epilog=DIALECTS)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    options = parser.parse_args(arguments)
-    return check(options.results)
 
 
 if __name__ == "__main__":

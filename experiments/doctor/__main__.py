@@ -7,7 +7,6 @@ small descriptions are downloaded. The exit code is 0 only when nothing keeps th
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from analysis.cli import check_profile, profile_parser
 from experiments.doctor.checks import CHECKS, PROBLEM, Patient
@@ -15,8 +14,11 @@ from experiments.grid import parts_of
 from resispec.errors import fail, in_one_line
 
 
-def check(profile: str, results: Path) -> int:
-    """Print the lines of every check and return the exit code. Raises InvalidInput as `parts_of`."""
+@in_one_line("stopped; nothing was changed")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: prints the lines of every check."""
+    options = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
+    profile, results = options.profile, options.results
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
     # Several artefacts may ask for one cell.
@@ -32,13 +34,6 @@ def check(profile: str, results: Path) -> int:
         return fail(f"profile {profile} cannot run as it is; {len(problems)} problems: {names}")
     sys.stdout.write(f"profile {profile} can run: make reproduce PROFILE={profile}\n")
     return 0
-
-
-@in_one_line("stopped; nothing was changed")
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    options = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
-    return check(options.profile, options.results)
 
 
 if __name__ == "__main__":

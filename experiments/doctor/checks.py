@@ -23,7 +23,7 @@ from analysis import labels
 from experiments.cell import Cell
 from experiments.doctor import device as devices
 from experiments.doctor.hub import ITEM_BYTES, Repository, look_at, size_of_shape
-from experiments.doctor.work import data_set_of, models_of, read_by, seconds_left, trained_of
+from experiments.doctor.work import data_set_of, models_of, read_by, seconds_left
 from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
@@ -207,12 +207,13 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback
 def pair(cell: Cell, patient: Patient) -> Check:
     """Whether the weights of a cell's pair fit into the device's memory, with room for caches and laws."""
     name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
-    if keys := trained_of(cell):
-        is_there = all((cache_root() / key).is_dir() for key in keys)
+    node = cell.config["pair"]
+    if "shape" not in node and (folders := node.get("fingerprint")):  # of a pair that is trained here
+        is_there = all((cache_root() / folder).is_dir() for folder in folders.split("-"))
         source = labels.made(cell.labels["pair"]) or "trained here at first use, in minutes"
         return Check(OK, name, f"made, in {cache_root()}" if is_there else source)
     models = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
-    shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
+    shape = PAIR_SHAPES.get(str(node.get("shape")))
     sizes = [size_of_shape(part, "by its shape") for part in ((shape.target, shape.draft) if shape else ())]
     sizes += filter(None, models.values())
     weights = sum(size.parameters for size in sizes) * ITEM_BYTES[dtype]

@@ -24,12 +24,6 @@ def models_of(cell: Cell) -> tuple[Wanted, ...]:
     return tuple(Wanted("model", str(pair[role]), pair.get(f"{role}_revision")) for role in roles)
 
 
-def trained_of(cell: Cell) -> list[str]:
-    """The names of the folders of a pair that is trained here: its fingerprint is these names, joined."""
-    pair = cell.config["pair"]
-    return [] if "shape" in pair else list(filter(None, str(pair.get("fingerprint") or "").split("-")))
-
-
 def data_set_of(cell: Cell) -> Wanted | None:
     """The repository or the file of a cell's data set; None for text that is made here."""
     data = cell.config["dataset"]

@@ -65,7 +65,7 @@ class FastestSearch(TreeSearch):
         rate, vectors = self.rate, {}
         for draws in (draws for draws in METHODS if draws not in DRAWN_AS):
             labels = {"decoder": draws, "verifier": "standard"}
-            vectors[draws] = [v.tokens for v in self.acceptance(draws, draft_model(draws), labels)]
+            vectors[draws] = [v.tokens for v in self.acceptance(draft_model(draws), labels)]
         vectors |= {draws: vectors[other] for draws, other in DRAWN_AS.items()}
         values = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
         finalists = self.compare(DECISION, leading(values, rate))

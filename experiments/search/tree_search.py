@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import yaml
 
+from analysis.labels import options
 from experiments.cell import Cell, Report, build, file_name
 from experiments.costs import CostModel, costs_of, rounded
-from experiments.schema import CONF
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
@@ -175,12 +174,10 @@ class TreeSearch(ABC):
         self.measured += [cell.cell_id for cell in cells]
         return means(rows, name)
 
-    def acceptance(
-        self, draws: Any, decoder: Any, labels: Mapping[str, str], num_siblings: int = NUM_SIBLINGS
-    ) -> list[Value]:
-        """The acceptance rate of each place in draw order, measured in the first stage."""
+    def acceptance(self, decoder: Any, labels: Mapping[str, str], most: int = NUM_SIBLINGS) -> list[Value]:
+        """The acceptance rate of each place in draw order, measured in the first stage. most: siblings."""
         target = "experiments.tasks.acceptance.Acceptance"
-        task = {"_target_": target, "num_siblings": num_siblings, "draws": draws}
+        task = {"_target_": target, "num_siblings": most, "draws": decoder["drafter"]["draws"]}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
         return self.values(0, cells, f"acceptance of siblings, {labels['decoder']}", "selected")
 
@@ -262,8 +259,8 @@ class GrowMapSearch(TreeSearch):
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
         [cell] = self.cells
-        draws, labels = "without_replacement", {"decoder": "sequoia", "verifier": "standard"}
-        vector = self.acceptance(draws, draft_model(draws), labels)
+        labels = {"decoder": "sequoia", "verifier": "standard"}
+        vector = self.acceptance(draft_model("without_replacement"), labels)
         num_nodes = cell.config["tree"].get("num_nodes")
         times = self.costs.times(SIZES if num_nodes is None else (num_nodes,), self.length)
         searched = search([place.tokens for place in vector], max(times.target_s), self.num_levels)
@@ -348,9 +345,8 @@ class BestShapeSearch(TreeSearch):
             found = f"decoder={cell.labels['decoder']} has {draws}"
             hint = "for the cell's own verifier there is tree=own_121"
             raise InvalidInput(f"shapes are searched for draws {', '.join(VERIFIERS)}; {found}; {hint}")
-        path = CONF / "verifier" / f"{VERIFIERS[draws]}.yaml"
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return path.stem, {key: value for key, value in node.items() if key != "label"}
+        node = options("verifier")[VERIFIERS[draws]]
+        return VERIFIERS[draws], {key: value for key, value in node.items() if key != "label"}
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
@@ -409,7 +405,7 @@ class BestShapeSearch(TreeSearch):
             shapes = candidates.even(num_nodes, self.num_levels, PER_LEVEL)
             return list(candidates.leaders(self.compare(0, self._some(filter(is_defined, shapes))), 2))
         count = min(NUM_SIBLINGS, draws.most_siblings)
-        vector = self.acceptance(_draws(self.cells[0]), *self._method(), count)
+        vector = self.acceptance(*self._method(), count)
         levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
         shapes = candidates.ordered([place.tokens for place in vector], num_nodes, levels)
         return self._some(filter(is_defined, shapes))
