@@ -82,4 +82,4 @@ def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_audit, "audit", {"pair": "pairs"}))
+    sys.exit(run_single(run_audit, "audit", ["pair"]))

@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,8 @@ from resispec.errors import InvalidInput, fail, first_line
 
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
 """Flags that ask Hydra to show something instead of doing the command's work."""
+AXES = {"pair": "pairs", "dataset": "main_dataset"}
+"""Groups that a profile chooses where a command line does not: group -> axis, whose first option it is."""
 _NOISE = (
     "full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable",
     "3. To sweep over it",
@@ -131,7 +133,7 @@ def hydra_here() -> AbstractContextManager[Any]:
     return initialize_config_dir(str(CONF), version_base="1.3")
 
 
-def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[str, str]) -> int:
+def run_single(job: Callable[[Any], None], config_name: str, implied: Iterable[str] = AXES) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
     config_name: a file of conf/. implied: groups that the profile chooses, see `of_profile`.
@@ -146,19 +148,20 @@ def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[st
     return run_command(work)
 
 
-def of_profile(overrides: Sequence[str], config_name: str, groups: Mapping[str, str]) -> list[str]:
+def of_profile(overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES) -> list[str]:
     """Overrides for the groups that a command line leaves to its profile, but for those that are defaults.
 
-    config_name: a file of conf/. groups: group -> axis of the profile, whose first option is its choice.
+    config_name: a file of conf/. groups: some of AXES. Raises InvalidInput for several profiles.
     """
     keys = {line.partition("=")[0]: line for line in overrides}
     profile = [keys[key] for key in keys if key.strip("+~") == "profile"]
-    if any("," in line for line in profile):
-        return []  # a sweep over profiles, which is refused where sweeps are read
     with hydra_here(), explained():
+        for override in OverridesParser.create().parse_overrides(profile):
+            if override.is_sweep_override():
+                raise InvalidInput(f"{override.input_line} is a sweep; allowed: one profile for a command")
         config = compose(config_name, profile, return_hydra_config=True)
     defaults = config.hydra.runtime.choices
-    choices = {group: axis_of(config, axis)[:1] for group, axis in groups.items() if group not in keys}
+    choices = {group: axis_of(config, AXES[group])[:1] for group in groups if group not in keys}
     return [f"{group}={name}" for group in choices for name in choices[group] if name != defaults.get(group)]
 
 

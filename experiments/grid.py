@@ -99,6 +99,7 @@ def cells_of(overrides: Sequence[str]) -> list[Cell]:
 def parts_of(overrides: Sequence[str]) -> list[Part]:
     """The sweeps that a command line asks for: the parts of the experiments that it names, or a typed sweep.
 
+    A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile` gives more.
     With `experiment=glob(...)` small experiments come first, and a part for which the profile lacks something
     gets no cells. An experiment that is named itself is refused in that case.
     Raises InvalidInput as `cells_of`, and when no part has cells.

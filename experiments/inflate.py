@@ -127,4 +127,4 @@ def _millions(model: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_inflating, "inflate", {}))
+    sys.exit(run_single(run_inflating, "inflate", ()))

@@ -39,7 +39,7 @@ def _run() -> int:
     arguments = cli.arguments()
     overrides = arguments.overrides
     if not arguments.shell_completion and not any(word.startswith(f"{EXPERIMENT}=") for word in overrides):
-        choices = cli.of_profile(overrides, "run", {"pair": "pairs", "dataset": "main_dataset"})
+        choices = cli.of_profile(overrides, "run")
         overrides, sys.argv = [*overrides, *choices], [*sys.argv, *choices]
     if not any(getattr(arguments, flag) for flag in cli.SHOWN):
         return 0 if sweep(overrides) else 1

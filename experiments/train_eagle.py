@@ -105,4 +105,4 @@ def train(training: Any, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_training, "train_eagle", {"pair": "pairs", "dataset": "main_dataset"}))
+    sys.exit(run_single(run_training, "train_eagle"))

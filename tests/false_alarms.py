@@ -74,4 +74,4 @@ def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_false_alarms, "audit", {"pair": "pairs"}))
+    sys.exit(run_single(run_false_alarms, "audit", ["pair"]))

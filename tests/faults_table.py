@@ -118,4 +118,4 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_faults, "audit", {"pair": "pairs"}))
+    sys.exit(run_single(run_faults, "audit", ["pair"]))

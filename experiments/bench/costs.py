@@ -42,4 +42,4 @@ def run_costs(config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_single(run_costs, "costs", {"pair": "pairs", "dataset": "main_dataset"}))
+    sys.exit(run_single(run_costs, "costs"))

@@ -64,7 +64,7 @@ class RecycledLaws:
         return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (K, V) after `tokens`, each of them after its token of `before`; both (K,) int64."""
+        """Take in laws (K, V) after `tokens`, each after its token of `before`, (K,) int64; share > 0."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             table.add(keys, laws)
 

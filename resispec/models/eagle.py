@@ -101,7 +101,8 @@ class EagleModel:
 def build_drafter(kind: Callable[..., Any], config: Any, *arguments: Any, seed: int = 0) -> Any:
     """A freshly initialised drafter in float32: `kind(config, *arguments)`.
 
-    kind: `EagleModule` or `Eagle3Module`. config: a `LlamaConfig`. The caller's random state stays as it was.
+    kind: `EagleModule` or `Eagle3Module`. config: a `LlamaConfig`; its attention is set to sdpa.
+    The caller's random state stays as it was.
     """
     config._attn_implementation = "sdpa"
     with torch.random.fork_rng(devices=[]):

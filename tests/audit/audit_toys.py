@@ -39,5 +39,5 @@ def use(monkeypatch, material, draws_of):
 
 def run_command(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["audit", *arguments])
-    code = run_single(audit.run_audit, "audit", {"pair": "pairs"})
+    code = run_single(audit.run_audit, "audit", ["pair"])
     return code, capsys.readouterr()

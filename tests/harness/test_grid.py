@@ -162,13 +162,10 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
     [
         (["profile=smollm2", "verifier=naive"], ["pair=smollm2", "dataset=humaneval"]),
         (["dataset=c4", "profile=paper"], ["pair=llama2_7b__jf68m"]),
-        (
-            ["profile=inflated"],
-            ["pair=inflated_llama2_7b__jf68m"],
-        ),  # whose data sets are the embedded profile's
+        # Its data sets are the embedded profile's.
+        (["profile=inflated"], ["pair=inflated_llama2_7b__jf68m"]),
         (["profile=embedded"], []),
         (["profile=paper", "experiment=table1"], []),
-        (["profile=paper,smollm2"], []),  # refused where sweeps are read
     ],
 )
 def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, implied, monkeypatch):
@@ -176,6 +173,13 @@ def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, imp
     monkeypatch.setattr(run, "sweep", lambda overrides: swept.append(overrides) or True)
     monkeypatch.setattr(sys, "argv", ["run", *typed])
     assert run.main() == 0 and swept == [[*typed, *implied]]
+
+
+@pytest.mark.parametrize("profile", ["profile=paper,smollm2", "profile=glob(paper)"])
+def test_a_typed_sweep_has_one_profile(profile, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run", profile])
+    assert run.main() == 1
+    assert capsys.readouterr().err == f"error: {profile} is a sweep; allowed: one profile for a command\n"
 
 
 def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):

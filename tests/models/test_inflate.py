@@ -169,7 +169,7 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
 
 def inflate_command(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["inflate", *arguments])
-    return run_single(run_inflating, "inflate", {})
+    return run_single(run_inflating, "inflate", ())
 
 
 @pytest.mark.usefixtures("toy_shape")

@@ -57,7 +57,7 @@ def command(tmp_path, monkeypatch):
 
     def train(*overrides):
         monkeypatch.setattr(sys, "argv", ["train_eagle", *toy, *overrides])
-        return train_eagle.run_single(train_eagle.run_training, "train_eagle", {})
+        return train_eagle.run_single(train_eagle.run_training, "train_eagle", ())
 
     return train
 
