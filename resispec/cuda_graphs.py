@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Generator, Tensor
@@ -24,6 +25,20 @@ def as_unit(function: Unit, device: torch.device) -> Unit:
     A captured unit overwrites its result in its next call with inputs of the same shapes.
     """
     return KINDS[device.type](function) if device.type in KINDS else function
+
+
+def own_unit(method: Unit, device: torch.device, *first: Any) -> Unit:
+    """`as_unit` of a method for its own object to hold. first: inputs of every call before the generator.
+
+    The unit refers to the object weakly. Otherwise the two would hold each other, and caches and graphs of
+    one prompt length would stay beside those of the next until the garbage collector comes.
+    """
+    reference = WeakMethod(method)
+
+    def function(*inputs: Any) -> Outputs:
+        return reference()(*first, *inputs)  # type: ignore[misc]  # the object is there: it calls
+
+    return as_unit(function, device)
 
 
 def upload(numbers: Sequence[int], device: torch.device) -> Tensor:

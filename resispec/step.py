@@ -5,13 +5,12 @@ the host reads the verdict and says which rows of the cache to keep.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.cuda_graphs import Unit, as_unit, send, upload
+from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.drafters.base import Drafter
 from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
@@ -48,7 +47,7 @@ class Stepper:
         self._generator = Generator(device)  # captured units draw from this one, whatever a prompt brings
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
-        self._read = as_unit(self._laws, device)
+        self._read = own_unit(self._laws, device)
         self._decide: dict[str, Unit] = {}  # by the name of the draws, for trees of the drafter's own shape
         self._keep = keeping(self._session, device)
 
@@ -92,7 +91,7 @@ class Stepper:
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
             if (name := tree.draws.name) not in self._decide:
-                self._decide[name] = as_unit(partial(self._decided, tree.draws), self._device)
+                self._decide[name] = own_unit(self._decided, self._device, tree.draws)
             (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 

@@ -1,7 +1,6 @@
 """The frame of every bench: the command line, calls that take turns, the memory of a call, and the page."""
 
 import argparse
-import gc
 import json
 import sys
 import tempfile
@@ -99,7 +98,6 @@ def take_turns(
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     """The most memory that a call holds at once beyond its input, by the allocator's own account."""
-    gc.collect()  # when the collector next frees what a call drops depends no more on what ran before
     if device.type == "cuda":
         baseline = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

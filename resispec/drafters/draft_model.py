@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.cuda_graphs import as_unit, upload
+from resispec.cuda_graphs import own_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.eagle import Eagle
 from resispec.drafters.eagle_trees import Reading
@@ -96,7 +96,7 @@ class _DraftModelSession:
         self._inner = inner_nodes(drafter.topology, device)
         self._rows = {node: row for row, node in enumerate(self._inner.tolist()[1:])}
         self._session = self._model.session(capacity, drafted=len(self._rows))
-        self._fill = as_unit(self._filled, device)
+        self._fill = own_unit(self._filled, device)
         self._keep = keeping(self._session, device)
         self._cached, self._pending = NOTHING, list[int]()
         self._recycled = RecycledLaws(drafter.recycled, pair.target, warp, drafter.topology)

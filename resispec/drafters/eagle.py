@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.cuda_graphs import as_unit, upload
+from resispec.cuda_graphs import own_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
 from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
@@ -84,7 +84,7 @@ class _EagleDrafts:
         self._shape, self._draws = drafter.shape, drafter.draws
         self._head, self._warp = pair.eagle_head(), warp
         self._session = pair.eagle_model().session(capacity, self._shape.num_rows)
-        self._speculate = as_unit(self._speculated, self._session.device)
+        self._speculate = own_unit(self._speculated, self._session.device)
         self._before, self._tokens = NOTHING, list[int]()
         self._features: Tensor | None = None
         self._recycled = RecycledLaws(drafter.recycled, pair.target, warp, drafter.topology)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from resispec.cuda_graphs import as_unit, upload
+from resispec.cuda_graphs import own_unit, upload
 from resispec.errors import InvalidInput
 from resispec.models import Model, Warp
 from resispec.trees import Topology
@@ -43,7 +43,7 @@ class RecycledLaws:
         self._share, self._target, self._warp, self._device = share, target, warp, target.device
         self._tables = tuple(_Table(target.vocab_size, self._device) for _ in range(2 if share else 0))
         self._parents = upload(topology.parents[1:], self._device)
-        self._learn_tree = as_unit(self._learned, self._device)
+        self._learn_tree = own_unit(self._learned, self._device)
 
     def begin(self, prompt: Sequence[int], features: Tensor | None) -> None:
         """Forget all laws, and take in the laws of a prompt. features: as for `DraftSession.prefill`."""

@@ -3,6 +3,7 @@
 import gc
 import platform
 import resource
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -160,6 +161,21 @@ def test_no_garbage_is_collected_during_a_capture():
         assert not gc.isenabled()
         _ = 1 / 0
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("name", ["recycled", "fixed"])
+@pytest.mark.usefixtures("as_on_a_device")
+def test_caches_of_another_length_are_freed_before_new_ones_are_made(name):
+    """And not when the garbage collector comes, which is paused here."""
+    drafter, verifier = TREES.get(name) or (EAGLES[name], "naive")
+    pair, decoder = eagle_pair() if name in EAGLES else llama_pair(), Decoder(drafter, get_verifier(verifier))
+    with cuda_graphs.uncollected():
+        decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
+        [(_, stepper)] = decoder._kept
+        earlier = [weakref.ref(held) for held in (stepper, stepper._session, stepper._drafts)]
+        del stepper
+        decoder.generate(pair, 80 * [1], SAMPLING, torch.Generator())
+        assert [reference() for reference in earlier] == [None, None, None]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")
