@@ -73,6 +73,11 @@ class Cell:
         """Whether the cell's times count, so that no other timed cell may run beside it; false for audits."""
         return self.config["timed"] and not self.config["audit"]
 
+    @property
+    def task_name(self) -> str:
+        """The name of its task's class."""
+        return str(self.config["task"].get("_target_", "")).rpartition(".")[2]
+
     @cached_property
     def cell_id(self) -> str:
         """The cell's id, 16 hexadecimal digits. Raises InvalidInput when the tree's file is missing."""

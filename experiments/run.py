@@ -205,7 +205,7 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
     files = {plan: [plan_path(part) for part in parts if part.plan == plan] for plan in names}
     try:
         plans = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
-        reports = {cell.cell_id: _report(cell) for cell in complete if not _decodes(cell)}
+        reports = {cell.cell_id: _report(cell) for cell in complete if cell.task_name != "Decode"}
         table = sweep.table_of(plans, name, reports)
         sys.stdout.write(f"\n{sweep.written(table, results / profile / 'sweeps')}")
         sys.stdout.flush()
@@ -221,10 +221,6 @@ def _name(parts: Sequence[Part]) -> str:
     if len(parts) == 1 and first.plan_part:
         return f"{first.plan}-{first.plan_part}"
     return first.plan if len(artefacts) == 1 else digest([cell for part in parts for cell in part.cells])
-
-
-def _decodes(cell: Cell) -> bool:
-    return str(cell.config["task"]["_target_"]).endswith(".Decode")
 
 
 def _report(cell: Cell) -> str:
@@ -252,7 +248,7 @@ def _sum_up(
     commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
     if num_done < num_cells:
         commands = [shlex.join(["python", "-m", "experiments.run", *arguments])]
-    elif not commands and (decoded := [cell for cell in complete if _decodes(cell)]):
+    elif not commands and (decoded := [cell for cell in complete if cell.task_name == "Decode"]):
         commands = [f"python -m experiments.show {decoded[0].cell_id} {where}"]
     elif not commands:
         commands = [f"python -m analysis.cells {AD_HOC} {where}"]

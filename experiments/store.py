@@ -171,7 +171,7 @@ def entry_of(cell: Cell) -> dict[str, Any]:
             name: (value.json() if value.parameters else str(value)) if isinstance(value, Label) else value
             for name, value in cell.labels.items()
         },
-        "task": str(cell.config["task"].get("_target_", "")).rpartition(".")[2],
+        "task": cell.task_name,
         "num_prompts": cell.config["num_prompts"],
         "is_timed": cell.is_timed,
     }

@@ -163,15 +163,15 @@ class Record:
         words += [f"T={texts['temperature']:g}", f"seed={config['seed']}"]
         words += [labels.text("pair", request.labels["pair"]), *extras, *["audit"] * request.is_audit]
         artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
-        task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
         tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
         named = {name: value for name, value in texts.items() if name in LABELS}
-        values = leaves(Cell(texts, config).determining)
+        cell = Cell(texts, config)
+        values = leaves(cell.determining)
         determining = {path.replace(".", "/"): value for path, value in values.items()}
         about = {
             "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
             "group": artefacts[0],
-            "job_type": "audit" if request.is_audit else task,
+            "job_type": "audit" if request.is_audit else cell.task_name.lower(),
             "name": "/".join(words),
             "tags": [*tags, *(f"{name}:{value}" for name, value in texts.items())],
             "config": {"cell_id": cell_id} | named | determining,

@@ -51,6 +51,6 @@ def seconds_left(cells: Sequence[Cell], raw: Path) -> tuple[float, int]:
 
 def _paper_s(cell: Cell) -> float:
     """Seconds that a cell takes at the slowest speed in the paper."""
-    config, task = cell.config, str(cell.config["task"].get("_target_", "")).rpartition(".")[2]
-    num_prompts = RACES.get(task, 1) * (config["num_prompts"] + config["warmup_prompts"])
+    config = cell.config
+    num_prompts = RACES.get(cell.task_name, 1) * (config["num_prompts"] + config["warmup_prompts"])
     return START_S + num_prompts * config["sampling"]["max_new_tokens"] / TOKENS_PER_S

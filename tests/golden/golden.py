@@ -104,10 +104,9 @@ def toy_rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
         for setting in dict.fromkeys(cell.setting for cell in cells):  # its pair is loaded once
             measure([cell for cell in cells if cell.setting == setting], ignore)
         for cell in cells:
-            task = cell.config["task"]["_target_"].rpartition(".")[2]
             name = " ".join(f"{key}={value}" for key, value in _printed(cell).items() if key != "dataset")
             CellStore(cell.folder).rows(build(cell.config["task"]).row)  # each is read as what it was
-            found[f"{task} {name}"] = [_without_times(row) for row in rows(cell)]
+            found[f"{cell.task_name} {name}"] = [_without_times(row) for row in rows(cell)]
     return found
 
 
