@@ -1,6 +1,8 @@
-"""Agreement of a second run with the published numbers: `python docs/studies/second_run.py --results FOLDER`.
+"""Agreement of a second run with the published numbers.
 
-Found (second_run.md, of which it writes what follows RESULTS): all numbers agree but where the trees that
+Usage: python docs/studies/second_run.py --profile embedded --results FOLDER
+
+Found (second_run.md, of which it writes the profile's section): all numbers agree but where the trees that
 were searched for are others. FOLDER holds what was measured again; published is results/published. Two
 accepted lengths agree when their intervals overlap.
 """
@@ -14,7 +16,7 @@ from analysis.cli import profile_parser
 from analysis.load import plan_files
 from analysis.page import provenance, sections
 
-PAGE, RESULTS = Path(__file__).with_suffix(".md"), "## Results\n\n<!-- from: docs/studies/second_run.py -->\n"
+PAGE = Path(__file__).with_suffix(".md")
 FACTS = ("Commit", "Device", "Measured", "Cells measured")
 
 
@@ -26,13 +28,15 @@ def paragraphs(profile: str, results: Path) -> Iterator[str]:
     facts = provenance.facts([one.plan for one in complete])
     yield "\n".join(f"- {name}: {facts[name]}" for name in FACTS)
     for one in complete:
-        found = published.agreement(one.plan, one.made.tables[0], one.made.compared)
-        yield f"**{sections.titled(one.name)}.** {' '.join(found.notes)}"
+        if notes := published.agreement(one.plan, one.made.tables[0], one.made.compared).notes:
+            yield f"**{sections.titled(one.name)}.** {' '.join(notes)}"
 
 
 if __name__ == "__main__":
     options = profile_parser("docs/studies/second_run.py", __doc__.splitlines()[0]).parse_args()
-    before, heading, _ = PAGE.read_text(encoding="utf-8").partition(RESULTS)
-    after = "\n\n".join(paragraphs(options.profile, options.results))
-    PAGE.write_text(f"{before}{heading}\n{after}\n", encoding="utf-8")
+    heading = f"\n## `{options.profile}`\n\n<!-- from: docs/studies/second_run.py -->\n\n"
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(heading)
+    _, next_heading, others = after.partition("\n## ")
+    section = "\n\n".join(paragraphs(options.profile, options.results))
+    PAGE.write_text(f"{before}{heading}{section}\n{next_heading}{others}", encoding="utf-8")
     sys.stdout.write(f"wrote {PAGE}\n")
