@@ -34,6 +34,9 @@ DEFINITION = (
     "are undecided. Samples see only a bias that is large enough, so they say no bias seen; exact is said of "
     "enumeration and proof alone."
 )
+ENUMERATED = "biased (enumerated)"
+"""The verdict of a verifier whose bias enumeration shows, where no audit of its decoding found it."""
+NOT_AUDITED = "not audited"
 RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
 
@@ -47,7 +50,8 @@ def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     """QUANTITIES and "verdict" of each audit cell, by its labels, which the cell that it audits has, too.
 
-    An audit that did not finish has NaN, and its status in its verdict.
+    An audit that did not finish has NaN, and its status in its verdict. A verifier that is known to be biased
+    has a verdict without an audit, too, and where its audit saw no bias.
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     verdicts = {}
@@ -62,6 +66,10 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
             if prompts:
                 problem = f"decoded other tokens of prompt {prompts[0]} than the timed cell"
                 raise InvalidInput(f"cell {cell['cell_id']}: {problem}")
+    for key, cell_id in timed_ids.items():
+        known = verdicts.get(key, dict.fromkeys(QUANTITIES, np.nan) | {"verdict": ""})
+        if cell_id in results.biases and known["verdict"] != Finding.BIASED:
+            verdicts[key] = known | {"verdict": ENUMERATED}
     return verdicts
 
 

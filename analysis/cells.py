@@ -82,6 +82,8 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             if cell_id in decoded:
                 extras |= metrics.of_cell(decoded[cell_id])
                 extras["is_across_runs"] = cell_id in frame.attrs[ACROSS_RUNS]
+            if cell_id in results.biases:
+                extras["shown_bias"] = results.biases[cell_id]
             row = cell | about | {"task": tasks[cell_id]} | by_place.get(key, {}) | verdicts.get(key, {})
             yield row, extras
 

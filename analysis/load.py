@@ -298,12 +298,15 @@ class Results:
 
     cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
     device and commit, empty unless the cell is done. rows: cell_id -> the rows of a finished cell, one per
-    prompt, by prompt_index. keys: the names of the labels that tell requests apart, LABELS first.
+    prompt, by prompt_index. keys: the names of the labels that tell requests apart, LABELS first. biases:
+    cell_id -> the sentence about the bias that enumeration shows of its verifier; most cells have none, and
+    those of earlier versions do not say.
     """
 
     cells: pd.DataFrame
     rows: dict[str, pd.DataFrame]
     keys: tuple[str, ...]
+    biases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def more(self) -> tuple[str, ...]:
@@ -370,7 +373,9 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
     cells = cells.sort_values(order, kind="stable", key=rank, ignore_index=True)
     _check_same_prompts(cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :])
-    return Results(cells, rows, keys)
+    shown = {cell_id: plan.provenance(cell_id).get("shown_bias", "") for cell_id in rows}
+    biases = {cell_id: sentence for cell_id, sentence in shown.items() if sentence}
+    return Results(cells, rows, keys, biases)
 
 
 def _status(folder: Path) -> Status:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import long, metrics, table
+from analysis.audits import NOT_AUDITED
 from analysis.cells import FIRST, tidy
 from analysis.load import LABELS, SETTING, Plan
 from analysis.metric_table import RUNS_DIFFER, disagreement
@@ -29,6 +30,9 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     a cell whose task is not to decode. Raises InvalidInput for a damaged cell.
     """
     frame = tidy(plans)
+    is_unaudited = frame.verifier.fillna("").astype(bool) & frame.verdict.isna()
+    is_unaudited &= frame[metrics.ACCEPTED_LENGTH.name].notna()
+    frame["verdict"] = frame.verdict.astype(object).mask(is_unaudited, NOT_AUDITED)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
@@ -49,7 +53,9 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
         if row["decoder"] == "autoregressive" and not math.isnan(row[metrics.TOKENS_PER_S.name])
     ]
     is_marked = any(_is_marked(row, metric) for row in records for metric in speedups)
-    notes = Notes((*[f"\\* {RUNS_DIFFER}"] * is_marked, *disagreement(rates)))
+    of_times = [f"\\* {RUNS_DIFFER}"] if is_marked else []
+    biases = frame.shown_bias.dropna().unique() if "shown_bias" in frame else ()
+    notes = Notes((*of_times, *disagreement(rates), *biases))
     return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes)
 
 

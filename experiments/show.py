@@ -12,7 +12,7 @@ from typing import Any
 from analysis.cli import check_profile, profile_parser
 from analysis.load import readable_plans
 from experiments.cell import build
-from experiments.store import CELL, CellStore
+from experiments.store import CELL, PROVENANCE, CellStore
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
 
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = find_cell(options.cell, options.results / "raw" / options.profile)
     row = find_row(folder, options.prompt)
     lines = [f"cell {folder.name}{_labels(folder.name, options.profile, options.results)}"]
+    if bias := read_json(folder / PROVENANCE).get("shown_bias"):
+        lines.append(bias)
     sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
 
 

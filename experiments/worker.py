@@ -24,6 +24,7 @@ from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog
 from experiments.tasks.base import Row, Task, Workload
+from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json, write_json
@@ -66,6 +67,8 @@ class _Measurement:
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
         self.origin = provenance(pair.target.device) | facts | ({"before": runs} if runs else {})
+        if bias := _bias_of(self.workload):
+            self.origin["shown_bias"] = bias
         write_json(path, self.origin)
 
     def close(self) -> None:
@@ -184,6 +187,14 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     for index, (_, tokens) in enumerate(workload.prompts if config["compiled"] else ()):
         by_capacity.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
     return prompts + [index for index in by_capacity.values() if index not in prompts]
+
+
+def _bias_of(workload: Workload) -> str | None:
+    """The bias that enumeration shows of a cell's verifier; None where nothing is sampled or drafted."""
+    decoder = workload.decoder
+    if workload.sampling.temperature == 0 or decoder.drafter.topology.num_nodes == 1:
+        return None
+    return shown_bias(decoder.verifier, decoder.drafter.draws)
 
 
 def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workload:

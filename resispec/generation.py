@@ -6,7 +6,6 @@ prompt and sampling settings. A `Speculator` keeps caches, and captured graphs o
 
 import warnings
 from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -133,9 +132,7 @@ class Speculator:
 
     @cached_property
     def _bias(self) -> str | None:
-        with suppress(Exception):  # third-party code may fail on three tokens; decoding shows the error
-            return shown_bias(self._decoders[False].verifier, self._draws_of(False))
-        return None
+        return shown_bias(self._decoders[False].verifier, self._draws_of(False))
 
     def _draws_of(self, is_greedy: bool) -> Draws:
         default = Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,8 +162,15 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     """A sentence that says how far a verifier is from the target's law on three tokens; None if it is not.
 
     One and two siblings are enumerated where the verifier is defined, and chains of two for tree verifiers;
-    this takes milliseconds. A verifier without bias here may be biased elsewhere: only an audit tells.
+    this takes milliseconds. A verifier without bias here may be biased elsewhere: only an audit tells. Nor
+    does one have a bias here that fails on three tokens, as a third party's may; decoding shows its error.
     """
+    with suppress(Exception):
+        return _shown_bias(verifier, draws)
+    return None
+
+
+def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
     laws = [(emitted_law(rule, p, q, count, draws), p) for count in (1, 2) if is_defined(rule, draws, count)]

@@ -22,7 +22,7 @@ from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
 from experiments.worker import measure
 from resispec import files, machine
-from resispec.files import write_json
+from resispec.files import read_json, write_json
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
@@ -342,6 +342,16 @@ class Letters:
 
 def test_a_character_that_two_steps_write_is_the_later_ones():
     assert list(show.pieces(Letters(), [1, 2, 9, 9, 3], [2, 1, 1, 3])) == ["ab", "", "é", "c"]
+
+
+def test_the_bias_of_a_verifier_is_kept_with_its_cell_and_shown(toy, tmp_path, capsys):
+    """Without an audit; a greedy cell samples nothing and has none."""
+    settings = ["verifier=standard", "verifier=resispec", "verifier=resispec temperature=0"]
+    cells = [run_here(parts_of([*toy, *words.split()])[0].cells[0]) for words in settings]
+    for cell, is_biased in zip(cells, (False, True, False), strict=True):
+        assert ("shown_bias" in read_json(cell.folder / "provenance.json")) is is_biased
+        assert show.main([cell.cell_id, "--results", str(tmp_path / "results")]) == 0
+        assert ("ResiSpec is biased" in capsys.readouterr().out) is is_biased
 
 
 def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from toy_cells import METHODS, make_audit, make_cell, planned, rows_of, save, save_methods, shown
+from toy_cells import METHODS, PROVENANCE, make_audit, make_cell, planned, rows_of, save, save_methods, shown
 
 from analysis import sweep, table1
 from analysis.load import ROOT
@@ -38,6 +38,24 @@ def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
     text = sweep.written(made, tmp_path / "sweeps")
     assert text.endswith(f"wrote {tmp_path}/sweeps/own.csv: every cell with every number\n")
     assert pd.read_csv(tmp_path / "sweeps" / "own.csv").status.tolist() == ["done"] * 3 + ["failed"]
+
+
+def test_known_bias_is_marked_and_rows_without_an_audit_say_so(tmp_path):
+    """In the table of a run, its CSV, and an artefact's table; the audit's own finding comes first."""
+    sentence = "ResiSpec is biased"
+    origin = PROVENANCE | {"shown_bias": sentence}
+    cells = save_methods(tmp_path)
+    biased = save(cells[2], rows_of(METHODS["resispec"]), provenance=origin)
+    made = table_of(tmp_path, cells)
+    assert shown(made)["Audit"].tolist() == ["–", "not audited", "biased (enumerated)"]
+    assert list(made.notes) == [sentence]
+    assert made.frame.shown_bias.dropna().tolist() == [sentence]
+    [artefact] = table1.make(planned(tmp_path, "table1", cells)).tables
+    assert "biased (enumerated)" in shown(artefact).to_string()
+
+    for shift, verdict in ((0.0, "biased (enumerated)"), (0.2, "biased")):
+        audit = make_audit(biased, 600, shift)
+        assert shown(table_of(tmp_path, [*cells, audit]))["Audit"].tolist()[2] == verdict
 
 
 def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path):
