@@ -6,6 +6,7 @@ from itertools import chain, starmap
 import pandas as pd
 
 from analysis import labels
+from analysis.audits import ENUMERATED
 from analysis.metrics import METRICS
 from analysis.page.sections import titled
 from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table
@@ -51,8 +52,9 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
         fallback = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
         name, spec, paper_spec = QUANTITIES.get(quantity, fallback)
         audit: Cell = labels.ABSENT
+        verdicts = rows.get("verdict", pd.Series(dtype=object)).replace(ENUMERATED, str(Finding.BIASED))
         for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last found is shown
-            if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
+            if count := int((verdicts == finding).sum()):
                 audit = Audit(finding, rows=f"{count} of {len(rows)} rows")
         values = rows.value.dropna()
         yield (

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from analysis import labels
+from analysis.audits import ENUMERATED
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
 from analysis.page import documentation, headline, overview
 from analysis.page.sections import Section, titled
@@ -171,7 +172,8 @@ def entry(cell: Cell) -> Entry:
     if str(cell) == labels.ABSENT:
         return Entry(str(cell), kind="absent")
     if isinstance(cell, Audit):
-        kind = cell.verdict if cell.verdict in list(Finding) else ""
+        finding = Finding.BIASED if cell.verdict == ENUMERATED else cell.verdict
+        kind = finding if finding in list(Finding) else ""
         return Entry(cell.verdict, str(cell).removeprefix(cell.verdict), kind)
     if isinstance(cell, Number):
         value = labels.number(cell.value, cell.spec)

@@ -10,7 +10,8 @@ from toy_cells import METHODS, make_cell, planned, rows_of, save, write_artefact
 from toy_page import REASON, parse, rows, section, text, write_results
 
 from analysis.artefact import Artefact
-from analysis.page import documentation, sections, steps
+from analysis.audits import ENUMERATED
+from analysis.page import documentation, overview, sections, steps
 from analysis.page.__main__ import main, write
 from analysis.page.render import VARIATION, Entry, entry, folded, heights, render
 from analysis.page.sections import Section
@@ -83,6 +84,7 @@ def test_cells_are_shown_by_what_they_are():
         Paper(1.55, 1.86): Entry("1.55–1.86", "", "", "1.55"),
         Audit("biased", (9.7, 12.3), 1536): Entry("biased", " (z 9.7, 12.3; 1,536 tokens)", "biased"),
         Audit("audit failed"): Entry("audit failed"),
+        Audit("biased (enumerated)"): Entry("biased (enumerated)", "", "biased"),
         Gap("failed", "no memory"): Entry("failed: no memory", "", "gap"),
         Key(0.6, "0.6"): Entry("0.6", "", "", "0.6"),
         Key("c4", "C4"): Entry("C4"),
@@ -310,6 +312,13 @@ def test_the_papers_numbers_stand_beside_the_range_of_ours(page):
     assert row["Audit"] == "biased (1 of 2 rows)"
     assert found["Table 5", "standard", "Expected accepted length"]["Here"] == "1.50–3.50"
     assert found["Table 4", "SpecInfer + ResiSpec", "D_KL as published"]["Here"] == "3.0e-07"
+
+
+def test_a_bias_that_enumeration_shows_counts_as_biased():
+    rows = {"quantity": "accepted_length", "verifier": "resispec", "value": 4.9, "verdict": ENUMERATED}
+    frame = pd.DataFrame([rows | {"paper_low": 4.67, "paper_high": 4.69}])
+    [line] = overview.table({"table1": frame}).rows
+    assert str(line[3]) == "biased (1 of 1 rows)"
 
 
 def test_steps_are_those_counted_by_hand(tmp_path):
