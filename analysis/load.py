@@ -35,6 +35,8 @@ SETTING = ("pair", "temperature", "dataset")
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
+COMPARED = ("temperature", "seed", "num_prompts", "first_prompt", "prompt_tokens", "device", "dtype")
+"""Single values of a cell's configuration that are compared with its plan, where that names them."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums are in its status.json."""
 
@@ -53,7 +55,10 @@ class Status:
 
 
 def read_status(folder: Path) -> Status:
-    """The state of the cell in a folder; the files of a complete cell are compared with their checksums."""
+    """The state of the cell in a folder.
+
+    The files of a complete cell are compared with their checksums, and the id in any cell with its folder.
+    """
     path, rows = folder / "status.json", folder / "rows.jsonl"
     if not path.exists():
         return Status("damaged", "status.json is missing") if rows.exists() else Status("missing")
@@ -63,10 +68,25 @@ def read_status(folder: Path) -> Status:
             raise InvalidInput("status.json names no state of a cell")
         if content["state"] == "done" and (problem := damage(folder, content.get("files"), SEALED)):
             raise InvalidInput(f"status.json says that {problem}")
+        if problem := foreign(folder):
+            raise InvalidInput(problem)
     except InvalidInput as error:
         return Status("damaged", str(error))
     reason = " ".join(str(content.get("reason") or "").split())
     return Status(content["state"], reason, float(content.get("seconds") or 0.0))
+
+
+def foreign(folder: Path) -> str | None:
+    """The difference between a folder's name and the id of the cell in it, in words; None if there is none.
+
+    The id is that of `cell.json`, which a cell that never began does not have. Raises InvalidInput when the
+    file cannot be read.
+    """
+    path = folder / "cell.json"
+    if not path.exists():
+        return None
+    cell_id = read_json(path).get("cell_id")
+    return None if cell_id == folder.name else f"cell.json is that of cell {cell_id}, not of {folder.name}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +176,10 @@ class Plan:
     def provenance(self, cell_id: str) -> dict[str, Any]:
         """The known facts about a cell's measurement, such as device and commit."""
         return self._once(_provenance, cell_id)
+
+    def configuration(self, cell_id: str) -> dict[str, Any]:
+        """The configuration that a cell was measured with, by its top-level keys."""
+        return self._once(_configuration, cell_id)
 
     def _once(self, reader: Callable[[Path], Any], cell_id: str) -> Any:
         """A reader's value for a cell's folder, read once; an error names the cell and a remedy."""
@@ -342,12 +366,14 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """Read the cells of a plan.
 
     columns: fields that each row must have beside IDENTITY. Raises InvalidInput, one line with the cell's
-    name, when a finished cell is damaged, its rows lack a column, or cells that are compared did not measure
-    the same prompts with the same seeds.
+    name, when a finished cell is damaged or was configured otherwise than its labels say, its rows lack a
+    column, or cells that are compared did not measure the same prompts with the same seeds.
     """
     import pandas as pd
 
     keys = tuple(dict.fromkeys([*LABELS, *(name for request in plan.requests for name in request.labels)]))
+    for request in plan.requests:
+        _check_configuration(plan, request)
     rows = {}
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         if plan.status(cell_id).state == "done":
@@ -416,6 +442,31 @@ def listed(values: Iterable[object]) -> str:
 def _provenance(folder: Path) -> dict[str, Any]:
     path = folder / "provenance.json"
     return read_json(path) if path.is_file() else {}
+
+
+def _configuration(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "cell.json").get("config") or {}
+
+
+def _check_configuration(plan: Plan, request: Request) -> None:
+    """Raise InvalidInput for a finished cell that was measured with other values than its request names."""
+    if plan.status(request.cell_id).state != "done":
+        return
+    config = plan.configuration(request.cell_id)
+    requested = {**request.entry, **request.labels}
+    for name in COMPARED:
+        if name in requested and name in config and not _is_same(config[name], requested[name]):
+            difference = f"was measured with {name} {config[name]}, and its plan names it {requested[name]}"
+            again = f"`{plan.commands.get(request.part, plan.command)}` plans and measures it anew"
+            raise InvalidInput(f"cell {request.cell_id}: {difference}; {again}")
+
+
+def _is_same(value: object, label: object) -> bool:
+    """Whether a value of a configuration is the value of a label, which may be its text."""
+    try:
+        return float(str(value)) == float(str(label))
+    except ValueError:
+        return str(value).lower() == str(label).lower()
 
 
 def _prompts(folder: Path) -> pd.DataFrame:

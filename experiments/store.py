@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED, Status, digest, read_status
+from analysis.load import SEALED, Status, digest, foreign, read_status
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, sealed, write_atomically, write_json
 
@@ -55,6 +55,7 @@ class CellStore:
     def begin(self, cell: Cell) -> None:
         """Record which cell is measured; the rows of a damaged cell are removed, to be measured again.
 
+        So are the rows so far of another cell, whose folder was renamed or copied.
         The caller holds the lock, so temporary files of a killed process are nobody's and are removed.
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
@@ -62,6 +63,9 @@ class CellStore:
         for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
             if path.is_dir():  # a folder in a file's place
                 shutil.rmtree(path)
+        with suppress(InvalidInput):  # an unreadable cell.json is written anew
+            if foreign(self.folder):
+                (self.folder / PARTIAL).unlink(missing_ok=True)
         if read_status(self.folder).state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -223,6 +224,19 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
     measure([cell], lambda _, *counted: told.append(counted))
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert [row["tokens_sha256"] for row in finished] == hashes(cell)
+
+
+def test_rows_so_far_of_another_cell_are_not_taken(toy):
+    """As in a folder that was renamed while its cell was not complete."""
+    cell, other = cells_of([*toy, "temperature=1,0.6"])
+    finished = hashes(run_here(cell))
+    other.folder.mkdir(parents=True)
+    for name, as_name in (("cell.json", "cell.json"), ("rows.jsonl", "rows.partial.jsonl")):
+        shutil.copy(cell.folder / name, other.folder / as_name)
+    write_json(other.folder / "status.json", {"state": "interrupted"})
+    assert read_status(other.folder).state == "damaged"
+    assert hashes(run_here(other)) != finished
+    assert read_status(other.folder).seconds > 0
 
 
 # Cells that are timed in turns by one process; what fails, hangs or kills takes no other cell along.

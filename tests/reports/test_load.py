@@ -4,6 +4,7 @@ import ast
 import hashlib
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,33 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(file, change, tmp_path,
     assert captured.err.startswith(f"error: cell {cells[1].cell_id}: ") and file in captured.err
     assert "running the sweep again measures it anew" in captured.err
     assert not (tmp_path / "embedded" / "table1.md").exists()
+
+
+def test_swapped_and_copied_cells_are_damaged(tmp_path, cells, capsys):
+    write_plan(tmp_path, "table1", cells)
+    first, second, third = (cell.folder for cell in cells)
+    second.rename(tmp_path / "aside")
+    first.rename(second)
+    (tmp_path / "aside").rename(first)
+    shutil.copytree(third, third.with_name("copy"))
+    names = first.name, second.name, "copy"
+    for folder, other in zip(names, (second.name, first.name, third.name), strict=True):
+        status = load.read_status(first.with_name(folder))
+        assert status.state == "damaged"
+        assert status.reason == f"cell.json is that of cell {other}, not of {folder}"
+    assert load.read_status(third).state == "done"
+    assert write_artefact("table1", "--results", str(tmp_path)) == 1
+    assert f"cell {first.name}: cell.json is that of cell {second.name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["temperature", "seed"])
+def test_a_cell_of_other_values_than_its_plan_names_is_refused(name, tmp_path):
+    cell = make_cell(tmp_path, "standard", **{name: 1})
+    save(cell, rows_of(STANDARD), config={name: 1.0, "device": "cpu"})
+    assert read(tmp_path, [cell]).rows
+    problem = f"measured with {name} 1.0, and its plan names it 2.*experiment=table1 .*measures it anew"
+    with pytest.raises(InvalidInput, match=problem):
+        read(tmp_path, [cell.labelled(**{name: 2})])
 
 
 def test_rows_that_lack_a_field_are_refused(tmp_path):
