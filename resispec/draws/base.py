@@ -18,9 +18,11 @@ class _Kinds(type):
     """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
 
     def __call__(cls, *fields: Any, **options: Any) -> Any:
-        """The known kind with a name, or a new object of a subclass."""
+        """The known kind with a name, or an object of a subclass: the known one if it takes no fields."""
         if cls is not Draws:
-            return super().__call__(*fields, **options)
+            kind = _KNOWN.get(getattr(cls, "name", ""))
+            is_known = type(kind) is cls and not fields and not options
+            return kind if is_known else super().__call__(*fields, **options)
         [name] = fields
         if isinstance(name, Draws):
             return name
@@ -62,6 +64,11 @@ class Draws(str, metaclass=_Kinds):
     def __new__(cls, *_: Any, **__: Any) -> Draws:
         """Make an object of a subclass; as a string it is its name."""
         return super().__new__(cls, cls.name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds in every process."""
+        is_known = _KNOWN.get(self.name) is self
+        return (type(self), ()) if is_known else super().__reduce_ex__(protocol)
 
     def check_siblings(self, count: int) -> None:
         """Raise NotDefined for more children of a node than these draws are defined for."""

@@ -1,5 +1,6 @@
 """Kinds of draws: one object a kind, whose parts agree; a kind of one's own is one class."""
 
+import copy
 import itertools
 import pickle
 
@@ -25,7 +26,7 @@ def test_known_kinds_read_as_their_names():
         draws = Draws(name)
         assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
         assert type(draws.name) is str and {draws: 1}[name] == 1
-        assert type(pickle.loads(pickle.dumps(draws))) is type(draws)
+        assert type(draws)() is draws
     with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
         _ = Draws.NOPE
     for name in ("IID", ["iid"]):
@@ -34,6 +35,30 @@ def test_known_kinds_read_as_their_names():
     with pytest.raises(InvalidInput, match="greedy draws: nodes of one level differ in their number of chil"):
         DraftModel(from_child_counts([[2], [2, 1]]), Draws.GREEDY)
     DraftModel(from_child_counts([[2], [0, 2]]), Draws.GREEDY)
+
+
+class Own(Draws):
+    """A kind that is not known, with a field."""
+
+    name = "own"
+
+    def __init__(self, width=1):
+        self.width = width
+
+
+COPIES = [copy.copy, copy.deepcopy] + [
+    lambda draws, protocol=protocol: pickle.loads(pickle.dumps(draws, protocol))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_a_known_kind_is_that_kind_and_one_s_own_keeps_its_fields(copied):
+    """A rule that asks `draws is Draws.IID` took the wrong branch in an audit's processes."""
+    for draws in Draws:
+        assert copied(draws) is draws and copied([draws])[0] is draws
+    own = copied(Own(3))
+    assert type(own) is Own and own == "own" and own.width == 3
 
 
 @pytest.mark.parametrize("draws", list(Draws))
