@@ -177,6 +177,15 @@ test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
 test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too (CPU, no network)
 	@$(PY) -m pytest
 
+NEWEST := tests/models/test_custom_generate.py tests/models/test_architectures.py tests/reports/test_metric_table.py
+.PHONY: test-newest
+test-newest: ## a short suite with the newest versions that pyproject.toml allows, in a temporary venv (network)
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	python3 -m venv "$$folder"; \
+	"$$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	"$$folder/bin/python" -m pip list --disable-pip-version-check | grep -E '^(numpy|pandas|torch|transformers) '; \
+	"$$folder/bin/python" -m pytest $(NEWEST)
+
 # The schemas are part of the package: nothing is asked of the network.
 BIN = $(dir $(shell command -v $(PY)))
 SCHEMA = $(BIN)check-jsonschema --quiet --builtin-schema vendor

@@ -7,6 +7,7 @@ interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -116,10 +117,11 @@ def of_cell(prompts: pd.DataFrame) -> dict[str, float]:
     token of depth K, from 1. `step_ms_pN`: percentiles of a step's milliseconds. `token_ms_pN`: the same over
     emitted tokens, each with an equal share of its step.
     """
-    histogram = pd.DataFrame(prompts.histogram.tolist()).sum()
+    # A prompt's counts end at the longest of its own steps.
+    histogram = [sum(counts) for counts in zip_longest(*prompts.histogram, fillvalue=0)]
     numbers = {f"acceptance_histogram_{accepted}": count for accepted, count in enumerate(histogram)}
     for depth in range(1, len(histogram)):
-        numbers[f"acceptance_rate_per_position_{depth}"] = histogram[depth:].sum() / histogram.sum()
+        numbers[f"acceptance_rate_per_position_{depth}"] = sum(histogram[depth:]) / sum(histogram)
     if "num_drafted" in prompts and (drafted := prompts.num_drafted.sum()):
         numbers["acceptance_rate"] = (prompts.num_emitted - prompts.num_steps).sum() / drafted
     if "step_s" in prompts and prompts.step_s.notna().all():

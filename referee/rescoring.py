@@ -19,6 +19,7 @@ from referee.transcripts import TOKENS, Transcript
 from resispec.errors import InvalidInput, NoVerdict
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, end_token_ids, find_dtype, found_device, read_checkpoint
+from resispec.models.kv_cache import cache_argument
 from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
 from resispec.sampling import Warp
@@ -76,6 +77,7 @@ class Scorer:
         self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
         settings = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in settings.items() if value is not None}
+        self._cache_name = cache_argument(module.forward)
         takes_count = "logits_to_keep" in signature(module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if takes_count else {}
 
@@ -85,8 +87,13 @@ class Scorer:
 
         cache: that of the tokens before, None if there are none.
         """
-        output = self.module(input_ids=tokens, past_key_values=cache, use_cache=True, **self._last_only)
-        return output.logits[:, -1].float(), output.past_key_values
+        output = self._forward(tokens, cache, **self._last_only)
+        return output.logits[:, -1].float(), getattr(output, self._cache_name)
+
+    def _forward(self, tokens: Tensor, cache: Any, **options: Any) -> Any:
+        """The module's output for tokens (B, C) behind those of a cache, None if there are none."""
+        cached = {self._cache_name: cache}
+        return self.module(input_ids=tokens, use_cache=True, **cached, **options)
 
     @torch.inference_mode()
     def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
@@ -95,8 +102,8 @@ class Scorer:
         if edges[0] > 0:
             _, cache = self.after(tokens[:, : edges[0]], None)
         for start, end in pairwise(edges):
-            output = self.module(input_ids=tokens[:, start:end], past_key_values=cache, use_cache=True)
-            cache = output.past_key_values
+            output = self._forward(tokens[:, start:end], cache)
+            cache = getattr(output, self._cache_name)
             yield start, output.logits.float()
 
 

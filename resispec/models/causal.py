@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
-from resispec.models.kv_cache import FULL, KeyValues, Mask, Windows
+from resispec.models.kv_cache import FULL, KeyValues, Mask, Windows, cache_argument
 from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
 from resispec.models.packed import pack_if_faster, unpack
 from resispec.models.pair import Pair
@@ -33,6 +33,7 @@ class _Session:
         windows = windows_of(model.name, config)
         added = model.module.dtype if config._attn_implementation == "eager" else None
         self._rows = KeyValues(config.num_hidden_layers, capacity, drafted, model.device, windows, added)
+        self._cache = {cache_argument(model.module.base_model.forward): self._rows.cache}
         self.keep, self.clear = self._rows.keep, self._rows.clear
 
     @torch.inference_mode()
@@ -53,8 +54,8 @@ class _Session:
             input_ids=tokens[None],
             position_ids=positions,
             attention_mask=mask,
-            past_key_values=self._rows.cache,
             use_cache=True,
+            **self._cache,
             **({"output_hidden_states": True} if taps else {}),
         )
         features: Tensor = output.last_hidden_state[0]

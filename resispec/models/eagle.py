@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from resispec.models.kv_cache import KeyValues, Mask
+from resispec.models.kv_cache import KeyValues, Mask, cache_argument
+
+CACHE = cache_argument(LlamaDecoderLayer.forward)
+"""The name by which a Llama layer and its attention take a cache."""
 
 
 class EagleModule(nn.Module):
@@ -72,7 +75,7 @@ class EagleSession:
         return self._forward(tokens, features, *self._rows.draft(depths, visible))
 
     def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Mask) -> Tensor:
-        options = {"attention_mask": mask, "past_key_values": self._rows.cache, "use_cache": True}
+        options = {"attention_mask": mask, CACHE: self._rows.cache, "use_cache": True}
         return self._module(tokens[None], features[None].to(self._dtype), positions, **options)[0]
 
 

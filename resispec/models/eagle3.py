@@ -19,6 +19,7 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
+from resispec.models.eagle import CACHE
 from resispec.models.own_lm_head import spread
 
 NUM_TAPS = 3
@@ -128,7 +129,7 @@ def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int)
             hidden[:, :rows],
             positions[:, step:],
             attention_mask=visible[None, None],
-            past_key_values=cache,
             use_cache=True,
+            **{CACHE: cache},
         )
         yield hidden

@@ -5,7 +5,8 @@ order. A forward reads all places, and its mask says which of them hold a row. S
 step depends on data, and a device can run the step as one captured unit.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +23,14 @@ Windows = Mapping[str, int | None]
 """The window for each kind of layer: how many positions back a row sees, its own included; None for all."""
 
 FULL: Windows = {"full_attention": None}
+
+
+def cache_argument(forward: Callable[..., Any]) -> str:
+    """The name by which a forward takes its cache: `cache` since transformers 5.24, `past_key_values` before.
+
+    A forward's output gives the cache back under the same name.
+    """
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 class _Store:

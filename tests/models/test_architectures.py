@@ -8,6 +8,7 @@ from toys import tiny_llama
 
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
+from resispec.models.eagle import CACHE
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -107,7 +108,7 @@ class Deaf(transformers.LlamaForCausalLM):
         return args, options | dict.fromkeys(self.ignored)
 
 
-@pytest.mark.parametrize("ignored", ["attention_mask", "position_ids", "past_key_values"])
+@pytest.mark.parametrize("ignored", ["attention_mask", "position_ids", CACHE])
 def test_a_body_that_cannot_read_a_tree_is_refused(ignored):
     module = build("Llama", LLAMA, base=Deaf)
     TransformersModel(module)

@@ -9,6 +9,7 @@ from toys import tiny_llama
 from transformers import DynamicCache, StoppingCriteria
 
 import resispec
+from referee.rescoring import Scorer
 from resispec.errors import InvalidInput
 
 IDS = torch.tensor([[1, 2, 3]])
@@ -55,6 +56,26 @@ def test_torchs_seed_governs_and_the_defaults_are_those_of_transformers(target, 
     assert sampled() != sampled(seed=5)
 
 
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+def test_the_empty_cache_of_generate_is_allowed_under_both_of_its_names(target, speculative, name):
+    """It is called `cache` since transformers 5.24."""
+
+    def renamed(*arguments, **options):
+        caches = [options.pop(known) for known in ("past_key_values", "cache") if known in options]
+        return speculative(*arguments, **options, **{name: caches[0]})
+
+    found = target.generate(IDS, max_new_tokens=5, custom_generate=renamed)
+    assert found.shape == (1, 8)
+
+
+def test_our_own_calls_give_a_cache_by_the_name_that_is_not_deprecated(recwarn):
+    tokens = torch.tensor([1, 2, 3])
+    target = tiny_llama()
+    target.session(4).extend(tokens)
+    list(Scorer(target.module).pieces(tokens[None], (1, 2, 3)))
+    assert not [str(warning.message) for warning in recwarn if "past_key_values" in str(warning.message)]
+
+
 class Stop(StoppingCriteria):
     def __call__(self, input_ids, scores, **kwargs):  # noqa: ARG002 - it is their interface
         return torch.tensor([input_ids.shape[1] >= 10])
@@ -85,7 +106,7 @@ def test_lengths_ends_and_criteria_stop_within_a_step(target):
         ({"num_return_sequences": 2, "do_sample": True}, "num_return_sequences 2"),
         ({"num_beams": 2}, "generation mode beam_search"),
         ({"cache_implementation": "static"}, "cache_implementation 'static'"),
-        ({"past_key_values": DynamicCache()}, r"past_key_values \(DynamicCache\)"),
+        ({"past_key_values": DynamicCache()}, r"(past_key_values|cache) \(DynamicCache\)"),
         ({"attention_mask": torch.tensor([[0, 1, 1]])}, r"attention_mask \(Tensor\)"),
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
         ({"guidance_scale": 1.5}, "UnbatchedClassifierFreeGuidanceLogitsProcessor {'guidance_scale': 1.5} c"),

@@ -116,6 +116,7 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
     assert found["Data sets"].to_dict() == {"80k": "1 of 2", "180k": "2 of 2", "420k": "0 of 2"}
 
 
+@pytest.mark.filterwarnings("error")  # pandas warns of lists of several lengths, and will refuse them
 def test_numbers_of_a_cell_are_those_worked_out_by_hand():
     """5 tokens in 3 steps of 4, 2 and 3 ms, and 4 in one of 8 ms; trees of 4 drafted tokens."""
     emitted, seconds = [[2, 2, 1], [4]], [[0.004, 0.002, 0.003], [0.008]]
