@@ -10,6 +10,7 @@ cells into the archive there, and renews the quotes in README and docs (`analysi
 import hashlib
 import io
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -29,7 +30,7 @@ from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
 SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
-STATUS, ROWS = "status.json", "rows.jsonl"
+CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
@@ -85,12 +86,17 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
                 entry["tree_file"] = f"{plan.profile}/growmap/{tree.name}"
                 if tree.is_file():
                     yield entry["tree_file"], tree.read_bytes()
-        yield path.relative_to(plan.results).as_posix(), _json(sealed(content))
+        yield path.relative_to(plan.results).as_posix(), _json(sealed(_relative(content, plan.results)))
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
-        names = ["cell.json", provenance.FILE, STATUS]
+        names = [CELL, provenance.FILE, STATUS]
         names += [ROWS] * (plan.status(cell_id).state == "done")
         files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+        places = [plan.results]
+        if CELL in files and (measured_in := json.loads(files[CELL])["config"].get("results")):
+            places.append(Path(measured_in))
+        for name in files.keys() - {ROWS}:
+            files[name] = _json(_relative(json.loads(files[name]), *places))
         if ROWS in files:
             rows = [json.loads(line) for line in files[ROWS].decode().splitlines()]
             compact(rows)
@@ -100,6 +106,23 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
             files[STATUS] = _json(status)
         for name, content in files.items():
             yield f"raw/{plan.profile}/{cell_id}/{name}", content
+
+
+def _relative(node: Any, *results: Path) -> Any:
+    """A JSON value without this machine's folders: paths begin at the results, the clone or the home.
+
+    results: the folders that were called so, which stand in paths and in commands.
+    """
+    if isinstance(node, dict):
+        return {name: _relative(value, *results) for name, value in node.items()}
+    if isinstance(node, list):
+        return [_relative(value, *results) for value in node]
+    if not isinstance(node, str):
+        return node
+    folders = {str(folder.absolute()): "results" for folder in results}
+    for folder, name in (folders | {str(ROOT): ".", str(Path.home()): "~"}).items():
+        node = re.sub(rf"(?<![\w.]){re.escape(folder)}(?![\w.-])", name, node)
+    return node
 
 
 def compact(rows: Sequence[dict[str, Any]]) -> None:

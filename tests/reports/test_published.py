@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import toy_artefacts
-from toy_cells import ToyCell, make_audit, make_cell, rows_of, save, write_artefact, write_plan
+from toy_cells import PROVENANCE, ToyCell, make_audit, make_cell, rows_of, save, write_artefact, write_plan
 
 from analysis import audits, cells, publish, published, quotes
-from analysis.load import read_plan
+from analysis.load import ROOT, read_plan, read_status
 from analysis.page import __main__ as page
 from analysis.published import ACCEPTED_LENGTHS, Compared, compare
 from resispec.errors import InvalidInput
@@ -240,6 +240,30 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
     (first.folder / "rows.jsonl").write_text("")
     with pytest.raises(InvalidInput, match="rows.jsonl is not what was written"):
         content("table1")
+
+
+def test_published_cells_name_no_folder_of_the_machine(tmp_path):
+    """Neither that of the results, nor the clone, nor the home; what is published is a whole cell still."""
+    results = tmp_path / "results"
+    config = {
+        "results": str(results),
+        "tree": {"path": f"{results}/embedded/growmap/best.json"},
+        "dataset": {"path": str(Path.home() / "questions.jsonl"), "name": f"{ROOT}/conf"},
+    }
+    origin = PROVENANCE | {"command": ["run.py", f"results={results}"]}
+    cell = save(make_cell(results, "standard"), rows_of(ROWS["standard"]), config=config, provenance=origin)
+    write_plan(results, "table1", [cell], command=f"python -m experiments.run results={results}")
+    publish.archive([read_plan("table1", "embedded", results)], tmp_path / published.CELLS)
+    folder = published.unpacked(tmp_path / published.CELLS) / "table1"
+    written = "".join(path.read_text() for path in folder.rglob("*.json*"))
+    assert not any(str(place) in written for place in (tmp_path, ROOT, Path.home()))
+    copy = folder / cell.folder.relative_to(results)
+    assert read_json(copy / "cell.json")["config"] == {
+        "results": "results",
+        "tree": {"path": "results/embedded/growmap/best.json"},
+        "dataset": {"path": "~/questions.jsonl", "name": "./conf"},
+    }
+    assert read_status(copy).state == "done"
 
 
 def test_published_rows_that_are_not_those_of_their_status_are_refused(tmp_path, monkeypatch, capsys):
