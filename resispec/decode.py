@@ -125,7 +125,10 @@ class Decoder:
         return self._kept[0][1]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
-        """Raise InvalidInput unless prompt and trees fit the limits and no penalty of `sampling` is on."""
+        """Raise InvalidInput unless prompt and trees fit the limits and no penalty of `sampling` is on.
+
+        Nor may a text cross a length at which the target's rotary frequencies change.
+        """
         levels, length = self.drafter.topology.num_levels, sampling.max_length
         if prompt_length < 1:
             raise InvalidInput("a prompt holds at least one token; found an empty one")
@@ -153,6 +156,14 @@ class Decoder:
                 f"{context} positions; allowed: {allowed}"
             )
         num_nodes, count = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
+        last = prompt_length + count + levels - 2  # positions up to the deepest node of the last step
+        for switch in getattr(pair.target, "rope_switches", ()):
+            if prompt_length - 1 <= switch < last:
+                raise InvalidInput(
+                    f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {levels} levels "
+                    f"take {last} positions; the target's frequencies (longrope) change beyond {switch}; "
+                    f"allowed: at most {switch} positions, or prompts from {switch + 2} tokens"
+                )
         # The last step starts one token short of the limit, and its root is not cached yet.
         positions = prompt_length + count - 2 + num_nodes
         if self.cache_length is not None and positions > self.cache_length:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,8 @@ class TransformersModel:
     """A `Model` around a transformers causal language model with layers of full or sliding-window attention.
 
     stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
-    on the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
+    on the hub, None for a model from elsewhere. end_token_ids: see the function of this name. rope_switches:
+    see `switches_of`.
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention that cannot
     take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model that does not say how
     many positions it can attend to, and if the logits of a small tree differ from the model's own, see
@@ -94,7 +95,8 @@ class TransformersModel:
         if (attention := config._attn_implementation) not in ("sdpa", "eager"):  # they take any mask
             raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager")
         rope = getattr(config, "rope_parameters", None) or {}
-        kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+        ropes = [part for part in (rope, *rope.values()) if isinstance(part, dict)]
+        kinds = {part.get("rope_type") for part in ropes}
         if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
             raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
         self.module = module.eval()
@@ -102,6 +104,7 @@ class TransformersModel:
         self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
+        self.rope_switches = switches_of(ropes)
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
         self.end_token_ids = end_token_ids(module)
@@ -174,6 +177,21 @@ def windows_of(name: str, config: Any) -> Windows:
             f"allowed: {' and '.join(windows)} with a sliding_window"
         )
     return {kind: windows[kind] for kind in sorted(set(kinds))}
+
+
+def switches_of(ropes: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """The lengths beyond which a forward turns all its positions by other frequencies (rope_type longrope).
+
+    ropes: rotary parameters of transformers, one for each kind of layer. The keys that are cached keep the
+    frequencies of their own forward, and the deepest node of a tree decides for all others, so a text is
+    decoded on one side of each length. The frequencies of rope_type dynamic change beyond the context only.
+    """
+    return tuple(
+        rope["original_max_position_embeddings"]
+        for rope in ropes
+        if rope.get("rope_type") == "longrope"
+        and any(rope.get(f"short_{name}") != rope.get(f"long_{name}") for name in ("factor", "mscale"))
+    )
 
 
 def compiled_pair(pair: Pair) -> Pair:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 import transformers
-from toy_architectures import LLAMA, SOME, build, check_trees, made, own_logits
+from toy_architectures import LLAMA, PROMPT, SOME, build, check_trees, made, own_logits
 from toys import tiny_llama
 
+import resispec
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
 from resispec.models.eagle import CACHE
@@ -154,3 +155,42 @@ def test_kinds_that_cannot_be_verified_in_a_tree_are_refused_in_one_line(name):
     found = f"found layers of {layers}, .*; allowed: full_" if name == "linear" else ""
     with pytest.raises(InvalidInput, match=f"^{type(module).__name__}: {found}.{{,280}}$"):
         TransformersModel(module)
+
+
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 24,
+    "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", ["root", "d4b2"])
+def test_a_text_lies_on_one_side_of_the_length_at_which_frequencies_change(tree):
+    """A Phi-3 whose greedy text would leave transformers' own at the switch, or with a tree before it."""
+    options = LLAMA | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 24}
+    target, draft = build("Phi3", options).double(), build("Llama", LLAMA, seed=1).double()
+    levels = {"root": 1, "d4b2": 4}[tree]
+    short = 24 - 8 + 2 - levels
+    for length, count, fits in ((8, short, True), (8, short + 1, False), (25, 5, False), (26, 30, True)):
+        prompt = torch.randint(2, 64, (1, length), generator=torch.Generator().manual_seed(0))
+        settings = {"max_new_tokens": count, "tree": tree, "temperature": 0}
+        if not fits:
+            with pytest.raises(InvalidInput, match=r"^.*\(longrope\) change beyond 24; allowed: at most"):
+                resispec.generate(target, draft, prompt, **settings)
+            continue
+        expected = target.generate(prompt, do_sample=False, max_new_tokens=count, pad_token_id=0)
+        found = resispec.generate(target, draft, prompt, **settings)
+        assert list(found.tokens) == expected[0, length:].tolist()
+
+
+def test_frequencies_that_grow_with_the_length_change_beyond_the_context_only():
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    target = build("Llama", LLAMA | {"rope_parameters": rope}).double()
+    draft = build("Llama", LLAMA, seed=1).double()
+    prompt = torch.tensor([PROMPT])
+    count = 64 - len(PROMPT) + 2 - 4
+    settings = {"tree": "d4b2", "temperature": 0}
+    expected = target.generate(prompt, do_sample=False, max_new_tokens=count, pad_token_id=0)
+    found = resispec.generate(target, draft, prompt, max_new_tokens=count, **settings)
+    assert list(found.tokens) == expected[0, len(PROMPT) :].tolist()
+    with pytest.raises(InvalidInput, match="exceeds the models' context of 64 positions"):
+        resispec.generate(target, draft, prompt, max_new_tokens=count + 1, **settings)
