@@ -77,6 +77,17 @@ def _has_models() -> bool:
         return False
 
 
+def check_results(folder: Path) -> None:
+    """Raise InvalidInput for a folder of results that is not there or cannot be read."""
+    hint = "give that of raw/ and PROFILE/: --results FOLDER"
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is no folder; {hint}")
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise InvalidInput(f"{folder} cannot be read ({error.strerror}), so nothing was; {hint}") from error
+
+
 def check_profile(name: str) -> None:
     """Raise InvalidInput for a profile that does not exist."""
     profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -195,9 +196,16 @@ class Plan:
 def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
     """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json.
 
-    artefact: its name, or "*" for the files of all plans.
+    artefact: its name, or "*" for the files of all plans. Raises InvalidInput when the folder is there and
+    cannot be read.
     """
     folder = results / profile / "plans"
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InvalidInput(f"folder of plans {folder} cannot be read ({error.strerror})") from error
     return [*folder.glob(f"{artefact}.json"), *sorted(folder.glob(f"{artefact}/*.json"))]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from analysis.cli import check_profile, profile_parser
+from analysis.cli import check_profile, check_results, profile_parser
 from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan, read_status
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
@@ -190,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args(arguments)
     check_profile(options.profile)
+    check_results(options.results)
     artefacts, total = standings(options.profile, options.results)
     if options.json:
         content = {"profile": options.profile, "results": str(options.results), "all": asdict(total)}

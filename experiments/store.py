@@ -63,6 +63,8 @@ class CellStore:
         for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
             if path.is_dir():  # a folder in a file's place
                 shutil.rmtree(path)
+            elif not path.is_file():  # none, or a FIFO in its place
+                path.unlink(missing_ok=True)
         with suppress(InvalidInput):  # an unreadable cell.json is written anew
             if foreign(self.folder):
                 (self.folder / PARTIAL).unlink(missing_ok=True)
@@ -76,7 +78,7 @@ class CellStore:
     def rows_so_far(self) -> list[dict[str, Any]]:
         """The rows that a cell has, complete or not, up to a line that is damaged or being written."""
         rows = []
-        for path in [self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).exists()][:1]:
+        for path in [self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).is_file()][:1]:
             with suppress(ValueError, FileNotFoundError):
                 for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
                     rows += [json.loads(line)] * line.endswith("\n")

@@ -1,12 +1,13 @@
 """Check that all files of runs are still as they were written: `make verify`; nothing is measured or changed.
 
 Cells, plans, searched trees and times of steps in the results folder, and the models that were trained here,
-are compared with their checksums. Each damaged one gets a line that says what to do; the exit code is 0 only
-when there is none. If a file has no checksum, as those made by hand or by an earlier version, only its format
-is checked.
+are compared with their checksums. Each damaged one gets a line that says what to do, and so does what cannot
+be read. The exit code is 0 only when there is none, and something was read. If a file has no checksum, as
+those made by hand or by an earlier version, only its format is checked.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from analysis.cli import check_results
 from analysis.load import Request, read_status, readable_plans
 from experiments import configurations
 from resispec import kept
@@ -42,7 +44,7 @@ def kinds(results: Path) -> list[Kind]:
         return sorted(results.glob(pattern))
 
     return [
-        Kind("cells", [path for path in of("raw/*/*") if path.is_dir()], check_cell),
+        Kind("cells", [path for path in of("raw/*/*") if not path.is_file()], check_cell),
         Kind("plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"),
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
@@ -53,6 +55,8 @@ def kinds(results: Path) -> list[Kind]:
 
 def check_cell(folder: Path) -> None:
     """Raise InvalidInput for a cell whose files have changed, with the command that measures it again."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is no folder of a cell")
     status = read_status(folder)
     if status.state == "damaged":
         commands = (
@@ -81,28 +85,45 @@ def check_tree(path: Path) -> None:
     (configurations if is_fastest else grow_map).load(path)
 
 
+def obstacles(results: Path) -> list[str]:
+    """A line for each folder that cannot be read and each FIFO, socket or device, which is never opened."""
+    lines = []
+
+    def refuse(error: OSError) -> None:
+        lines.append(f"{error.filename} cannot be read ({error.strerror})")
+
+    for folder, _, names in os.walk(results, onerror=refuse):
+        for path in (Path(folder, name) for name in names):
+            if path.exists() and not path.is_file():
+                lines.append(f"{path} is a FIFO, a socket or a device, and was not opened; delete it")
+    return lines
+
+
 @in_one_line("stopped; nothing was changed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints damaged files and counts of files."""
     parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
     results = parser.parse_args(arguments).results
-    if not results.is_dir():
-        raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
-    groups, num_damaged = kinds(results), 0
+    check_results(results)
+    groups, lines = kinds(results), obstacles(results)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    num_damaged = len(lines)
     with tqdm(total=sum(len(kind.paths) for kind in groups), unit="file", disable=None, leave=False) as bar:
         for kind in groups:
             bar.set_description_str(kind.name)
             for path in kind.paths:
                 try:
                     kind.check(path)
-                except InvalidInput as error:
+                except (InvalidInput, OSError) as error:
                     num_damaged += 1
                     bar.write(f"{first_line(error)}{kind.remedy}")
                 bar.update()
     counts = ", ".join(f"{len(kind.paths)} {kind.name}" for kind in groups)
     if num_damaged:
         return fail(f"{num_damaged} damaged, of {counts}")
+    if not any(kind.paths for kind in groups if kind.check is not kept.check):
+        return fail(f"nothing was read: {results} holds {counts}; give another folder: --results FOLDER")
     sys.stdout.write(f"{counts}: all are as they were written\n")
     return 0
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -61,13 +62,24 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps(content, indent=2, sort_keys=True, default=str) + "\n")
 
 
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file.
+
+    Raises OSError when it cannot be read, and for a FIFO or a device, which could be read without an end.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError("it is a FIFO, a socket or a device; allowed: a regular file")
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises InvalidInput, one line that names the file, when it is missing, unreadable or holds no object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be read as JSON ({first_line(error)})") from error
     if not isinstance(content, dict):
@@ -100,17 +112,17 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The SHA-256 of each file, by its name relative to the folder."""
-    stats = {name: (folder / name).stat() for name in names}
+    facts = {name: (folder / name).stat() for name in names}
     return {
-        name: _sha256((folder / name).resolve(), stat.st_size, stat.st_mtime_ns)
-        for name, stat in stats.items()
+        name: _sha256((folder / name).resolve(), fact.st_size, fact.st_mtime_ns)
+        for name, fact in facts.items()
     }
 
 
 @cache
 def _sha256(path: Path, _num_bytes: int, _changed: int) -> str:
     """The SHA-256 of a file, which a command reads only once unless the file changes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:

@@ -1,13 +1,15 @@
 """`make verify`: what runs left behind is as it was written, or is named with what to do."""
 
+import errno
 import json
+import os
 import re
 
 import pytest
 from toy_cells import save_methods
 from toy_cells import write_plan as save_plan
 
-from experiments import costs
+from experiments import costs, status
 from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import parts_of
 from experiments.store import write_plan
@@ -114,3 +116,39 @@ def test_damage_is_a_line_with_what_to_do(results, capsys):
 def test_no_folder_is_no_good_news(tmp_path, capsys):
     assert main(["--results", str(tmp_path / "resluts")]) == 1
     assert "resluts is no folder" in capsys.readouterr().err
+    (tmp_path / "empty" / "raw").mkdir(parents=True)
+    assert main(["--results", str(tmp_path / "empty")]) == 1
+    assert "nothing was read: " in capsys.readouterr().err
+
+
+def test_folders_without_permission_are_named(results, monkeypatch, capsys):
+    refused = {str(results / "raw"): "Permission denied"}
+    scandir = os.scandir
+
+    def of_a_user(folder):
+        if str(folder) in refused:
+            raise PermissionError(errno.EACCES, refused[str(folder)], str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", of_a_user)
+    assert main(["--results", str(results)]) == 1
+    assert f"{results}/raw cannot be read (Permission denied)" in capsys.readouterr().out
+    refused[str(results)] = "Permission denied"
+    for command in (main, status.main):
+        assert command(["--results", str(results)]) == 1
+        assert f"{results} cannot be read (Permission denied), so nothing was" in capsys.readouterr().err
+
+
+def test_a_fifo_is_named_and_never_opened(results, capsys):
+    """In the place of any file, and of a cell."""
+    names = [*DAMAGES, "raw/embedded/pipe", f"{CELL}-autoregressive/other", "embedded/growmap/map.pt"]
+    for name in names:
+        (results / name).unlink(missing_ok=True)
+        os.mkfifo(results / name)
+    assert main(["--results", str(results)]) == 1
+    out = capsys.readouterr().out
+    for name in names:
+        path = results / name
+        assert f"{path.parent.resolve()}" in out and (f"{path} " in out or "cache" in name), (name, out)
+    assert status.main(["--results", str(results)]) == 0
+    assert "FIFO" in capsys.readouterr().out
