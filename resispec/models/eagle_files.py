@@ -68,6 +68,8 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     content, weights = read_json(folder / CONFIG), _read_weights(folder)
     drafter = f"EAGLE drafter {name}"
     sizes = _sizes(drafter, content, target.module.config)
+    if (layers := len({key.split(".")[1] for key in weights if key.startswith("layers.")})) > 1:
+        raise InvalidInput(f"{drafter} has {layers} layers in its weights; an EAGLE drafter has 1")
     # Old checkpoints store rotary frequencies, which follow from the configuration.
     weights = {name: weight for name, weight in weights.items() if not name.endswith("rotary_emb.inv_freq")}
     embedding = target.module.get_input_embeddings().weight.detach()
@@ -140,14 +142,13 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The fields of a `LlamaConfig` that describe a drafter, from the content of its config.json.
 
-    target: the target's configuration. Raises InvalidInput for a required field that is absent, for a number
-    of layers that is not 1, and for a hidden size or a vocabulary size that is not the target's.
+    target: the target's configuration. The number of layers is that of the weights; published files may give
+    the target's. Raises InvalidInput for a required field that is absent, and for a hidden size or a
+    vocabulary size that is not the target's.
     """
     absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
         raise InvalidInput(f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers")
-    if (layers := content.get("num_hidden_layers", 1)) != 1:
-        raise InvalidInput(f"{drafter} has num_hidden_layers {layers!r}; an EAGLE drafter has 1")
     size_key = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
     for key, size in ((size_key, target.hidden_size), ("vocab_size", target.vocab_size)):
         if content[key] != size:

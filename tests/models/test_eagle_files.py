@@ -93,6 +93,13 @@ def test_official_checkpoints_load(load, tmp_path, kind, safetensors):
         assert features_of(pair.target, [1, 2]).shape == (2, 128)
 
 
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_the_number_of_layers_is_that_of_the_weights(load, tmp_path, kind):
+    """A published drafter for Vicuna has one layer and gives its target's 40."""
+    write(tmp_path / "drafter", kind, num_hidden_layers=40)
+    assert load().draft.module.config.num_hidden_layers == 1
+
+
 def test_a_bias_the_embeddings_and_the_drafter_may_be_absent(load, target, tmp_path):
     assert load_eagle_pair(target, None).draft is None
     weights = published("eagle", tiny_eagle(vocab=64, bias=False))
@@ -178,6 +185,7 @@ def changed(name, place, value):
 WRONG_WEIGHTS = [
     ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
     ("eagle", lambda w: w.update({"lm_head.weight": torch.ones(64, 32)}), "Unexpected .* .lm_head.weight"),
+    ("eagle", lambda w: w.update({"layers.1.mlp.up_proj.weight": w["fc.weight"]}), "2 layers in its weights"),
     ("eagle", lambda w: w.update({"fc.weight": [1.0]}), "is no EAGLE checkpoint; expected tensors by name"),
     ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
     ("eagle3", lambda w: w.update({"d2t": torch.zeros(16)}), r"d2t is \(16,\) torch.float32; allowed"),
@@ -189,7 +197,6 @@ WRONG_WEIGHTS = [
 WRONG_CONFIG = [
     ("eagle", {"hidden_size": 64}, "has hidden_size 64; its target has 32"),
     ("eagle", {"intermediate_size": 24}, "mismatch for .*gate_proj.weight: .*48, 32.*24, 32"),
-    ("eagle", {"num_hidden_layers": 2}, "num_hidden_layers 2; an EAGLE drafter has 1"),
     ("eagle", {"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
     ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
     ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
