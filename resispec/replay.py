@@ -18,6 +18,7 @@ from resispec.files import replacing
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.verifiers import Verifier
+from resispec.verifiers.base import outcomes_of
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
@@ -89,7 +90,7 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
     Raises InvalidInput for draws or a topology that the verifier is not defined for.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
-    stop = verifier.outcomes(tree, *laws).stop.double()
+    stop = outcomes_of(verifier, tree, *laws).stop.double()
     verdict = verifier.verify(tree, *laws, generator)
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
     return float((stop * (tree.topology.depths + 1)).sum()), terms

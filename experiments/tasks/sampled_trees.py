@@ -17,7 +17,7 @@ from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
 from resispec.trees import Topology, parallel_chains, root_only, union
-from resispec.verifiers.base import Verifier
+from resispec.verifiers.base import Verifier, outcomes_of
 
 INFINITE = 1e6
 """Number that stands for infinity in rows, since JSON has none; real log ratios are far smaller."""
@@ -143,7 +143,7 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
     It is the sum over nodes of Pr(the walk stops there) * (depth + 1).
     target_probs: (N, V), the target's laws at the nodes.
     """
-    stop = verifier.outcomes(draft.tree, target_probs, draft.probs).stop.double()
+    stop = outcomes_of(verifier, draft.tree, target_probs, draft.probs).stop.double()
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
 
 

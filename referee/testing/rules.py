@@ -18,6 +18,7 @@ from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judg
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import TopDown, Verifier, as_verifier, get_verifier
+from resispec.verifiers.base import interface_of
 from resispec.verifiers.rehearsal import is_defined_on
 
 VOCABULARY = 32_000
@@ -90,6 +91,6 @@ def _resolved(subject: Any) -> tuple[str, Verifier]:
     if isinstance(subject, str):
         return subject, get_verifier(subject)
     instance = subject() if isinstance(subject, type) else subject
-    if callable(instance) and not hasattr(instance, "law") and not hasattr(instance, "verify"):
+    if callable(instance) and interface_of(instance) is None:
         return name_of(instance), TopDown(SimpleNamespace(law=instance))
     return type(instance).__name__, as_verifier(instance)

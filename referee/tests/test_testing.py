@@ -9,7 +9,7 @@ from toy_kernels import EXACT, FAULTS, QUICK, ChainKernel, batched, greedy, sibl
 
 from referee.testing import assert_exact, assert_exact_sampler
 from resispec.errors import InvalidInput
-from resispec.verifiers import Draws, Law, Standard
+from resispec.verifiers import Draws, Law, Outcomes, Standard
 
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, 0.4])
 
@@ -146,10 +146,31 @@ def leaky(*given):
     return Law(law.select, 0.9 * law.residual)
 
 
+class KeepAll(Standard):
+    """A rule's subclass that keeps every token by a `verify` of its own."""
+
+    def verify(self, tree, *_):
+        raise AssertionError("called")
+
+
+class Told(KeepAll):
+    """It says what law `verify` has."""
+
+    def outcomes(self, tree, target_probs, _draft_probs):
+        stop = torch.eye(tree.topology.num_nodes, dtype=target_probs.dtype)[-1]
+        return Outcomes(stop, target_probs)
+
+
+def test_the_verify_of_a_rule_s_subclass_is_called():
+    with pytest.raises(AssertionError, match="^called$"):
+        assert_exact(Told, samples=10)
+
+
 def test_subjects_that_are_no_rule_are_refused():
     for subject, options, message in (
         ("standard", {"samples": 9}, "samples is 9; allowed: at least 10"),
         (leaky, {}, "rule 'leaky': .*residual sum to 0.9; allowed: 1"),
+        (KeepAll, {}, "KeepAll has a `verify` but no `outcomes`, .*; allowed here: a tree ver"),
     ):
         with pytest.raises(InvalidInput, match=message):
             assert_exact(subject, **({"samples": 10} | options))

@@ -7,13 +7,14 @@ from torch import Tensor
 
 from resispec.core import Tree
 from resispec.trees import complete
-from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier
-from resispec.verifiers.top_down import TopDown
+from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier, outcomes_of
+from resispec.verifiers.top_down import applied_rule
 
 
 def rule_of(verifier: Verifier) -> SiblingRule:
     """The sibling rule of a verifier: the rule that it applies at one node, or `FirstToken`."""
-    return verifier.rule if isinstance(verifier, TopDown) else FirstToken(verifier)
+    rule = applied_rule(verifier)
+    return FirstToken(verifier) if rule is None else rule
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class FirstToken:
         select, residual = [], []
         for p, q, tokens in zip(*rows, strict=True):
             tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)
-            outcomes = self.verifier.outcomes(tree, p.expand(count + 1, vocab), q.expand(count + 1, vocab))
+            outcomes = outcomes_of(
+                self.verifier, tree, p.expand(count + 1, vocab), q.expand(count + 1, vocab)
+            )
             select.append(outcomes.stop[1:])
             residual.append(outcomes.final[0])
         return Law(torch.stack(select).view(siblings.shape), torch.stack(residual).view(target_probs.shape))

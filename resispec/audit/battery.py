@@ -21,7 +21,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
 from resispec.verifiers.rehearsal import is_defined_on
-from resispec.verifiers.top_down import TopDown
+from resispec.verifiers.top_down import applied_rule
 
 KINDS = (
     "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
@@ -151,7 +151,7 @@ def cases_of(
     rule: the verifier's rule, see `rule_of`. is_chain: whether the verifier is not defined for two siblings,
     so that only chains are enumerated.
     """
-    if isinstance(verifier, TopDown):
+    if applied_rule(verifier) is not None:
         most_siblings = 1 if is_chain else min(MOST_SIBLINGS, draws.most_siblings)
         yield from rule_cases(rule, draws, seed, most_siblings=most_siblings)
     yield from wide_cases(rule, draws, 1 if is_chain else 2, seed)
@@ -171,13 +171,13 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
 
 
 def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
-    rule = rule_of(verifier)
+    rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
     laws = [(emitted_law(rule, p, q, count, draws), p) for count in (1, 2) if is_defined(rule, draws, count)]
-    if not isinstance(verifier, TopDown) and is_defined(rule, draws, 1):
+    if not is_applied and is_defined(rule, draws, 1):
         target, draft = p.expand(3, 3), q.expand(3, 3)
         laws.append((tree_law(verifier, chain(2), target, draft, draws), chain_law(target, 3)))
-    name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
+    name = type(rule if is_applied else verifier).__name__
     for law, target_law in laws:
         if not (error := total_variation(law, target_law)) <= TOLERANCE:
             tokens = "three tokens after a chain of two"

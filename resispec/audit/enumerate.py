@@ -15,7 +15,7 @@ from resispec.audit.ceiling import check_siblings
 from resispec.audit.row_checks import RETURNED, check_rows, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
-from resispec.verifiers.base import Draws, SiblingRule, Verifier
+from resispec.verifiers.base import Draws, SiblingRule, Verifier, outcomes_of
 
 MAX_ELEMENTS = 1 << 22
 
@@ -81,7 +81,7 @@ def tree_law(
         weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
     tokens, weights = tokens[weights > 0], weights[weights > 0]
     cases = [
-        verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row]) for row in tokens
+        outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row]) for row in tokens
     ]
     stop, final = torch.stack([case.stop for case in cases]), torch.stack([case.final for case in cases])
     totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)

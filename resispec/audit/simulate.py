@@ -21,7 +21,7 @@ from resispec.audit.z_score import overdraft_terms, rank_terms, surprisal_terms
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one
 from resispec.trees import Topology, families_by_level_on
-from resispec.verifiers.base import Draws, Verifier
+from resispec.verifiers.base import Draws, Verifier, outcomes_of
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _verdict_counts(
     for tokens, node in zip(trees, nodes, strict=True):
         key = tuple(tokens.tolist())
         if key not in cache:
-            outcomes = verifier.outcomes(*scene.given(tokens, draws))
+            outcomes = outcomes_of(verifier, *scene.given(tokens, draws))
             rows = outcomes.final.double()
             cells = (outcomes.stop.double()[:, None] * (rows @ scene.member)).flatten()
             cache[key] = cells / cells.sum(), rows / rows.sum(-1, keepdim=True)

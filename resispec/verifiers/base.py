@@ -1,5 +1,6 @@
 """The contracts of verification: a rule gives a conditional law at one node, a verifier decides a tree."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,6 +60,49 @@ class Verifier(Protocol):
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, given the drafted tokens."""
+
+
+def interface_of(subject: object) -> type | None:
+    """Which contract a subject is used by: `SiblingRule` (it has a `law`), `Verifier`, or None for neither.
+
+    A class may inherit one of them and define the other, such as a rule's subclass with its own `verify`.
+    Then the more specific one counts: the one that is defined nearer, in the order in which Python looks
+    methods up. Raises InvalidInput, naming the class, where both are equally near.
+    """
+    law = _distance(subject, "law")
+    verifier = min(_distance(subject, "verify"), _distance(subject, "outcomes"))
+    if law < verifier:
+        return SiblingRule
+    if verifier < law:
+        return Verifier
+    if law < math.inf:
+        raise InvalidInput(
+            f"{type(subject).__name__} defines both `law` (a sibling rule) and `verify` or `outcomes` (a "
+            "tree verifier); allowed: one of the two"
+        )
+    return None
+
+
+def _distance(subject: object, name: str) -> float:
+    """How far above a subject's class its attribute is defined, the contracts aside; infinite for nowhere."""
+    if name in getattr(subject, "__dict__", {}):
+        return 0
+    classes = [kind for kind in type(subject).__mro__ if kind not in (SiblingRule, Verifier)]
+    for distance, kind in enumerate(classes):
+        if name in vars(kind):
+            return distance
+    is_delegated = hasattr(subject, name) and not hasattr(type(subject), name)  # by `__getattr__`
+    return len(classes) if is_delegated else math.inf
+
+
+def outcomes_of(verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
+    """The verifier's outcomes, see `Verifier.outcomes`. Raises InvalidInput, naming it, if it has none."""
+    if _distance(verifier, "outcomes") == math.inf:
+        raise InvalidInput(
+            f"{type(verifier).__name__} has a `verify` but no `outcomes`, the law that `verify` draws from; "
+            "allowed here: a tree verifier with both, or a sibling rule"
+        )
+    return verifier.outcomes(tree, target_probs, draft_probs)
 
 
 def law_of(

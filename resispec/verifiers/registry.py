@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from resispec import plugins
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import SiblingRule, Verifier
+from resispec.verifiers.base import SiblingRule, Verifier, interface_of
 from resispec.verifiers.top_down import as_verifier
 
 _REGISTERED: dict[str, Callable[..., Any]] = {}
@@ -31,7 +31,7 @@ def available() -> list[str]:
 def get_rule(name: str, **options: Any) -> SiblingRule:
     """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, or a tree verifier."""
     rule: SiblingRule = plugins.make("verifier", name, _REGISTERED, **options)
-    if not hasattr(rule, "law"):
+    if interface_of(rule) is not SiblingRule:
         raise InvalidInput(f"{name!r} is a tree verifier, not a sibling rule; use get_verifier")
     return rule
 

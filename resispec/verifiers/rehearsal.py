@@ -5,7 +5,7 @@ import torch
 from resispec.core import Draws, Tree
 from resispec.errors import NotDefined
 from resispec.trees import Topology
-from resispec.verifiers.base import Verifier
+from resispec.verifiers.base import Verifier, outcomes_of
 
 
 def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
@@ -19,7 +19,7 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
     tokens, laws = torch.zeros(topology.num_nodes, dtype=torch.int64), torch.ones(topology.num_nodes, size)
     for children in topology.children:
         tokens[list(children)] = torch.arange(len(children))
-    verifier.outcomes(Tree(topology, tokens, draws), laws / size, laws / size)
+    outcomes_of(verifier, Tree(topology, tokens, draws), laws / size, laws / size)
 
 
 def is_defined_on(verifier: Verifier, draws: Draws, topology: Topology) -> bool:

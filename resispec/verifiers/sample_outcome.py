@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from resispec.core import Tree, Verdict
 from resispec.distributions import invert, sum_tolerance
 from resispec.trees import Topology
-from resispec.verifiers.base import Verifier
+from resispec.verifiers.base import Verifier, outcomes_of
 
 NUM_FACTS = 6
 
@@ -27,7 +27,7 @@ def draw_outcome(
     final token, the sum and the least of the chances to stop, and the sum and the least of the final token's
     law. The tree's tokens follow.
     """
-    outcomes = verifier.outcomes(tree, target_probs, draft_probs)
+    outcomes = outcomes_of(verifier, tree, target_probs, draft_probs)
     return draw_from(outcomes.stop, lambda node: outcomes.final.index_select(0, node)[0], tree, generator)
 
 

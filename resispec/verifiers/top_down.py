@@ -13,19 +13,40 @@ from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, choose, draw_one, normalise, sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.trees import families_on
-from resispec.verifiers.base import Outcomes, SiblingRule, Verifier, is_first, law_of, naming, rule_name
+from resispec.verifiers.base import (
+    Outcomes,
+    SiblingRule,
+    Verifier,
+    interface_of,
+    is_first,
+    law_of,
+    naming,
+    rule_name,
+)
 from resispec.verifiers.recursive import Recursive
 
 
 def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
-    """Return a verifier as it is and a sibling rule wrapped in `TopDown`. Raises InvalidInput for others."""
-    if hasattr(rule_or_verifier, "law"):
+    """Return a verifier as it is and a sibling rule wrapped in `TopDown`, see `interface_of`.
+
+    Raises InvalidInput for others.
+    """
+    interface = interface_of(rule_or_verifier)
+    if interface is SiblingRule:
         return TopDown(cast(SiblingRule, rule_or_verifier))
-    if not hasattr(rule_or_verifier, "verify"):
+    if interface is None or not hasattr(rule_or_verifier, "verify"):
         kind = type(rule_or_verifier).__name__
         parts = "neither `law` (a sibling rule) nor `verify` and `outcomes` (a tree verifier)"
-        raise InvalidInput(f"{kind} is no verifier: it has {parts}")
-    return rule_or_verifier
+        found = "`outcomes` but no `verify`" if interface else parts
+        raise InvalidInput(f"{kind} is no verifier: it has {found}")
+    return cast(Verifier, rule_or_verifier)
+
+
+def applied_rule(verifier: Verifier) -> SiblingRule | None:
+    """The rule whose law is that of `outcomes` at every node; None if there is no such rule."""
+    if isinstance(verifier, TopDown) and type(verifier).outcomes is TopDown.outcomes:
+        return verifier.rule
+    return None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, draw_one, normalise, quotient, sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.trees import families_by_level_on
-from resispec.verifiers.base import Law, Outcomes, SiblingRule, is_first, law_of, naming, rule_name
+from resispec.verifiers.base import (
+    Law,
+    Outcomes,
+    SiblingRule,
+    interface_of,
+    is_first,
+    law_of,
+    naming,
+    rule_name,
+)
 from resispec.verifiers.pruning import lookahead
 from resispec.verifiers.registry import get_rule, register
 
@@ -37,7 +46,7 @@ class Traversal:
     rule: SiblingRule
 
     def __post_init__(self) -> None:
-        if not hasattr(self.rule, "law"):  # a YAML names the rule
+        if interface_of(self.rule) is not SiblingRule:  # a YAML names the rule
             kind = type(self.rule).__name__
             raise InvalidInput(f"Traversal takes a sibling rule, which has a `law`; found {kind}")
 

@@ -1,14 +1,18 @@
 """Properties of every tree verifier: verdicts are drawn from its law, and no law is hidden that is none."""
 
 import itertools
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accounts import BROKEN, Broken, assert_drawn_from, drafted, law, rng
 from toys import table_pair
 
-from resispec.audit.battery import KINDS
-from resispec.core import Draws, Tree
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.battery import KINDS, shown_bias
+from resispec.audit.enumerate import emitted_law
+from resispec.core import Draws, Tree, Verdict
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import NoDraft
 from resispec.errors import InvalidInput
@@ -16,9 +20,11 @@ from resispec.trees import chain, complete, from_child_counts, parallel_chains, 
 from resispec.verifiers import (
     Law,
     Naive,
+    Outcomes,
     Standard,
     TopDown,
     Traversal,
+    Verifier,
     as_verifier,
     available,
     draw_outcome,
@@ -26,7 +32,9 @@ from resispec.verifiers import (
     get_verifier,
     read_verdict,
 )
+from resispec.verifiers.rehearsal import rehearse
 from resispec.verifiers.sample_outcome import draw_from
+from resispec.verifiers.top_down import applied_rule
 
 UNEVEN, WIDE = from_child_counts([[2], [2, 1], [0, 1, 0]]), from_child_counts([[3], [0, 2, 1], [0, 1]])
 WALKS = [
@@ -198,6 +206,76 @@ def test_a_rule_or_a_verifier_makes_a_decoder():
         Decoder(NoDraft(), object())
     with pytest.raises(InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found TopD"):
         Traversal(TopDown(rule))
+
+
+class KeepAll(Standard):
+    """Keeps the path to the last node, whatever the laws are, and has no `outcomes`."""
+
+    def verify(self, tree, _target_probs, _draft_probs, _generator):
+        path = tree.topology.path_to(tree.topology.num_nodes - 1)
+        return Verdict(path, (*tree.tokens[list(path)].tolist(), 0))
+
+
+class Whole(KeepAll):
+    """`KeepAll` with its law."""
+
+    def outcomes(self, tree, target_probs, _draft_probs):
+        stop = torch.eye(tree.topology.num_nodes, dtype=target_probs.dtype)[-1]
+        return Outcomes(stop, target_probs)
+
+
+class FromTheContract(Verifier):
+    """Inherits the contract, whose `outcomes` says nothing."""
+
+    verify = KeepAll.verify
+
+
+class Last(TopDown):
+    """The rule's walk, with outcomes of its own."""
+
+    def outcomes(self, tree, target_probs, draft_probs):
+        return replace(super().outcomes(tree, target_probs, draft_probs), final=draft_probs)
+
+
+def test_the_more_specific_of_two_interfaces_counts():
+    """A rule's subclass with its own `verify` was walked by the inherited law, and called exact."""
+
+    class Rule(Whole):
+        law = Standard.law
+
+    class Silent(Standard):
+        outcomes = Whole.outcomes
+
+    class Both(Standard):
+        law, verify = Standard.law, Whole.verify
+
+    for verifier in (KeepAll(), Whole(), FromTheContract()):
+        assert as_verifier(verifier) is verifier and Decoder(NoDraft(), verifier).verifier is verifier
+        with pytest.raises(InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found "):
+            Traversal(verifier)
+    assert as_verifier(Rule()) == TopDown(Rule()) and Traversal(Rule()).rule == Rule()
+    with pytest.raises(InvalidInput, match="^Silent is no verifier: it has `outcomes` but no `verify`$"):
+        as_verifier(Silent())
+    field = SimpleNamespace(law=Standard().law, verify=Whole().verify)
+    for subject, name in ((Both(), "Both"), (field, "SimpleNamespace")):
+        for use in (as_verifier, Traversal):
+            with pytest.raises(
+                InvalidInput, match=f"^{name} defines both `law` .*; allowed: one of the two$"
+            ):
+                use(subject)
+
+
+def test_a_verifier_is_judged_by_its_own_outcomes_and_not_by_a_rule_below():
+    p, q = law(0.2, 0.3, 0.5), law(0.5, 0.3, 0.2)
+    for verifier in (KeepAll(), FromTheContract()):
+        with pytest.raises(InvalidInput, match="has a `verify` but no `outcomes`, the law that"):
+            rehearse(verifier, Draws.IID, complete(2, 2))
+        with pytest.raises(InvalidInput, match="has a `verify` but no `outcomes`, the law that"):
+            emitted_law(rule_of(verifier), p, q, 2, Draws.IID)
+    assert torch.allclose(emitted_law(rule_of(Whole()), p, q, 1, Draws.IID), q)
+    assert applied_rule(TopDown(Standard())) == Standard() and applied_rule(Last(Standard())) is None
+    for verifier in (Whole(), Last(Standard())):
+        assert f"{type(verifier).__name__} is biased with draws iid" in shown_bias(verifier, Draws.IID)
 
 
 def test_verifiers_refuse_draws_and_trees_that_they_are_not_exact_for():
