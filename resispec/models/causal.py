@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask, Windows, cache_argument
-from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
+from resispec.models.own_lm_head import check_logits, own_head, reads_one_path, shortened, spread
 from resispec.models.packed import pack_if_faster, unpack
 from resispec.models.pair import Pair
 
@@ -44,6 +45,13 @@ class _Session:
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
+        if self._model.by_row and len(tokens) > 1:
+            before = visible.shape[1] - len(tokens)
+            rows = zip(tokens.split(1), depths.split(1), visible.split(1), strict=True)
+            return torch.cat([
+                self.forward(token, depth, row[:, :width])
+                for width, (token, depth, row) in enumerate(rows, start=before + 1)
+            ])  # fmt: skip
         return self._forward(self._model.stepping, tokens, *self._rows.draft(depths, visible))
 
     def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
@@ -79,14 +87,19 @@ class TransformersModel:
 
     stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
     on the hub, None for a model from elsewhere. end_token_ids: see the function of this name. rope_switches:
-    see `switches_of`.
+    see `switches_of`. by_row: whether the tokens of a step are forwarded one at a time.
+
+    is_draft: whether the model only drafts. A draft's law may be any law, but at a node it must not depend on
+    tokens of other paths, as verifiers that start at the leaves presuppose. So a draft whose logits in a tree
+    are not its own, for example one whose activations are quantised by the numbers of a whole forward, is
+    forwarded token by token, and a warning says so.
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention that cannot
     take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model that does not say how
     many positions it can attend to, and if the logits of a small tree differ from the model's own, see
-    `check_logits`.
+    `check_logits`, unless a draft's depend on the path alone.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, is_draft: bool = False) -> None:
         self.config = config = module.config.get_text_config()
         self.name: str = module.config._name_or_path or type(module).__name__
         windows_of(self.name, config)
@@ -109,7 +122,20 @@ class TransformersModel:
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
         self.end_token_ids = end_token_ids(module)
         self._head = own_head(self.module)
-        self._head = shortened(self._head, module, check_logits(self, module))
+        self.by_row = False
+        try:
+            features = check_logits(self, module)
+        except InvalidInput as error:
+            self.by_row = is_draft
+            if not is_draft or not reads_one_path(self):
+                raise
+            warnings.warn(
+                f"draft {error}; its tokens are forwarded one at a time, so that its law depends on the path "
+                "alone: the emitted tokens keep the target's law, drafting takes longer",
+                stacklevel=2,
+            )
+        else:
+            self._head = shortened(self._head, module, features)
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
         """A copy of this model whose features also hold the inputs of these layers: (K, (1 + len(taps)) H).
@@ -155,7 +181,10 @@ class TransformersModel:
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        logits = self._head(features.chunk(1 + len(self.taps), dim=-1)[0])
+        if self.by_row and len(features) > 1:
+            return torch.cat([self.head(row) for row in features.split(1)])
+        features = features.chunk(1 + len(self.taps), dim=-1)[0]
+        logits = self._head(features)
         padding = self.vocab_size - logits.shape[-1]  # missing rows; if negative, rows to cut off
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 

@@ -48,7 +48,7 @@ def load_pair(
     if draft is None:
         return Pair(model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, precision, device)
-    draft_model = TransformersModel(module)
+    draft_model = TransformersModel(module, is_draft=True)
     names, size = (f"target {target}", f"draft {draft}"), min(model.vocab_size, draft_model.vocab_size)
     check_tokenizers(names, (tokenizer, draft_tokenizer), size)
     return Pair(model, draft_model.in_vocabulary(model.vocab_size), shared_tokenizer)
@@ -103,7 +103,7 @@ def _as_model(role: str, model: Any, other: Any) -> Any:
             )
         model = read_checkpoint(str(model), None, module.dtype, str(module.device))[0]
     if isinstance(model, PreTrainedModel) and model.can_generate() and not model.config.is_encoder_decoder:
-        return TransformersModel(model)
+        return TransformersModel(model, is_draft=role == "draft")
     if not hasattr(model, "session") or not hasattr(model, "vocab_size"):
         raise InvalidInput(
             f"{role} is {type(model).__name__}; allowed: a causal language model of transformers that is no "

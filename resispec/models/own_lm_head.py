@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -104,15 +105,40 @@ def check_logits(model: Any, module: Any) -> Tensor:
     return looks[0][1]
 
 
-def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
-    """The largest relative error of a tree's logits at its four nodes, and the nodes' features (4, H)."""
+@torch.inference_mode()
+def reads_one_path(model: Model) -> bool:
+    """Whether the logits at two nodes of a small tree stay the same, to the bit, with other siblings.
+
+    False for a model that cannot forward the tree.
+    """
+    tokens = _tokens(model)
+    others = tokens.clone()
+    others[1:3] = tokens[1:3].flip(0) + 1
+    with suppress(Exception):  # as in `check_logits`, which has said what is wrong
+        first, second = (model.head(_features(model, drawn))[[0, 3]] for drawn in (tokens, others))
+        return torch.equal(first, second)
+    return False
+
+
+def _tokens(model: Model) -> Tensor:
+    """The four tokens of a tree of two levels, (4,) int64, all different in a vocabulary of five or more."""
+    return torch.arange(1, 5, device=model.device) * model.vocab_size // 5
+
+
+def _features(model: Model, tokens: Tensor) -> Tensor:
+    """Features (4, H) of a tree whose root is cached; its other three tokens share this parent."""
     tree = complete(2, 3)
-    tokens = torch.arange(1, 5, device=model.device) * model.vocab_size // 5
-    paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
     depths, visible = tree.depths.to(model.device), tree.ancestors.to(model.device)
-    logits = module(input_ids=paths, use_cache=False, return_dict=True).logits
-    expected = torch.cat((logits[:1, 0], logits[:, 1])).double()
     session = model.session(1, drafted=3)
     root = session.extend(tokens[:1])
-    features = torch.cat((root, session.forward(tokens[1:], depths[1:] - 1, visible[1:, 1:])))
+    return torch.cat((root, session.forward(tokens[1:], depths[1:] - 1, visible[1:, 1:])))
+
+
+def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
+    """The largest relative error of a tree's logits at its four nodes, and the nodes' features (4, H)."""
+    tokens = _tokens(model)
+    paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
+    logits = module(input_ids=paths, use_cache=False, return_dict=True).logits
+    expected = torch.cat((logits[:1, 0], logits[:, 1])).double()
+    features = _features(model, tokens)
     return ((model.head(features) - expected).norm(dim=-1) / expected.norm(dim=-1)).amax().item(), features

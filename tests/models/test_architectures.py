@@ -1,5 +1,7 @@
 """Six kinds of causal language models: their logits are their own, or they are refused in one line."""
 
+import warnings
+
 import pytest
 import torch
 import transformers
@@ -116,6 +118,38 @@ def test_a_body_that_cannot_read_a_tree_is_refused(ignored):
     module.ignored = (ignored,)
     with pytest.raises(InvalidInput, match=r"^Deaf: (logits in a tree differ|a tree of four tokens cannot)"):
         TransformersModel(module)
+
+
+def test_a_draft_may_have_any_law_that_depends_on_the_path_alone():
+    """In int8 a row's logits depend on the largest numbers of all rows of its forward."""
+    target, draft = build("Llama", LLAMA), build("Llama", LLAMA, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of this way to quantise
+        draft = torch.ao.quantization.quantize_dynamic(draft, {torch.nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(InvalidInput, match="logits in a tree differ from the model's own"):
+        TransformersModel(draft)
+    with pytest.warns(UserWarning, match="^draft Llama.* differ .*; its tokens are forwarded one at a time"):
+        model = TransformersModel(draft, is_draft=True)
+    laws = []
+    for others in (3, 9):
+        session = model.session(32, drafted=4)
+        session.extend(torch.tensor(PROMPT))
+        depths, visible = torch.tensor([0, 0, 1, 1]), torch.eye(4, dtype=torch.bool)
+        visible[3, 1] = visible[2, 0] = True
+        features = session.forward(torch.tensor([others, 7, others, 8]), depths, visible)
+        laws.append(model.head(features)[[1, 3]])
+    assert torch.equal(*laws) and laws[0].isfinite().all()
+    prompt = torch.tensor([PROMPT])
+    expected = target.generate(prompt, do_sample=False, max_new_tokens=20, pad_token_id=0)
+    found = resispec.generate(target, draft, prompt, tree="d4b2", temperature=0, max_new_tokens=20)
+    assert list(found.tokens) == expected[0, len(PROMPT) :].tolist()
+
+
+def test_a_draft_whose_law_depends_on_other_paths_is_refused():
+    module = build("Llama", LLAMA, base=Deaf)
+    module.ignored = ("attention_mask",)
+    with pytest.raises(InvalidInput, match=r"^Deaf: logits in a tree differ"):
+        TransformersModel(module, is_draft=True)
 
 
 def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
