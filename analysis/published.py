@@ -9,6 +9,8 @@ MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times
 belong to a machine. Two verdicts agree when they are the same; an undecided verdict is not compared.
 """
 
+import lzma
+import platform
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,10 +27,17 @@ from analysis import labels
 from analysis.load import LABELS, UNPACKED, Plan, plan_files
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
+from resispec.errors import InvalidInput, first_line
+from resispec.files import read_bytes
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "published"
 CELLS = "cells.tar.xz"
 """The archive's name in a profile's folder; `analysis.publish` writes it."""
+LARGEST = 1 << 29
+"""The most bytes of an unpacked archive; ours has 90 million."""
+MEMORY = 1 << 28
+"""The most bytes of memory to unpack an archive, beside what it unpacks to."""
+UNPACKING_ERRORS = (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError, RecursionError)
 MIN_PROMPTS = 8
 DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
@@ -67,17 +76,60 @@ def source(artefact: str, profile: str, results: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder of an archive's files, which exists until the process ends."""
-    return Path(_unpacked(archive.read_bytes()).name)
+    """The folder of an archive's files, which exists until the process ends.
+
+    Raises InvalidInput, one line that names the archive, when it is damaged, holds anything but plain files
+    inside of its folder, or unpacks to more than LARGEST bytes.
+    """
+    try:
+        return Path(_unpacked(read_bytes(archive)).name)
+    except UNPACKING_ERRORS as error:
+        remedy = "git has it"
+        raise InvalidInput(f"{archive} cannot be unpacked ({first_line(error)}); {remedy}") from error
 
 
 @cache
 def _unpacked(content: bytes) -> TemporaryDirectory[str]:
+    if not hasattr(tarfile, "data_filter"):
+        version = platform.python_version()
+        raise InvalidInput(f"Python {version} has no filter for archives; allowed: 3.11.4 or later")
+    data = _decompressed(content)
     folder = TemporaryDirectory(prefix=UNPACKED)
-    with tarfile.open(fileobj=BytesIO(content)) as file:
-        file.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
-        file.extractall(folder.name)
+    try:
+        with tarfile.open(fileobj=BytesIO(data), mode="r:") as file:
+            _check_members(file)
+            if data[file.offset :].strip(b"\0"):  # tarfile takes a damaged header for the end
+                raise InvalidInput("a header in it is damaged")
+            file.extraction_filter = tarfile.data_filter
+            file.extractall(folder.name)
+    except BaseException:
+        folder.cleanup()
+        raise
     return folder
+
+
+def _decompressed(content: bytes) -> bytes:
+    """The tar archive in an archive. Raises InvalidInput when it is too large or not all there."""
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)
+    data = decompressor.decompress(content, max_length=LARGEST + 1)
+    if len(data) > LARGEST:
+        raise InvalidInput(f"it unpacks to more than the {LARGEST} bytes that are allowed")
+    if not decompressor.eof or decompressor.unused_data:
+        raise InvalidInput("it is cut off" if decompressor.needs_input else "something comes after its end")
+    return data
+
+
+def _check_members(file: tarfile.TarFile) -> None:
+    """Raise InvalidInput for the first member that is no plain file or folder, or is there twice."""
+    names = set[str]()
+    while member := file.next():
+        if member.size < 0:  # its reader would go back to where it was, again and again
+            raise InvalidInput(f"{member.name!r} has a size below 0")
+        if not (member.isreg() or member.isdir()) or member.issparse():
+            raise InvalidInput(f"{member.name!r} is no plain file")
+        if member.name in names:
+            raise InvalidInput(f"it holds {member.name!r} twice")
+        names.add(member.name)
 
 
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:

@@ -1,7 +1,7 @@
 """Check that all files of runs are still as they were written: `make verify`; nothing is measured or changed.
 
-Cells, plans, searched trees and times of steps in the results folder, and the models that were trained here,
-are compared with their checksums. Each damaged one gets a line that says what to do, and so does what cannot
+Cells, plans, searched trees and times of steps in the results folder, those in published archives, and the
+models that were trained here, are compared with their checksums. Each damaged one gets a line that says what to do, and so does what cannot
 be read. The exit code is 0 only when there is none, and something was read. If a file has no checksum, as
 those made by hand or by an earlier version, only its format is checked.
 """
@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from analysis.cli import check_results
 from analysis.load import Request, read_status, readable_plans
+from analysis.published import CELLS, unpacked
 from experiments import configurations
 from resispec import kept
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
@@ -47,6 +48,7 @@ def kinds(results: Path) -> list[Kind]:
         Kind("cells", [path for path in of("raw/*/*") if not path.is_file()], check_cell),
         Kind("plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"),
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
+        Kind("published archives", of(f"published/*/{CELLS}"), check_archive),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
         Kind("files of times", of("timing/*.json"), read_sealed, "; without it, steps are timed again"),
         Kind("models", kept.folders(), kept.check),
@@ -83,6 +85,21 @@ def check_tree(path: Path) -> None:
     """Raise InvalidInput for a tree file that has changed since it was written, or that holds no tree."""
     is_fastest = read_json(path).get("format") == configurations.FORMAT
     (configurations if is_fastest else grow_map).load(path)
+
+
+def check_archive(path: Path) -> None:
+    """Raise InvalidInput for an archive of published cells that is damaged, or that holds anything damaged."""
+    folder = unpacked(path)
+    problems = []
+    for kind in (kind for artefact in sorted(folder.iterdir()) for kind in kinds(artefact)[:3]):
+        for member in kind.paths:
+            try:
+                kind.check(member)
+            except (InvalidInput, OSError) as error:
+                problems.append(first_line(error).replace(str(folder), str(path)))
+    if problems:
+        more = f" (and {len(problems) - 1} more in it)" if problems[1:] else ""
+        raise InvalidInput(f"{problems[0]}{more}; git has it")
 
 
 def obstacles(results: Path) -> list[str]:

@@ -49,7 +49,7 @@ def results(toy, tmp_path, monkeypatch):
     return results
 
 
-COUNTS = "3 cells, 3 plans, 3 trees, 1 published trees, 1 files of times, 1 models"
+COUNTS = "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 files of times, 1 models"
 
 
 def test_all_is_as_it_was_written(results, capsys):

@@ -1,6 +1,7 @@
 """Agreement of what was measured here with what is published, and the command that publishes."""
 
 import json
+import lzma
 import os
 import random
 import tarfile
@@ -15,6 +16,7 @@ from analysis import audits, cells, publish, published, quotes
 from analysis.load import ROOT, read_plan, read_status
 from analysis.page import __main__ as page
 from analysis.published import ACCEPTED_LENGTHS, Compared, compare
+from experiments import verify
 from resispec.errors import InvalidInput
 from resispec.files import read_json, sealed, write_json
 
@@ -277,6 +279,81 @@ def test_published_rows_that_are_not_those_of_their_status_are_refused(tmp_path,
     rows.write_text(rows.read_text().replace('"num_steps": 3', '"num_steps": 2') + "\n")
     assert write_artefact("table1") == 1
     assert "rows.jsonl is not what was written" in capsys.readouterr().err
+
+
+def member(name, kind=tarfile.REGTYPE, content=b"", **changed):
+    """A member of an archive with its content; changed: other attributes of it."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, len(content)
+    for key, value in changed.items():
+        setattr(info, key, value)
+    return info.tobuf(tarfile.GNU_FORMAT) + content + b"\0" * (-len(content) % 512)
+
+
+END = b"\0" * 1024
+WHOLE = lzma.compress(member("a/b", content=b"abc") + member("a/c") + END)
+HOSTILE = {
+    "no archive": (b"", "cut off"),
+    "text": (b"no archive at all", "not supported"),
+    "half": (WHOLE[:-20], "cut off"),
+    "changed": (WHOLE[:30] + b"?" + WHOLE[31:], "Corrupt"),
+    "more": (WHOLE + b"?", "after its end"),
+    "no end": (lzma.compress(member("a", content=b"a" * 2000)[:1000]), "unexpected end of data"),
+    "bad header": (lzma.compress(member("a") + b"?" * 512 + END), "a header in it is damaged"),
+    "bomb": (lzma.compress(b"\0" * 5000), "more than the 4096 bytes"),
+    "upwards": (lzma.compress(member("../a", content=b"abc") + END), "outside"),
+    "link": (lzma.compress(member("a", tarfile.SYMTYPE, linkname="/etc") + END), "no plain file"),
+    "hard link": (lzma.compress(member("a", tarfile.LNKTYPE, linkname="/etc/passwd") + END), "no plain file"),
+    "fifo": (lzma.compress(member("a", tarfile.FIFOTYPE) + END), "no plain file"),
+    "device": (lzma.compress(member("a", tarfile.CHRTYPE) + END), "no plain file"),
+    "twice": (lzma.compress(member("a") + member("a") + END), "twice"),
+    "loop": (lzma.compress(member("a", size=-512) + END), "below 0"),
+    "file and folder": (lzma.compress(member("a") + member("a/b") + END), "cannot be unpacked"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_damaged_or_hostile_archive_is_one_line(name, tmp_path, monkeypatch, capsys):
+    content, problem = HOSTILE[name]
+    archive = published_in(tmp_path, monkeypatch)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_bytes(content)
+    monkeypatch.setattr(published, "LARGEST", 4096)
+    for command in (
+        lambda: write_artefact("table1"),
+        lambda: verify.main(["--results", str(archive.parents[2])]),
+    ):
+        assert command() == 1
+        captured = capsys.readouterr()
+        [line] = [line for line in (captured.out + captured.err).splitlines() if "cells.tar.xz" in line]
+        assert "cannot be unpacked" in line and problem in line and line.endswith("; git has it")
+    assert not (tmp_path / "a").exists() and not (archive.parents[1] / "a").exists()
+
+
+def test_without_a_filter_nothing_is_unpacked(tmp_path, monkeypatch):
+    archive = tmp_path / "whole.tar.xz"
+    archive.write_bytes(WHOLE)
+    assert (published.unpacked(archive) / "a" / "b").read_bytes() == b"abc"
+    published._unpacked.cache_clear()
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(InvalidInput, match=r"no filter for archives; allowed: 3.11.4 or later"):
+        published.unpacked(archive)
+
+
+def test_what_is_damaged_in_an_archive_is_named(tmp_path, monkeypatch, capsys):
+    archive, results = published_in(tmp_path, monkeypatch), Path("results")
+    measured(results)
+    publish.archive([read_plan("table1", "embedded", results)], archive)
+    with tarfile.open(archive) as file:
+        contents = {name: file.extractfile(name).read() for name in file.getnames()}
+    name = next(name for name in contents if name.endswith("rows.jsonl"))
+    contents[name] += b"{}\n"
+    data = b"".join(member(name, content=content) for name, content in contents.items())
+    archive.write_bytes(lzma.compress(data + END))
+    assert verify.main(["--results", str(archive.parents[2])]) == 1
+    folder, _, file_name = name.rpartition("/")
+    problem = f"{archive}/{folder}: status.json says that {file_name} is not what was written; "
+    assert problem in capsys.readouterr().out
 
 
 def test_compact_audits_give_the_same_statistics():
