@@ -1,9 +1,9 @@
 """Check that all files of runs are still as they were written: `make verify`; nothing is measured or changed.
 
 Cells, plans, searched trees and times of steps in the results folder, those in published archives, and the
-models that were trained here, are compared with their checksums. Each damaged one gets a line that says what to do, and so does what cannot
-be read. The exit code is 0 only when there is none, and something was read. If a file has no checksum, as
-those made by hand or by an earlier version, only its format is checked.
+models that were trained here, are compared with their checksums. Each damaged one gets a line that says what
+to do, and so does what cannot be read. The exit code is 0 only when there is none, and something was read. If
+a file has no checksum, as those made by hand or by an earlier version, only its format is checked.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def check_tree(path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Raise InvalidInput for an archive of published cells that is damaged, or that holds anything damaged."""
+    """Raise InvalidInput for a published archive that is damaged, or that holds anything damaged."""
     folder = unpacked(path)
     problems = []
     for kind in (kind for artefact in sorted(folder.iterdir()) for kind in kinds(artefact)[:3]):
