@@ -3,14 +3,15 @@
 For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for, the command
 prints the worst error of the enumerated law, the estimated total variation at V = 32,000 and on laws recorded
 from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
-that follows from these numbers. The pair and the data sets are the profile's. The exit code is 0 only
-when the verdict about every baseline is that no bias was seen.
+that follows from these numbers. The pair and the data sets are the profile's. The exit code is 1 unless the
+verdict about every baseline is that no bias was seen. A verifier that was chosen gets a summary in two lines,
+and the exit code 3 if it is biased with some draws, else 4 if it is undecided or inconsistent with some.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
@@ -22,11 +23,18 @@ from experiments.schema import check_values, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from experiments.auditing.evidence import JudgedVerifier
 
-def run_audit(_config: dict[str, Any]) -> None:
+
+MOST_REASONS = 4  # the most reasons for a verdict that are printed; the CSV of an audit of all has each
+
+
+def run_audit(_config: dict[str, Any]) -> int:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
-    Raises InvalidInput, after all of that, when the finding about a baseline is not NO_BIAS_SEEN.
+    Returns the exit code, see the module. Raises InvalidInput, after all of that, when the finding about a
+    baseline is not NO_BIAS_SEEN.
     """
     choices, configs = HydraConfig.get().runtime.choices, settings()
     # What follows imports torch, which takes seconds; wrong input was refused before.
@@ -40,10 +48,11 @@ def run_audit(_config: dict[str, Any]) -> None:
     config = configs[0]
     audits = audit_all(candidates(config, choices.get("verifier")), config, documents_of(configs))
     table = table_of(audits, config, choices["pair"])
-    judgements = [(f"{audit.name}, {audit.draws}", audit.judgement) for audit in audits]
-    lines = [f"{name}: {judgement.finding}: {'; '.join(judgement.reasons)}" for name, judgement in judgements]
+    lines = [line for audit in audits for line in reasons_of(audit)]
     sys.stdout.write("\n".join([markdown(table), *lines, ""]))
-    if not config["verifier"]:
+    if config["verifier"]:
+        sys.stdout.write("\n".join([*summary(audits), ""]))
+    else:
         write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     failures = [
         f"{audit.name} with {audit.draws} draws is {audit.judgement.finding}"
@@ -52,6 +61,36 @@ def run_audit(_config: dict[str, Any]) -> None:
     ]
     if failures:
         raise InvalidInput(f"a baseline failed its audit: {'; '.join(failures)}")
+    if not config["verifier"]:
+        return 0
+    findings = {audit.judgement.finding for audit in audits}
+    return 3 if Finding.BIASED in findings else 4 if findings != {Finding.NO_BIAS_SEEN} else 0
+
+
+def reasons_of(audit: "JudgedVerifier") -> list[str]:
+    """Lines for a terminal: the finding with its first reason, and a line for each of the next ones."""
+    first, *others = audit.judgement.reasons
+    lines = [f"{audit.name}, {audit.draws}: {audit.judgement.finding}: {first}"]
+    lines += [f"  {reason}" for reason in others[: MOST_REASONS - 1]]
+    left = len(others) - (MOST_REASONS - 1)
+    return [*lines, f"  and {left} more"] if left > 0 else lines
+
+
+def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
+    """Two lines about one verifier: the draws without a bias, and those with one; before them others, if any.
+
+    A bias is told with its worst statistic.
+    """
+    from resispec.audit.verdict import Finding, worst_statistic
+
+    named: dict[Finding, list[str]] = {finding: [] for finding in Finding}
+    for audit in audits:
+        finding, evidence = audit.judgement.finding, audit.evidence
+        worst = f" ({worst_statistic(evidence)})" if finding is Finding.BIASED else ""
+        named[finding].append(f"{audit.draws}{worst}")
+    always = [Finding.NO_BIAS_SEEN, Finding.BIASED]
+    others = [finding for finding in Finding if finding not in always and named[finding]]
+    return [f"{finding} with draws: {', '.join(named[finding]) or 'none'}" for finding in [*others, *always]]
 
 
 def settings() -> list[dict[str, Any]]:

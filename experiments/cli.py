@@ -106,24 +106,27 @@ def completed(overrides: Sequence[str]) -> list[str]:
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
 
 
-def compose_and(job: Callable[[Any], None], config_name: str) -> None:
+def compose_and(job: Callable[[Any], int | None], config_name: str) -> int:
     """Let Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and call a job with its values.
 
-    If the command line asks Hydra to show something, that is shown instead.
+    Returns the job's exit code, 0 if it returns none. If the command line asks Hydra to show something, that
+    is shown instead.
     """
+    codes: list[int | None] = []
     errors: list[InvalidInput | OSError] = []
 
     def guarded(config: DictConfig) -> None:
         try:
             with explained():
                 unlabelled(config)
-                job(OmegaConf.to_container(config, resolve=True))
+                codes.append(job(OmegaConf.to_container(config, resolve=True)))
         except (InvalidInput, OSError) as error:  # Hydra would print the overrides before the error
             errors.append(error)
 
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
     if errors:
         raise errors[0]
+    return max((code or 0 for code in codes), default=0)
 
 
 def hydra_here() -> AbstractContextManager[Any]:
@@ -133,17 +136,17 @@ def hydra_here() -> AbstractContextManager[Any]:
     return initialize_config_dir(str(CONF), version_base="1.3")
 
 
-def run_single(job: Callable[[Any], None], config_name: str, implied: Iterable[str] = AXES) -> int:
+def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iterable[str] = AXES) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
     config_name: a file of conf/. implied: groups that the profile chooses, see `of_profile`.
     """
 
-    def work() -> None:
+    def work() -> int:
         parsed = arguments()
         if not parsed.shell_completion:
             sys.argv += of_profile(parsed.overrides, config_name, implied)
-        compose_and(job, config_name)
+        return compose_and(job, config_name)
 
     return run_command(work)
 

@@ -245,6 +245,28 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     )
 
 
+def worst_statistic(evidence: Evidence) -> str:
+    """The evidence that speaks most against a verifier: an enumerated error, or else the least p-value."""
+    error = evidence.enumerated_error
+    if error is not None and not error <= TOLERANCE:
+        return f"enumerated total variation {error:.3g}"
+    statistics = {f"total variation, {name}": stat for name, stat in evidence.total_variations.items()}
+    statistics |= {f"acceptance above its ceiling, {name}": stat for name, stat in evidence.excesses.items()}
+    for scene, counts in evidence.simulations.items():
+        statistics |= {f"simulated {name}, {scene}": count for name, count in counts.items()}
+    for decoding, scores in evidence.z_scores.items():
+        weighty = {name: score for name, score in scores.items() if is_weighty(name, score)}
+        statistics |= {f"{name} of decoding, {decoding}": score for name, score in weighty.items()}
+
+    def badness(name: str) -> tuple[bool, float, float]:
+        """NaN is the worst. Far out many p-values are 0, so that z decides."""
+        statistic = statistics[name]
+        return math.isnan(statistic.z), -statistic.p_value, abs(statistic.z)
+
+    worst = max(statistics, key=badness)
+    return f"{worst}: z = {statistics[worst].z:.1f}"
+
+
 def _nothing_seen(evidence: Evidence) -> str:
     """The reason that no bias is seen: the ground covered, what would have shown, and what could hide."""
     parts, gaps, smallest = [], [], evidence.smallest_seen

@@ -38,9 +38,27 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(mo
     code, printed = run_command(monkeypatch, capsys, *arguments)
     assert re.search(r"\| standard .*\| +exact \(.*\| +\*\*undecided\*\* \|", printed.out)
     assert "standard, iid: undecided: " in printed.out and not list(tmp_path.iterdir())
+    assert all(len(line) < 200 for line in printed.out.split("standard, iid:")[1].splitlines())
     assert code == 1 and "error: a baseline failed its audit: standard with iid draws is und" in printed.err
     monkeypatch.setattr("resispec.verifiers.BASELINES", ())
-    assert run_command(monkeypatch, capsys, *arguments)[0] == 0
+    code, printed = run_command(monkeypatch, capsys, *arguments)
+    summary = ["undecided with draws: iid", "no bias seen with draws: none", "biased with draws: none"]
+    assert code == 4 and printed.out.splitlines()[-3:] == summary
+
+
+@pytest.mark.usefixtures("small")
+def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, capsys, tmp_path):
+    """Defect: the exit code was 0, and all reasons stood in one line of 4,913 characters."""
+    biased = save_rule(tmp_path, "import torch; return Law(torch.zeros_like(s, dtype=p.dtype), q)")
+    code, printed = run_command(monkeypatch, capsys, "verifier=custom", f"verifier.name={biased}")
+    *lines, clean, found = printed.out.splitlines()
+    assert code == 3 and clean == "no bias seen with draws: none"
+    assert re.fullmatch(r"biased with draws: iid \(enumerated total variation 0\.\d+\)", found)
+    start = next(
+        number for number, line in enumerate(lines) if line.startswith(f"{biased}, iid: biased: enum")
+    )
+    assert len(lines[start:]) == 5 and re.fullmatch(r"  and \d+ more", lines[-1])
+    assert max(map(len, lines[start:])) < 200
 
 
 @pytest.mark.parametrize(

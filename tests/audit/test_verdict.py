@@ -25,6 +25,7 @@ from resispec.audit.verdict import (
     holm,
     judge,
     remeasured,
+    worst_statistic,
     z_score,
 )
 from resispec.audit.z_score import (
@@ -94,6 +95,24 @@ def counts(**statistics):
 
 def decoded(*numbers):
     return altered(z_scores={"": {"surprisal": score(*numbers)}})
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (altered(enumerated_error=0.2), "enumerated total variation 0.2"),
+        (variation(0.1, 0.1 / 4.1), "total variation, x: z = 4.1"),
+        (counts(tokens=FAR, turns=NEAR), "simulated tokens, x: z = 5.1"),
+        (counts(turns=chi_squared(4e3, 4, 9), tokens=chi_squared(5e3, 4, 9)), "simulated tokens, x: .*"),
+        (
+            altered(z_scores={"chain": {"rank": score(-6.0, 9, 900.0)}}),
+            "rank of decoding, chain: z = -6.0",
+        ),
+        (variation(0.1, math.nan), "total variation, x: z = nan"),
+    ],
+)
+def test_the_worst_statistic_is_named(evidence, words):
+    assert re.fullmatch(words, worst_statistic(evidence))
 
 
 @pytest.mark.parametrize(
