@@ -6,7 +6,7 @@ step depends on data, and a device can run the step as one captured unit.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,9 @@ class _Store:
     """The memory of all layers: tensors (layers, 2, 1, heads, places, head_dim) of keys and values.
 
     Layers with the first layer's shape share one tensor, so that their rows move at once; any other layer has
-    its own tensor. places: (K,) int64, where the next forward writes its rows.
+    its own tensor. Where values have another shape than keys, as latent attention (MLA) caches them, both
+    have a tensor of their own, with 1 in place of 2.
+    places: (K,) int64, where the next forward writes its rows.
     """
 
     def __init__(self, num_layers: int, num_places: int) -> None:
@@ -45,16 +47,26 @@ class _Store:
         self.places = torch.empty(0, dtype=torch.int64)
         self.rows: list[Tensor] = []
 
-    def allocated(self, layer: int, key_states: Tensor) -> Tensor:
-        """Memory of a layer (2, 1, heads, places, head_dim), given its first keys (1, heads, K, head_dim)."""
+    def allocated(self, layer: int, key_states: Tensor, value_states: Tensor) -> Sequence[Tensor]:
+        """Memory of a layer's keys and of its values, (1, heads, places, head_dim) each.
+
+        key_states, value_states: the layer's first ones, (1, heads, K, head_dim) each.
+        """
+        if key_states.shape != value_states.shape:
+            memory = [
+                states.new_zeros(1, 1, *states.shape[:2], self.num_places, states.shape[3])
+                for states in (key_states, value_states)
+            ]
+            self.rows += memory
+            return [rows[0, 0] for rows in memory]
         shape = torch.Size((2, *key_states.shape[:2], self.num_places, key_states.shape[3]))
         # A mask does not hide NaN, so unused rows must hold numbers.
         if not self.rows:
             self.rows.append(key_states.new_zeros(self.num_layers, *shape))
         if self.rows[0].shape[1:] == shape:
-            return self.rows[0][layer]
+            return self.rows[0][layer].unbind()
         self.rows.append(key_states.new_zeros(1, *shape))
-        return self.rows[-1][0]
+        return self.rows[-1][0].unbind()
 
 
 class _Layer(CacheLayerMixin):
@@ -65,7 +77,7 @@ class _Layer(CacheLayerMixin):
     def __init__(self, store: _Store, layer: int) -> None:
         super().__init__()
         self._store, self._layer = store, layer
-        self._rows: Tensor | None = None
+        self._rows: Sequence[Tensor] = ()
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing, since `update` allocates the memory."""
@@ -74,8 +86,8 @@ class _Layer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write rows (1, heads, K, head_dim) to their places; return all rows."""
-        if self._rows is None:
-            self._rows = self._store.allocated(self._layer, key_states)
+        if not self._rows:
+            self._rows = self._store.allocated(self._layer, key_states, value_states)
         keys, values = self._rows
         keys.index_copy_(2, self._store.places, key_states)
         values.index_copy_(2, self._store.places, value_states)

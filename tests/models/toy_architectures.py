@@ -14,6 +14,11 @@ LLAMA = {
     "pad_token_id": 0, "bos_token_id": 1,
 }  # fmt: skip
 EXPERTS = LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
+LATENT = LLAMA | {
+    "num_key_value_heads": 4, "moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+}  # fmt: skip
 WINDOW = 3
 MIXED = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW, "head_dim": 8}
 LATER = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
@@ -44,6 +49,7 @@ PLAIN = {
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
+    **dict.fromkeys(("DeepseekV2", "DeepseekV3"), LATENT),
     "OPT": LLAMA | {"word_embed_proj_dim": 16, "ffn_dim": 48},
 }
 SLIDING = {
@@ -57,8 +63,9 @@ SLIDING = {
     "Olmo3": LLAMA | MIXED,
 }
 KINDS = SCALED | PLAIN | SLIDING
-SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
-"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in turn."""
+SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3", "DeepseekV3")
+"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in turn; last
+values of another shape than keys."""
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
