@@ -9,6 +9,7 @@ that were emitted. Importing this module does not import torch.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES)
+NOTED = ("prompt_index", "max_new_tokens", "model", "spec_decode")
+"""The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Transcript(Warp):
     really applied. sample: the number of this answer, from 0, if the request asked for several; the answers
     share the prompt and the seed, but not their draws. concurrency: the number of requests that the engine
     had at a time, if known.
-    extra: the other keys of the row, such as an engine's acceptance records; the audit does not read them.
+    extra: the other keys of the row, such as an engine's acceptance records; the audit does not read them. A
+    key that is nearly a setting is refused, see `setting_meant`, unless its value is None.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
@@ -69,6 +73,12 @@ class Transcript(Warp):
                 raise InvalidInput(f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}")
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
+        for key, value in self.extra.items():
+            if value is not None and (name := setting_meant(key)):
+                raise InvalidInput(
+                    f"{self.place}: the key {key[:60]!r} is not read; did you mean {name}? Allowed for the "
+                    f"settings: {', '.join(SETTINGS)}"
+                )
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -83,6 +93,25 @@ class Transcript(Warp):
         if not self.is_as_in(Warp.filter_order):
             others.append(f"in the order of {self.filter_order}")
         return ", ".join([f"T={float(self.temperature):g}", *others])
+
+
+def setting_meant(key: str) -> str | None:
+    """The setting that a key misspells or shortens, as "topp", "Temperature" and "temp" do; else None.
+
+    A key like "draft_temperature" names a setting of something else, and so misspells none.
+    """
+    if key.endswith(tuple(f"_{name}" for name in SETTINGS)):
+        return None
+    spellings = {_letters(name): name for name in SETTINGS}
+    word = _letters(key)
+    short = [spelling for spelling in spellings if len(word) >= 4 and spelling.startswith(word)]
+    matches = short or get_close_matches(word, spellings, n=1, cutoff=0.8)
+    return spellings[matches[0]] if matches else None
+
+
+def _letters(key: str) -> str:
+    """The letters of a key alone, in lower case."""
+    return "".join(filter(str.isalpha, key.lower()))
 
 
 def read_transcripts(path: Path | str) -> list[Transcript]:

@@ -4,10 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
-from referee.audit.arm import Arm, measure, token_bar
+from referee.audit.arm import SHOWN, Arm, measure, token_bar
 from referee.audit.comparisons import (
     FALSE_ALARM_RATE,
     POWER,
@@ -22,10 +21,9 @@ from referee.audit.own_check import own_check
 from referee.audit.statistics import PLACES, z_of
 from referee.audit.terms import NEAR_TIE
 from referee.rescoring import Scorer, check_fit
-from referee.transcripts import Transcript
+from referee.transcripts import NOTED, Transcript
 from resispec.audit.verdict import Finding
-from resispec.errors import InvalidInput
-from resispec.sampling import SETTINGS
+from resispec.errors import InvalidInput, printable
 
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
@@ -160,13 +158,24 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     if others:
         finding = _worst((finding, findings["loads"]))
         sentences.append(_LOADS[findings["loads"]])
+    if arm.gaps is not None:
+        sentences.append(_GREEDY)
     return TranscriptsReport(
         finding,
-        tuple(sentences if arm.gaps is None else (*sentences, _GREEDY)),
+        (*sentences, *_unread([arm] if control is None else [arm, control])),
         tuple(judgement for group in judgements.values() for judgement in group),
         tuple(notes(arm, control, findings)),
         limit,
     )
+
+
+def _unread(arms: Iterable[Arm]) -> Iterator[str]:
+    """One line that names the keys of rows that the audit neither reads nor knows, if there are any."""
+    keys = {key for arm in arms for row in arm.transcripts for key in row.extra if key not in NOTED}
+    if keys:
+        names = [printable(key)[:40] for key in sorted(keys)]
+        others = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        yield f"keys of the rows that were not read: {', '.join(names[:SHOWN])}{others}"
 
 
 def _at_a_time(load: int) -> str:
@@ -201,9 +210,6 @@ def _about_rows(arm: Arm) -> Iterator[str]:
     engines = Counter(f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine)
     if engines:
         yield "written by " + ", ".join(f"{engine} ({count} rows)" for engine, count in engines.items())
-    for key in sorted({key for row in rows for key in row.extra}):
-        if matches := get_close_matches(key, SETTINGS, n=1):
-            yield f"the rows' key {key!r} is not read; did you mean {matches[0]}?"
     if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
     if overruns := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from referee.transcripts import Transcript, read_transcripts
+from referee.transcripts import Transcript, read_transcripts, setting_meant
 from resispec.errors import InvalidInput
 
 ROW = {"prompt_token_ids": [5, 0], "output_token_ids": [7, 7, 1]}
@@ -18,8 +18,10 @@ def written(tmp_path, *rows):
 
 
 def test_what_a_row_does_not_say_is_off(tmp_path):
-    [found] = read_transcripts(written(tmp_path, ROW | {"top_k": -1, "top_p": None, "latency_s": 0.3}))
-    assert found == Transcript((5, 0), (7, 7, 1), extra={"latency_s": 0.3})
+    [found] = read_transcripts(
+        written(tmp_path, ROW | {"top_k": -1, "top_p": None, "topk": None, "took_s": 1})
+    )
+    assert found == Transcript((5, 0), (7, 7, 1), extra={"topk": None, "took_s": 1})
     assert found.setting == "T=1" and found.written == ((5, 0), (7, 7, 1))
     assert Transcript([1], [2]) == Transcript((1,), (2,))
     assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
@@ -47,6 +49,8 @@ BAD = {
     '{"filter_order": ["vllm"]}': "filter_order is ['vllm']; allowed: transformers, llama.cpp, vllm",
     '{"seed": "x"}': "seed is 'x'; allowed: whole numbers",
     '{"engine": 3}': "engine is 3; allowed: text",
+    '{"temprature": 0.5}': "the key 'temprature' is not read; did you mean temperature? Allowed",
+    '{"top-p": 0.5}': "the key 'top-p' is not read; did you mean top_p?",
 }
 """Lines, or keys of an otherwise good row, that are wrong."""
 
@@ -64,3 +68,26 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         Transcript(torch.tensor([1]), (2,))
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))
+
+
+def test_a_key_that_is_nearly_a_setting_is_told_from_others():
+    for name, keys in {
+        "temperature": ("temprature", "Temperature", "temp", "temperatures"),
+        "top_p": ("topp", "top-p", "TOP_P", "topP"),
+        "repetition_penalty": ("repeat_penalty", "repetition-penalty"),
+        "frequency_penalty": ("freq_penalty",),
+        "min_p": ("minp",),
+    }.items():
+        assert {key: setting_meant(key) for key in keys} == dict.fromkeys(keys, name)
+    others = (
+        "stop",
+        "prompt",
+        "steps",
+        "max_tokens",
+        "draft_temperature",
+        "latency_s",
+        "top_logprobs",
+        "1",
+        "",
+    )
+    assert not any(map(setting_meant, others))
