@@ -43,12 +43,17 @@ def device_name(device: torch.device) -> str:
 
 
 @cache  # a process measures with the code that it has loaded, however long it runs
-def checkout() -> dict[str, str | bool]:
-    """The commit of the running code, "" outside a checkout, and whether CODE differs from the commit."""
+def checkout() -> dict[str, str | bool | list[str]]:
+    """The commit of the running code, "" outside a checkout, and the files of CODE that differ from it.
+
+    An untracked file differs, too, unless git ignores it: it may hold the verifier that is measured.
+    """
     if not _git("ls-files", "--", "resispec/machine.py"):  # installed, perhaps inside another repository
-        return {"git_commit": "", "git_is_dirty": False}
-    changes = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
-    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changes)}
+        return {"git_commit": "", "git_is_dirty": False, "changed_files": []}
+    changed = _git("diff", "--name-only", "HEAD", "--", *CODE).splitlines()
+    untracked = _git("ls-files", "--others", "--exclude-standard", "--", *CODE).splitlines()
+    files = sorted({*changed, *untracked})
+    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(files), "changed_files": files}
 
 
 def _git(*arguments: str) -> str:

@@ -38,7 +38,9 @@ def gallery(
     An engine has a row for each number of tokens, or one that says why there is no result.
     """
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    source = {**checkout(), "device": device_name(pair.target.device)}
+    code = checkout()
+    source = {"git_commit": code["git_commit"], "git_is_dirty": code["git_is_dirty"]}
+    source["device"] = device_name(pair.target.device)
     alone, settings = TransformersEngine(pair), Sampling(temperature=0.0, max_new_tokens=exhibition.tokens)
     path = folder / "target_alone.greedy.jsonl"
     greedy = write_transcripts(alone, prompts[: exhibition.greedy], settings, path)

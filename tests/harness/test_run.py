@@ -325,6 +325,7 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
 
 
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
+    """A file that git does not know counts as changed, too, and the changed files are named."""
     names = ["resispec/machine.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
     for name in names:
         files.write_atomically(tmp_path / name, "one\n")
@@ -338,9 +339,15 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
         found[name] = machine.checkout.__wrapped__()["git_is_dirty"]  # which a process asks for once
         (tmp_path / name).write_text("one\n")
     assert found == {name: not name.startswith(("docs", "results")) for name in names}
+    for name in ("resispec/verifiers/own.py", "docs/own.py"):
+        files.write_atomically(tmp_path / name, "new\n")
+    (tmp_path / "conf" / "run.yaml").write_text("two\n")
+    facts = machine.checkout.__wrapped__()
+    assert facts["git_is_dirty"] and len(facts["git_commit"]) == 40
+    assert facts["changed_files"] == ["conf/run.yaml", "resispec/verifiers/own.py"]
     files.write_atomically(tmp_path / ".venv" / "resispec" / "machine.py", "")  # installed in that repository
     monkeypatch.setattr(machine, "__file__", str(tmp_path / ".venv" / "resispec" / "machine.py"))
-    assert machine.checkout.__wrapped__() == {"git_commit": "", "git_is_dirty": False}
+    assert machine.checkout.__wrapped__()["git_commit"] == ""
 
 
 # What a cell wrote, step by step: python -m experiments.show.
