@@ -27,8 +27,16 @@ class TransformersTokenizer:
         self.eos_token_id: int | None = tokenizer.eos_token_id
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the model expects."""
-        return list(self.inner.encode(text, verbose=False))
+        """Token ids of a text, with the special tokens that the model expects.
+
+        A text that begins with the BOS token, as chat templates write it, gets no second one.
+        """
+        token_ids = list(self.inner.encode(text, verbose=False))
+        bos = self.inner.bos_token
+        if bos and text.startswith(bos) and token_ids[:2] == 2 * [self.inner.bos_token_id]:
+            # A text of two such tokens keeps both: only the added one goes.
+            return token_ids[1:]
+        return token_ids
 
     def encode_prompt(self, prompt: Prompt, num_tokens: int, template: str | None) -> list[int]:
         """Token ids of a document's first tokens, in a template; template and earlier turns are never cut.

@@ -81,6 +81,24 @@ def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
     assert begin == 0 and tokenizer.decode(tokens) == f"gh {body} cde"
 
 
+def test_a_text_that_begins_with_bos_gets_no_second_one():
+    """As a chat template writes it, or a prompt_template of the harness."""
+    ids = {"<s>": 0, "</s>": 1, **{chr(number): number - 95 for number in range(97, 123)}}
+    inner = Tokenizer(models.BPE(ids, []))
+    template = "{{ bos_token }}{% for turn in messages %}{{ turn.content }}{% endfor %}"
+    described = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
+    inner.add_special_tokens(["<s>", "</s>"])
+    inner.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    whole = PreTrainedTokenizerFast(tokenizer_object=inner, **described)
+    tokenizer = TransformersTokenizer(whole)
+    chat = whole.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False)
+    assert chat == "<s>ab" and whole.encode(chat) == [0, 0, 2, 3, 1]
+    assert tokenizer.encode(chat) == tokenizer.encode("ab") == [0, 2, 3, 1]
+    assert tokenizer.encode_chat("ab") == [0, 2, 3]
+    assert tokenizer.encode("<s><s>ab") == [0, 0, 2, 3, 1]
+    assert tokenizer.encode_prompt(Prompt("p", "abcd"), 2, "<s>x{text}") == [0, 25, 2, 3, 1]
+
+
 def test_a_character_that_the_cut_splits_is_left_out():
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
