@@ -163,18 +163,49 @@ def check_values(config: dict[str, Any]) -> None:
     if template not in (None, CHAT) and "{text}" not in template:
         hint = f"found {template!r}; {CHAT} is the tokenizer's own"
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {hint}")
+    _check_paths(config, values)
+
+
+def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for the first path of a model or of data that is not there or is something else.
+
+    So nothing is read to find out what a cell is unless it is a model or a data file. values: see `leaves`.
+    """
     is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
-    # A data set of others may read its path from a hub.
-    reads_file = re.match(r"resispec\.(?!plugins)", str(config["dataset"].get("_target_")))
-    for key in ("pair.target", "pair.draft", "dataset.path"):
-        path, is_model = values.get(key), key.startswith("pair.") and not is_made
-        is_path = isinstance(path, str) and (
-            re.match(r"[./~]", path)
-            or (reads_file if key == "dataset.path" else is_model and path.count("/") != 1)
-        )
-        if is_path and not Path(path).expanduser().exists():
-            more = ", or a name on the hub like owner/model" * is_model
-            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path{more}")
+    # A pair or data set of others may read other folders and files, or find its path on a hub.
+    ours = {
+        group: bool(re.match(r"resispec\.(?!plugins)", str(config[group].get("_target_"))))
+        for group in ("pair", "dataset")
+    }
+    for key in ("pair.target", "pair.draft"):
+        path, is_model = values.get(key), not is_made
+        if not isinstance(path, str) or not (is_model or _begins_as_path(path)):
+            continue
+        folder = Path(path).expanduser()
+        if not folder.exists():
+            if _begins_as_path(path) or path.count("/") != 1:
+                more = ", or a name on the hub like owner/model" * is_model
+                raise InvalidInput(
+                    f"{key} is {path!r}, which does not exist; allowed: an existing path{more}"
+                )
+        elif ours["pair"] and not (folder / "config.json").is_file():
+            hint = "found none in it" if folder.is_dir() else "found no folder"
+            raise InvalidInput(f"{key} is {path!r}; allowed: a model's folder, with config.json; {hint}")
+    for key in ("dataset.path", "dataset.answers_path"):
+        path = values.get(key)
+        if not isinstance(path, str) or not (ours["dataset"] or _begins_as_path(path)):
+            continue
+        file = Path(path).expanduser()
+        if not file.exists():
+            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
+        if ours["dataset"] and not file.is_file():
+            kind = "a folder" if file.is_dir() else "a device, a FIFO or a socket"
+            raise InvalidInput(f"{key} is {path!r}, which is {kind}; allowed: a regular file")
+
+
+def _begins_as_path(text: str) -> bool:
+    """Whether a text begins as only a path does, and no name on a hub."""
+    return text.startswith((".", "/", "~"))
 
 
 def check_patterns(values: Mapping[str, Any]) -> None:

@@ -272,6 +272,8 @@ def json_lines(path: Path) -> Iterator[Document]:
 
     Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not JSON.
     """
+    if path.exists() and not path.is_file():
+        raise InvalidInput(f"data file {path} is no regular file; allowed: a file of JSON Lines")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for index, line in enumerate(lines):

@@ -310,6 +310,10 @@ BAD = {
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
+    "pair=local pair.target=/tmp": "pair.target is '/tmp'; allowed: .* with config.json; found none in it",
+    "pair=local pair.target=/dev/zero": "pair.target is '/dev/zero'; .* with config.json; found no folder",
+    "dataset=jsonl dataset.path=/dev/zero": "dataset.path is '/dev/zero', which is a device, .* regular file",
+    "dataset=jsonl dataset.path=/tmp": "dataset.path is '/tmp', which is a folder; allowed: a regular file",
     "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not exist",
     "dataset.name=glob(a*)": r"has no values; allowed: .* for options of a group, glob\(pattern\)",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
