@@ -123,6 +123,7 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
                 "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
                 "decoded": max(lengths),
             },
+            simulated_siblings=max(scene.num_siblings for scene in simulated_scenes),
         )
     excess, ceiling = evidence.excesses["recorded"].value, estimates["recorded"][1]
     return JudgedVerifier(candidate.name, draws, evidence, judge(evidence), ceiling + excess, ceiling)

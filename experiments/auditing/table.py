@@ -53,8 +53,9 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
         "token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule "
         "can have with these draws.",
         f"Walked: {levels}. What begins deeper, is rarer than a total variation of "
-        f"{frame.smallest_seen.max():.2g} at one node, or is done by `verify` alone in few of the verdicts "
-        "of a scene, could hide from all of it. An exact verifier is called biased with probability below "
+        f"{frame.smallest_seen.max():.2g} at one node of the stated law, or is done by `verify` alone in few "
+        "of the verdicts of a scene, at other temperatures than 1 or behind filters, could hide from all of "
+        "it. An exact verifier is called biased with probability below "
         f"{frame.false_alarm_rate.max():.1e} a row.",
     )
     caption = f"Audit: which verifiers are exact? Pair: {pair}."

@@ -70,7 +70,13 @@ def assert_exact(
         if is_defined_on(verifier, kind, scene.topology)
     ]
     counts = simulated(verifier, trees, kind, samples, generator)
-    evidence = Evidence(case.error, remeasured(variation), counts)
+    evidence = Evidence(
+        case.error,
+        remeasured(variation),
+        counts,
+        levels={"simulated": max((scene.topology.num_levels for scene in trees), default=0)},
+        simulated_siblings=max((scene.num_siblings for scene in trees), default=0),
+    )
     judgement = judge(evidence, ("enumerated_error", "total_variations", "simulations"))  # without a model
     if judgement.finding is not Finding.NO_BIAS_SEEN:
         header = f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}"

@@ -41,6 +41,11 @@ class Scene:
     classes: Tensor
     trees_per_turn: int = 1
 
+    @property
+    def num_siblings(self) -> int:
+        """The most children of a node."""
+        return max(map(len, self.topology.children))
+
     @cached_property
     def member(self) -> Tensor:
         """(V, K) float64: whether a token is in a class, so that a product with it is a sum over classes."""
@@ -118,13 +123,14 @@ def simulated(
 
 def _sibling_counts(scene: Scene, draws: Draws, trees: Tensor) -> Statistic:
     """Count siblings of trees (n, N), by rank under their parent, against their laws given earlier ones."""
-    max_siblings = max(map(len, scene.topology.children))
     laws, cells = [], []
     for parents, children in scene.topology.families:
         probs = scene.draft_rows[trees[:, parents].flatten() % len(scene.draft_rows)]
         siblings = trees[:, children].flatten(0, 1)
         for rank, law in enumerate(draws.laws(probs, siblings)):
-            laws.append(_block(law.double() @ scene.member, torch.full((len(law),), rank), max_siblings))
+            laws.append(
+                _block(law.double() @ scene.member, torch.full((len(law),), rank), scene.num_siblings)
+            )
             cells.append(rank * scene.member.shape[1] + scene.classes[siblings[:, rank]])
     return chi_square(torch.cat(laws), torch.cat(cells)) if laws else chi_squared(0.0, 0, 0)
 

@@ -132,7 +132,7 @@ class Evidence:
     and of the statistic, see `simulate`. z_scores: of real decoding, by what was decoded ("3 levels"; "" for
     one decoding) and the statistic's name. excesses: acceptance minus its ceiling, by the name of the nodes.
     levels: deepest level of a tree that was walked, by the kind of evidence ("enumerated", "simulated",
-    "decoded").
+    "decoded"). simulated_siblings: the most children of a node in the scenes of `simulations`.
     """
 
     enumerated_error: float | None = None
@@ -141,6 +141,7 @@ class Evidence:
     z_scores: Mapping[str, Statistics] = field(default_factory=dict)
     excesses: Statistics = field(default_factory=dict)
     levels: Mapping[str, int] = field(default_factory=dict)
+    simulated_siblings: int | None = None
 
     @property
     def num_statistics(self) -> int:
@@ -175,7 +176,8 @@ class Evidence:
         """The total variation at one node that is detected nine times in ten; NaN without estimates.
 
         It then looks suspicious, and is beyond LIMIT when measured again with a larger sample. This holds for
-        the laws that were tried, if the tuples that choose a set find where the bias is.
+        the laws that were tried, if the tuples that choose a set find where the bias is. It is said of the
+        law that a verifier states, by `law` or `outcomes`, and not of what `verify` draws.
         """
         errors = [estimate.error for estimate in self.total_variations.values()]
         return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
@@ -278,10 +280,14 @@ def _nothing_seen(evidence: Evidence) -> str:
         parts.append(", ".join(f"{kind} on levels 1 to {deepest}" for kind, deepest in levels.items()))
         gaps.append(f"begins below level {min(levels.values())}")
     if not math.isnan(smallest):
-        parts.append(f"a total variation above {smallest:.2g} at one node would have shown")
+        told = f"a total variation above {smallest:.2g} at one node would have shown"
+        parts.append(f"in the law that the verifier states, {told}")
         gaps.append("is rarer than that")
     if verdicts := [counts["verdicts"].n for counts in evidence.simulations.values() if "verdicts" in counts]:
-        gaps.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
+        width = f"up to {evidence.simulated_siblings} siblings, " if evidence.simulated_siblings else ""
+        size = f"{min(verdicts)} verdicts or more a scene"
+        parts.append(f"what `verify` draws: {size}, {width}at temperature 1, without filters")
+        gaps.append("`verify` alone does in few of these verdicts or elsewhere")
     return "; ".join([*parts, f"what {' or '.join(gaps)} could hide"] if gaps else parts)
 
 

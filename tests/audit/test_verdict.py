@@ -75,6 +75,7 @@ CLEAN = Evidence(
     {"": {"surprisal": score(0.5, 5000, 9000.0)}, "c4": {"overdraft": score(-1.0, 4000, 800.0)}},
     {"V = 9": deviation(-0.1, 0.008)},
     {"enumerated": 6, "decoded": 9},
+    simulated_siblings=8,
 )
 
 
@@ -122,9 +123,11 @@ def test_the_worst_statistic_is_named(evidence, words):
             CLEAN,
             Finding.NO_BIAS_SEEN,
             r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics "
-            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; a total "
-            r"variation above 0.01 at one node would have shown; what begins below level 6 or is rarer than "
-            r"that or `verify` alone does in few of 1500 verdicts could hide$",
+            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; in the "
+            r"law that the verifier states, a total variation above 0.01 at one node would have shown; what "
+            r"`verify` draws: 1500 verdicts or more a scene, up to 8 siblings, at temperature 1, "
+            r"without filters; what begins below level 6 or is rarer than that or `verify` alone does in "
+            r"few of these verdicts or elsewhere could hide$",
         ),
         (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),  # computed in float32
         (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
