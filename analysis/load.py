@@ -37,7 +37,7 @@ IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
 COMPARED = ("temperature", "seed", "num_prompts", "first_prompt", "prompt_tokens", "device", "dtype")
-"""Single values of a cell's configuration that are compared with its plan, where that names them."""
+"""Single values of a cell's configuration that are compared with its labels, where these have them."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums are in its status.json."""
 
@@ -461,10 +461,10 @@ def _check_configuration(plan: Plan, request: Request) -> None:
     if plan.status(request.cell_id).state != "done":
         return
     config = plan.configuration(request.cell_id)
-    requested = {**request.entry, **request.labels}
     for name in COMPARED:
-        if name in requested and name in config and not _is_same(config[name], requested[name]):
-            difference = f"was measured with {name} {config[name]}, and its plan names it {requested[name]}"
+        value = config.get(name)
+        if value is not None and name in request.labels and not _is_same(value, request.labels[name]):
+            difference = f"was measured with {name} {value}, and its plan names it {request.labels[name]}"
             again = f"`{plan.commands.get(request.part, plan.command)}` plans and measures it anew"
             raise InvalidInput(f"cell {request.cell_id}: {difference}; {again}")
 
