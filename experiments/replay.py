@@ -20,7 +20,7 @@ from analysis.stats import BRACKETS, paired_gain, ratio
 from analysis.table import Column, Key, Notes, Number, Table, markdown
 from resispec.audit.z_score import Terms, join
 from resispec.errors import InvalidInput, in_one_line
-from resispec.files import write_atomically
+from resispec.files import check_output, write_atomically
 from resispec.replay import num_steps, read_laws, replay
 from resispec.verifiers import get_verifier
 
@@ -106,9 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     choices = [word for word in options.words if word.startswith("verifier=")]
     names = [name for word in choices for name in word.partition("=")[2].split(",") if name]
     files = laws_files([word for word in options.words if word not in choices])
+    if options.out is not None:
+        modules = [Path(name.rpartition(":")[0]) for name in names if ".py:" in name]
+        check_output(options.out, [*files, *modules])
     result = table(measure(files, names or ["standard"], options.seed))
     sys.stdout.write(markdown(result))
-    if options.out:
+    if options.out is not None:
         write_atomically(options.out, result.frame.to_csv(index=False))
 
 

@@ -19,7 +19,7 @@ from experiments.cell import build
 from experiments.cli import run_single
 from experiments.schema import RunConfig, check_values
 from resispec.errors import InvalidInput
-from resispec.files import locked
+from resispec.files import check_apart, locked
 from resispec.training import CHECKPOINT
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
@@ -71,6 +71,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     # Without its draft it is no longer the pair that its fingerprint names.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
+    check_apart(Path(config["output"]), [Path(str(config["pair"].get("target")))])
     for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
         if config[name] < least:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")

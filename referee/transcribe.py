@@ -26,6 +26,7 @@ from referee.servers.formats import FORMATS
 from resispec import plugins
 from resispec.data import Prompt
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
+from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 KEY = "RESISPEC_SERVER_KEY"
@@ -120,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; its exit code is 0 if every prompt has its transcript."""
     options = parser().parse_args(arguments)
+    check_output(options.out, [Path(options.prompts)])
     options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 

@@ -73,6 +73,29 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def check_output(path: Path, inputs: Iterable[Path]) -> None:
+    """Raise InvalidInput if a file to write is a folder, or a file that the command reads, see `check_apart`.
+
+    To be called before anything is measured.
+    """
+    if path.is_dir():
+        raise InvalidInput(f"the file to write is '{path}', a folder; allowed: the name of a file")
+    check_apart(path, inputs)
+
+
+def check_apart(path: Path, inputs: Iterable[Path]) -> None:
+    """Raise InvalidInput if a file or folder to write is one of those that the command reads.
+
+    A link counts as what it leads to.
+    """
+    for given in inputs:
+        is_same = path.exists() and given.exists() and path.samefile(given)
+        if is_same or path.resolve() == given.resolve():
+            raise InvalidInput(
+                f"{path} is read by this command, which would write over it; give another name"
+            )
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 

@@ -22,7 +22,7 @@ from referee import inputs
 from referee.audit import audit_transcripts, read_transcripts, report_lines
 from referee.audit.evidence import evidence, markdown
 from resispec.errors import InvalidInput, NoVerdict, in_one_line
-from resispec.files import sealed, write_json
+from resispec.files import check_output, sealed, write_json
 
 EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 
@@ -33,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(words)
     files = {"transcripts": options.transcripts, "control": options.control}
-    arms = {name: (file, read_transcripts(file)) for name, file in files.items() if file is not None}
+    given = {name: file for name, file in files.items() if file is not None}
+    if options.evidence is not None:
+        check_output(options.evidence, given.values())
+    arms = {name: (file, read_transcripts(file)) for name, file in given.items()}
     if "control" in arms and options.control.samefile(options.transcripts):
         raise InvalidInput(
             f"the control is the file of the transcripts, {options.control}; give another run's"

@@ -187,3 +187,18 @@ def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
         with pytest.raises(SystemExit, match="2"):
             run(capsys, tmp_path / "rows.jsonl", *options)
         assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["ids.jsonl", "link.jsonl", "hard.jsonl"])
+def test_the_prompts_are_not_written_over(name, tmp_path, capsys):
+    ids = ids_file(tmp_path / "ids.jsonl")
+    before = ids.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(ids)
+    (tmp_path / "hard.jsonl").hardlink_to(ids)
+    options = [*NOBODY, "--format", "vllm", "--prompts", ids, "--num-prompts", 2]
+    code, _, line = run(capsys, tmp_path / name, *options)
+    assert code == 1 and line.endswith(
+        "is read by this command, which would write over it; give another name"
+    )
+    assert ids.read_bytes() == before
+    assert "a folder; allowed: the name of a file" in run(capsys, "", *options)[2]

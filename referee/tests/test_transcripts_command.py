@@ -105,6 +105,9 @@ def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
     [
         ("none", [], "none.jsonl cannot be read: [Errno 2] No such file"),
         ("few", ["--control", "few.jsonl"], "the control is the file of the transcripts"),
+        ("few", ["--evidence", "few.jsonl"], "few.jsonl is read by this command, which would write over it"),
+        ("few", ["--control", "hot.jsonl", "--evidence", "./hot.jsonl"], "hot.jsonl is read by this command"),
+        ("few", ["--evidence", ""], "the file to write is '.', a folder; allowed: the name of a file"),
         ("few", ["--target", "./nowhere"], "model folder ./nowhere does not exist"),
     ],
 )

@@ -119,6 +119,23 @@ def test_what_is_no_log_is_one_line(tmp_path, capsys):
         assert message in messages(capsys.readouterr().err)[-1]
 
 
+def test_what_is_read_is_not_written_over(tmp_path, capsys):
+    laws, rule = tmp_path / "laws.safetensors", tmp_path / "mine.py"
+    logged(laws, tokens=3)
+    rule.write_text("class Mine: pass")
+    before = laws.read_bytes()
+    for words in (
+        [str(laws), "--out", str(laws)],
+        [str(tmp_path), "--out", f"{tmp_path}/./{laws.name}"],
+        [str(laws), f"verifier={rule}:Mine", "--out", str(rule)],
+    ):
+        assert main(words) == 1
+        assert "is read by this command" in messages(capsys.readouterr().err)[-1]
+    assert laws.read_bytes() == before and rule.read_text() == "class Mine: pass"
+    assert main([str(laws), "--out", ""]) == 1
+    assert "a folder; allowed: the name of a file" in messages(capsys.readouterr().err)[-1]
+
+
 def test_laws_that_are_rounded_within_the_limit_are_replayed(tmp_path):
     path = tmp_path / "laws"
     logged(path, tokens=200)
