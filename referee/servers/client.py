@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from asyncio import sleep
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -22,11 +23,13 @@ MOST_BYTES = 16 * 2**20
 class Server:
     """A server at an address, which any number of threads may use.
 
-    key: sent as a bearer token, unless None; over plain http only to this machine, or if `plain_key`. tries:
-    the most tries of one request, which is repeated after a refused or broken connection, a status from 500
-    on, or 429 (too many requests). timeout_s: the limit of one request with all its tries, until the whole
-    answer is there. first_wait_s: the wait before the second try; it doubles before each further one. Raises
-    InvalidInput for a bad address, and for a key that no request can carry or anyone on the way could read.
+    url: may hold a name and a password, NAME:PASSWORD@HOST, which are sent and never shown; the attribute of
+    this name has neither. key: sent as a bearer token, unless None. A key or a password goes over plain http
+    only to this machine, or if `plain_key`. tries: the most tries of one request, which is repeated after a
+    refused or broken connection, a status from 500 on, or 429 (too many requests). timeout_s: the limit of
+    one request with all its tries, until the whole answer is there. first_wait_s: the wait before the second
+    try; it doubles before each further one. Raises InvalidInput for a bad address, and for a key or password
+    that no request can carry or anyone on the way could read.
     """
 
     def __init__(
@@ -42,29 +45,39 @@ class Server:
             address = httpx.URL(url)
         except httpx.InvalidURL:
             address = httpx.URL()
-        if address.scheme not in ("http", "https") or not address.host:
-            raise InvalidInput(f"{url!r} is no server; allowed: an address like http://localhost:8000")
+        is_port = address.port is None or 0 < address.port < 2**16
+        if address.scheme not in ("http", "https") or not address.host or not is_port:
+            raise InvalidInput(
+                f"{without_password(url)!r} is no server; allowed: an address like http://localhost:8000, "
+                "with a port from 1 to 65535"
+            )
+        if key and address.userinfo:
+            raise InvalidInput("the server's address holds a name or password, beside its key; allowed: one")
         if key and not (key.isascii() and key.isprintable()):
             raise InvalidInput("the server's key holds a character that no request can carry")
         is_here = _is_this_machine(address.host)
-        if key and address.scheme == "http" and not (is_here or plain_key):
+        shown = str(address.copy_with(userinfo=b""))
+        secret = "key" if key else "password" if address.password else None
+        if secret and address.scheme == "http" and not (is_here or plain_key):
             raise InvalidInput(
-                f"the key for {url} would be sent without encryption; allowed: https, an address of this "
-                "machine, or --plain-key, which sends it all the same"
+                f"the {secret} for {shown} would be sent without encryption; allowed: https, an address of "
+                "this machine, or --plain-key, which sends it all the same"
             )
-        self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
+        self.url = shown.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
         self._loop, self._waiting = _loop(), set[Future[tuple[int, bytes]]]()
         try:
             self._client = httpx.AsyncClient(
                 # A packed answer can be a thousand times as large when it is unpacked.
                 headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+                auth=(address.username, address.password) if address.userinfo else None,
                 timeout=httpx.Timeout(None, connect=10.0),
                 limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one that waits
                 trust_env=not is_here,  # no proxy between this machine and itself
             )
-        except (ImportError, ValueError) as error:
-            problem = f"the proxy that the environment names cannot be used ({first_line(error)})"
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            reason = without_password(first_line(error))
+            problem = f"the proxy that the environment names cannot be used ({reason})"
             raise InvalidInput(f"{problem}; allowed: a proxy for http") from error
 
     def stop(self) -> None:
@@ -145,6 +158,11 @@ class Server:
                 f"{self.url} answers at {path} with no JSON object, but with {_beginning(body)!r}"
             )
         return content
+
+
+def without_password(text: str) -> str:
+    """A text that holds an address, with whatever stands before its last @ left out, the scheme excepted."""
+    return re.sub(r"(\w+://)?.*@", r"\1...@", text, count=1, flags=re.DOTALL)
 
 
 def _number(digits: str) -> int | float:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from base64 import b64encode
 
 import pytest
 from toy_server import ENGINES, ESCAPES, HOSTILE, PROMPTS, VERSIONS, ToyServer, connected, continuation, write
@@ -219,7 +220,7 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
 
 
 def test_addresses_and_keys(vllm, tmp_path, monkeypatch):
-    for url in ("localhost:8000", "ftp://x", "http://", ""):
+    for url in ("localhost:8000", "ftp://x", "http://", "http://localhost:99999", "http://localhost:0", ""):
         with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
             Server(url)
     engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret"))
@@ -244,3 +245,33 @@ def test_a_key_is_sent_where_nobody_else_reads_it():
         with pytest.raises(InvalidInput, match=message) as found:
             Server(url, key=key)
         assert key not in str(found.value)
+
+
+def test_a_password_in_an_address_is_sent_and_never_shown(vllm, tmp_path, monkeypatch):
+    path, address = tmp_path / "rows.jsonl", vllm.url.replace("://", "://me:pass%40word@")
+    engine = FORMATS["vllm"](Server(address))
+    write_transcripts(engine, PROMPTS[:1], Sampling(), path)
+    assert vllm.keys == ["Basic " + b64encode(b"me:pass@word").decode()]
+    assert "pass" not in path.read_text() and engine.server.url == vllm.url
+    vllm.faults = {1: "400"}
+    with pytest.raises(InvalidInput, match="refuses a request") as found:
+        engine.server.post("/v1/completions", {})
+    messages = [str(found.value)]
+    Server("http://me:password@a.org", plain_key=True)
+    for url, key, message in (
+        ("http://me:password@a.org/v1", None, "the password for http://a.org/v1 would be sent without encry"),
+        ("https://me:password@a.org", "secret", "holds a name or password, beside its key; allowed: one"),
+        ("http://me:pass/word@a.org", None, "'http://...@a.org' is no server"),
+        ("ftp://me:p@ssword@a.org", None, "'ftp://...@a.org' is no server"),
+        ("me:password@a.org:1", None, "'...@a.org:1' is no server"),
+        ("http://me:password@a.org:99999", None, "'http://...@a.org:99999' is no server"),
+    ):
+        with pytest.raises(InvalidInput, match=message) as found:
+            Server(url, key=key)
+        messages.append(str(found.value))
+    monkeypatch.setenv("ALL_PROXY", "http://me:pass/word@b.org")
+    with pytest.raises(InvalidInput, match="the proxy that the environment names") as found:
+        Server("http://b.org")
+    assert not any(
+        part in text for text in [*messages, str(found.value)] for part in ("pass%", "pass/", "me:")
+    )
