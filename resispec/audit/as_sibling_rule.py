@@ -7,12 +7,16 @@ from torch import Tensor
 
 from resispec.core import Tree
 from resispec.trees import complete
-from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier, outcomes_of
+from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier, outcomes_of, require_outcomes
 from resispec.verifiers.top_down import applied_rule
 
 
 def rule_of(verifier: Verifier) -> SiblingRule:
-    """The sibling rule of a verifier: the rule that it applies at one node, or `FirstToken`."""
+    """The sibling rule of a verifier: the rule that it applies at one node, or `FirstToken`.
+
+    Raises InvalidInput for a verifier without `outcomes`.
+    """
+    require_outcomes(verifier)
     rule = applied_rule(verifier)
     return FirstToken(verifier) if rule is None else rule
 

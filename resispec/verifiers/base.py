@@ -95,13 +95,18 @@ def _distance(subject: object, name: str) -> float:
     return len(classes) if is_delegated else math.inf
 
 
-def outcomes_of(verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-    """The verifier's outcomes, see `Verifier.outcomes`. Raises InvalidInput, naming it, if it has none."""
+def require_outcomes(verifier: Verifier) -> None:
+    """Raise InvalidInput, naming the verifier, if it has no `outcomes`."""
     if _distance(verifier, "outcomes") == math.inf:
         raise InvalidInput(
             f"{type(verifier).__name__} has a `verify` but no `outcomes`, the law that `verify` draws from; "
             "allowed here: a tree verifier with both, or a sibling rule"
         )
+
+
+def outcomes_of(verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
+    """The verifier's outcomes, see `Verifier.outcomes`; raises as `require_outcomes`."""
+    require_outcomes(verifier)
     return verifier.outcomes(tree, target_probs, draft_probs)
 
 

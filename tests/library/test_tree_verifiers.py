@@ -271,7 +271,7 @@ def test_a_verifier_is_judged_by_its_own_outcomes_and_not_by_a_rule_below():
         with pytest.raises(InvalidInput, match="has a `verify` but no `outcomes`, the law that"):
             rehearse(verifier, Draws.IID, complete(2, 2))
         with pytest.raises(InvalidInput, match="has a `verify` but no `outcomes`, the law that"):
-            emitted_law(rule_of(verifier), p, q, 2, Draws.IID)
+            rule_of(verifier)
     assert torch.allclose(emitted_law(rule_of(Whole()), p, q, 1, Draws.IID), q)
     assert applied_rule(TopDown(Standard())) == Standard() and applied_rule(Last(Standard())) is None
     for verifier in (Whole(), Last(Standard())):
