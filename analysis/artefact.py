@@ -66,7 +66,7 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
         opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
     source = published.source(plan_name, options.profile, options.results)
     plan = read_plan(plan_name, options.profile, source)
-    sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
+    sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.outdated))
     artefact = complete(make, plan)
     agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
     tables = [replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables]
@@ -129,7 +129,7 @@ def footer(
         "Prompts per cell": prompts,
         "Commit": [commit_of(run, 10) for run in runs],
     }
-    return Notes(tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.stale)
+    return Notes(tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.outdated)
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:

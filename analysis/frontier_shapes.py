@@ -64,7 +64,7 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
     frame = pd.DataFrame(records, columns=list(COLUMNS))
     lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
     source = origin(plan, {"Device": [about["device"] for about in shapes]})
-    notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.stale)
+    notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.outdated)
     return Table("frontier_shapes", *lines, TEXTS["caption"], frame, notes)
 
 

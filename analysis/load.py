@@ -21,6 +21,7 @@ import yaml
 
 from analysis import SLICE, labels
 from analysis.labels import Label
+from resispec.code_digest import changed_files, code_digests
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
 
@@ -44,10 +45,12 @@ SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 
 @dataclass(frozen=True)
 class Status:
-    """A cell's state: "running", "done", "failed", "interrupted", "missing" if it never ran, or "damaged".
+    """A cell's state.
 
-    The files of a damaged cell must not be used. reason: one line for people, or "". seconds: the duration of
-    the last run; 0 of a complete cell that was resumed.
+    state: "running", "done", "failed", "interrupted", "missing" if it never ran, "damaged", or "stale". The
+    files of a damaged cell must not be used. A stale cell is complete, but was measured with other code of
+    its verifier, draws or drafter than the present one. reason: one line for people, or "". seconds: the
+    duration of the last run; 0 of a complete cell that was resumed.
     """
 
     state: str
@@ -55,10 +58,11 @@ class Status:
     seconds: float = 0.0
 
 
-def read_status(folder: Path) -> Status:
+def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status:
     """The state of the cell in a folder.
 
-    The files of a complete cell are compared with their checksums, and the id in any cell with its folder.
+    The files of a complete cell are compared with their checksums, the code that it was measured with is
+    compared with the present code, and the id in any cell with its folder. config: see `changed_code`.
     """
     path, rows = folder / "status.json", folder / "rows.jsonl"
     if not path.exists():
@@ -73,8 +77,32 @@ def read_status(folder: Path) -> Status:
             raise InvalidInput(problem)
     except InvalidInput as error:
         return Status("damaged", str(error))
-    reason = " ".join(str(content.get("reason") or "").split())
-    return Status(content["state"], reason, float(content.get("seconds") or 0.0))
+    reason, seconds = " ".join(str(content.get("reason") or "").split()), float(content.get("seconds") or 0.0)
+    if content["state"] == "done" and (changed := changed_code(folder, config)):
+        return Status("stale", f"its code has changed: {', '.join(changed)}", seconds)
+    return Status(content["state"], reason, seconds)
+
+
+def changed_code(folder: Path, config: Mapping[str, Any] | None = None) -> list[str]:
+    """The files of code that differ from those that the cell in a folder was measured with.
+
+    Empty if the cell does not say what code that was, as those of earlier versions. config: the configuration
+    that names the present code; by default the one that was measured.
+    """
+    recorded = recorded_code(folder)
+    if not recorded:
+        return []
+    with suppress(InvalidInput):
+        config = config or read_json(folder / "cell.json").get("config") or {}
+    return changed_files(recorded, code_digests(config)) if config else []
+
+
+def recorded_code(folder: Path) -> dict[str, str]:
+    """The digests of the code that the cell in a folder was measured with; empty if it does not say."""
+    with suppress(InvalidInput):
+        code = read_json(folder / "provenance.json").get("code")
+        return code if isinstance(code, dict) else {}
+    return {}
 
 
 def foreign(folder: Path) -> str | None:
@@ -153,6 +181,17 @@ class Plan:
     def is_published(self) -> bool:
         """Whether the plan asks for the published cells."""
         return _is_published(self.results)
+
+    @property
+    def outdated(self) -> tuple[str, ...]:
+        """The lines of `stale`, and one about cells that were measured with other code, if there are any."""
+        cells = dict.fromkeys(request.cell_id for request in self.requests)
+        changed = [files for cell_id in cells if (files := self._once(_stale_files, cell_id))]
+        if not changed:
+            return self.stale
+        count = f"{len(changed)} of {len(cells)} cells {'is' if len(changed) == 1 else 'are'} stale"
+        names = listed(name for files in changed for name in files)
+        return (*self.stale, f"{count}: measured with other code of {names}; `{self.command}` measures anew.")
 
     def only(self, wanted: Callable[[Request], object]) -> Plan:
         """This plan with the wanted requests only."""
@@ -416,8 +455,15 @@ def _status(folder: Path) -> Status:
     status = read_status(folder)
     if status.state == "damaged":
         raise InvalidInput(status.reason)
+    if status.state == "stale":  # its rows are printed, with a note: see `Plan.outdated`
+        return Status("done", "", status.seconds)
     is_running = status.state == "running"
     return Status("interrupted", "running, or killed, when it was read") if is_running else status
+
+
+def _stale_files(folder: Path) -> list[str]:
+    """The files of code that have changed since the cell in a folder was completed."""
+    return changed_code(folder) if (folder / "rows.jsonl").is_file() else []
 
 
 def _columns(plan: Plan, cell_id: str) -> dict[str, str]:

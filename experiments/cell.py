@@ -34,6 +34,7 @@ IGNORED = {
     "artefacts": "what artefacts go over",
     "jobs": "how many cells run at a time",
     "cell_timeout_s": "how long it may take",
+    "reuse": "whether a stale cell is kept",
     "timed": "what may run beside a cell",
     "prompt_counts": "what sweeps choose from",
     "first_tuning_prompt": "what searches start from; the tree that they find counts",

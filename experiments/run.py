@@ -17,7 +17,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 from hydra.types import HydraContext
 
-from analysis.load import elsewhere, read_plan, read_status
+from analysis.load import changed_code, elsewhere, read_plan, read_status
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.doctor.checks import check_cells
@@ -26,7 +26,7 @@ from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
-from experiments.store import CellStore, plan_path, write_plan
+from experiments.store import CellStore, plan_path, status_of, write_plan
 from resispec.errors import InvalidInput, first_line
 
 
@@ -154,9 +154,16 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
         if cell.has_tree:
             by_id.setdefault(cell.cell_id, cell)
     for cell in by_id.values():
-        status = read_status(cell.folder)
+        status = status_of(cell)
         if status.state == "damaged":
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
+        elif status.state == "stale":
+            sys.stderr.write(f"{cell}: {status.reason}; it is measured again\n")
+        elif status.state == "done" and status.reason:
+            sys.stderr.write(f"note: {cell}: {status.reason}; it is kept, for reuse=true\n")
+        elif CellStore(cell.folder).rows_so_far() and (changed := changed_code(cell.folder, cell.config)):
+            reason = f"its code has changed: {', '.join(changed)}"
+            sys.stderr.write(f"{cell}: {reason}; its measured prompts are measured again\n")
         (complete if status.state == "done" else pending).append(cell)
     return complete, pending
 

@@ -126,8 +126,11 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
         how = "; ".join(reason for reason in reasons if reason not in named)
         silent, lines = [], [f"error: {reason}" for reason in named]
         for cell in group:
-            if read_status(cell.folder).state == "done":
+            status = read_status(cell.folder)
+            if status.state == "done":
                 done(cell)
+            elif status.state == "stale" and code == 0:
+                lines.append(f"error: {cell}: while it was measured, {status.reason}")
             elif not any(reason.startswith(f"{cell}: ") for reason in named):
                 silent.append(cell)
         if silent and not how and not is_retry and (code < 0 or len(group) > 1):

@@ -78,6 +78,7 @@ class RunConfig:
     jobs: int = 1  # cells that run at a time; at most one of them is timed
     cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
     timed: bool = True  # whether the cell's times count; those of an audit never do
+    reuse: bool = False  # keep a complete cell whose code has changed since it was measured
     results: str = "results"
     name: str | None = None  # of the sweep and its files; the artefact's or its cells' digest when null
     wandb: WandbConfig = field(default_factory=WandbConfig)

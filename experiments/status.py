@@ -19,7 +19,7 @@ from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan,
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
-SHOWN = ("done", "running", "failed", "interrupted", "damaged", "missing")
+SHOWN = ("done", "running", "failed", "interrupted", "damaged", "stale", "missing")
 """States of cells, in the order in which they are printed."""
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED, Status, digest, foreign, read_status
+from analysis.load import SEALED, Status, digest, foreign, read_status, recorded_code
+from resispec.code_digest import changed_files
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, sealed, write_atomically, write_json
 
@@ -52,11 +53,12 @@ class CellStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         return locked(self.folder / ".lock", on_wait)
 
-    def begin(self, cell: Cell) -> None:
-        """Record which cell is measured; the rows of a damaged cell are removed, to be measured again.
+    def begin(self, cell: Cell, code: Mapping[str, str]) -> None:
+        """Record which cell is measured; rows of a damaged cell, or of other code, are removed.
 
-        So are the rows so far of another cell, whose folder was renamed or copied.
-        The caller holds the lock, so temporary files of a killed process are nobody's and are removed.
+        So are the rows so far of another cell, whose folder was renamed or copied. code: the digests of the
+        code that measures now, see `code_digests`. The caller holds the lock, so temporary files of a killed
+        process are nobody's and are removed.
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
@@ -68,7 +70,10 @@ class CellStore:
         with suppress(InvalidInput):  # an unreadable cell.json is written anew
             if foreign(self.folder):
                 (self.folder / PARTIAL).unlink(missing_ok=True)
-        if read_status(self.folder).state == "damaged":
+        if (recorded := recorded_code(self.folder)) and changed_files(recorded, code):
+            (self.folder / ROWS).unlink(missing_ok=True)
+            (self.folder / PARTIAL).unlink(missing_ok=True)
+        elif read_status(self.folder).state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status
             (self.folder / ROWS).replace(self.folder / PARTIAL)
@@ -92,6 +97,13 @@ class CellStore:
             where = f"cell {self.folder.name}: {ROWS} line {rows.index(None) + 1}"
             raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
         return rows
+
+
+def status_of(cell: Cell) -> Status:
+    """The state of a cell for a run: with `reuse=true` a stale one is done, and the reason tells of it."""
+    status = read_status(cell.folder, cell.config)
+    is_kept = status.state == "stale" and cell.config.get("reuse")
+    return replace(status, state="done") if is_kept else status
 
 
 class RowLog:

@@ -3,7 +3,7 @@
 One process measures cells whose times are compared, in turns, so that other work of the machine falls on all
 of them alike. It holds the locks of the cells' folders while it measures, so that two runs never write to one
 cell. A cell that was stopped goes on after the prompts that it has; a complete cell whose files are damaged
-is measured again.
+is measured again, and so is one whose code has changed.
 """
 
 import os
@@ -22,14 +22,18 @@ import torch
 from analysis.load import Status, origins, read_status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
-from experiments.store import PROVENANCE, CellStore, RowLog
+from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
 from resispec.audit.battery import shown_bias
+from resispec.code_digest import code_digests, own_digests
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json, write_json
 from resispec.models import Pair
 from resispec.models.causal import compiled_pair
+
+OWN_CODE = own_digests()
+"""Digests of our own code as this process has loaded it; files may change while it measures."""
 
 
 class _Measurement:
@@ -58,11 +62,12 @@ class _Measurement:
 
     def open(self, beside: Workload | None) -> None:
         """Begin the cell. beside: the material of another cell to share; None if there is none."""
-        self.store.begin(self.cell)
+        code = {name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()}
+        self.store.begin(self.cell, code)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
-        facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
+        facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
         self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
@@ -95,7 +100,7 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
                 locks.enter_context(CellStore(cell.folder).locked(on_wait))
             except TimeoutError as error:
                 raise CellBusy(str(cell)) from error
-        measurements = [m for m in map(_Measurement, cells) if read_status(m.store.folder).state != "done"]
+        measurements = [_Measurement(cell) for cell in cells if status_of(cell).state != "done"]
         try:
             _take_turns(measurements, report)
         except BaseException:  # a signal to stop

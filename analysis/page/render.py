@@ -72,7 +72,7 @@ def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, An
     return {
         "section": section,
         "about": documentation.about(section.name, names),
-        "stale": section.plan.stale if section.plan else (),
+        "stale": section.plan.outdated if section.plan else (),
         "tables": [(arranged(table), _file(table, folder)) for table in tables if table.rows],
         "figures": [
             picture(stem, figure, pictures.get(stem) or f"Figure of {stem}")

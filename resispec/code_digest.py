@@ -1,0 +1,294 @@
+"""Digests of the code that drafts and verifies in a cell, found without importing it; no torch.
+
+The code of a cell is every file that its verifier, its draws and its drafter come from, and every file
+that these import: of resispec those of PARTS, and modules of the user's outside site-packages. A file is
+identified by its syntax tree without docstrings, so comments and formatting do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from resispec.errors import InvalidInput
+from resispec.files import read_json
+
+PACKAGE = Path(__file__).resolve().parent
+PARTS = ("verifiers", "draws", "drafters", "distributions")
+"""Modules and folders of resispec whose files are part of a cell's code."""
+OURS = {"resispec", "experiments", "analysis", "referee"}
+INSTALLED = {"site-packages", "dist-packages"}
+BY_NAME = {"get_rule", "get_verifier"}
+"""Functions that find a verifier by the name that it is registered under."""
+FASTEST = "experiments.configurations.load"
+"""The function that reads a file of tree=fastest, which names draws and verifiers."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed file.
+
+    digest: of its syntax tree. imports: (module, name, level) of all import statements; name is "" for a
+    whole module, level the number of leading dots. registered: names of verifiers and of draws that it
+    defines. verifiers, draws: names of others that it asks for.
+    """
+
+    digest: str
+    imports: tuple[tuple[str, str, int], ...] = ()
+    registered: frozenset[str] = frozenset()
+    verifiers: frozenset[str] = frozenset()
+    draws: frozenset[str] = frozenset()
+
+
+def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of a cell's code: file -> digest, by the names of files relative to their import folder.
+
+    config: the cell's resolved configuration. Files that are not there are left out.
+    """
+    pending = [file for key in ("decoder", "task") for file in _named(config.get(key), key == "decoder")]
+    files: dict[Path, str] = {}
+    while pending:
+        path, name = pending.pop()
+        if path not in files and path.is_file():
+            files[path] = name
+            stat = path.stat()
+            pending += _imported(path, name, stat.st_size, stat.st_mtime_ns)
+    digests: dict[str, str] = {}
+    for path, name in sorted(files.items()):  # two folders may have a file of the same name
+        digest = _source(path).digest
+        digests[name] = _sha256(digests[name] + digest) if name in digests else digest
+    return digests
+
+
+def own_digests() -> dict[str, str]:
+    """The digests of all files of PARTS, by the names that `code_digests` gives them."""
+    return {name: _source(path).digest for part in PARTS for path, name in _of_ours(f"resispec.{part}")}
+
+
+def changed_files(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """The names of the files that differ between two results of `code_digests`.
+
+    A file of the user's that is not present is not compared: the cell may come from another machine.
+    """
+    changed = {name for name, digest in present.items() if recorded.get(name) != digest}
+    removed = {name for name in recorded if name not in present and name.startswith("resispec/")}
+    return sorted(changed | removed)
+
+
+def _named(node: Any, is_decoder: bool) -> Iterator[tuple[Path, str]]:
+    """The files that a node of a configuration names, each with its name."""
+    if isinstance(node, str) and ".py:" in node:
+        path = Path(node.rpartition(":")[0]).expanduser().absolute()
+        yield path, path.name
+    elif isinstance(node, list | tuple):
+        for item in node:
+            yield from _named(item, is_decoder)
+    elif isinstance(node, Mapping):
+        target = str(node.get("_target_", ""))
+        module, _, attribute = target.rpartition(".")
+        yield from _of_module(module, attribute)
+        if attribute in BY_NAME or target == "resispec.plugins.make":
+            yield from _of_plugin(str(node.get("kind", "verifier")), str(node.get("name")))
+        if isinstance(draws := node.get("draws"), str):
+            yield from _of_registered("draws", draws)
+        if target == FASTEST:
+            yield from _of_fastest(Path(str(node.get("path"))), is_decoder)
+        for value in node.values():
+            yield from _named(value, is_decoder)
+
+
+def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:
+    """The files of what a file of tree=fastest names: of all of it, or for a decoder of the fastest alone."""
+    with suppress(InvalidInput, LookupError, TypeError, AttributeError):  # which loading the file reports
+        content = read_json(path)
+        groups = [] if is_decoder else content["best"].values()
+        for facts in [content["fastest"], *(facts for group in groups for facts in group)]:
+            yield from _of_registered("draws", str(facts["draws"]))
+            yield from _of_registered("verifiers", str(facts["verifier"]))
+        yield from _of_ours("resispec.drafters", "DraftModel")
+
+
+def _of_plugin(kind: str, name: str) -> list[tuple[Path, str]]:
+    """The files of a verifier or decoder by name: one of ours, or that of an entry point."""
+    if kind == "verifier" and (files := _of_registered("verifiers", name)):
+        return files
+    return _of_module(_entry_module(kind, name), "")
+
+
+@cache
+def _entry_module(kind: str, name: str) -> str:
+    """The module that an entry point names; "" without one."""
+    entries = entry_points(group=f"resispec.{kind}s")
+    return next((entry.module for entry in entries if entry.name == name), "")
+
+
+def _of_registered(part: str, name: str) -> list[tuple[Path, str]]:
+    """The file of one of PARTS that gives this name to a verifier or to draws."""
+    return [file for file in _of_ours(f"resispec.{part}") if name in _source(file[0]).registered]
+
+
+def _of_module(module: str, attribute: str) -> list[tuple[Path, str]]:
+    """The files behind an attribute of a module; none for modules that are no part of a cell's code."""
+    top = module.partition(".")[0]
+    if top == "resispec":
+        return _of_ours(module, attribute)
+    folder = None if not top or top in OURS else _import_folder(top)
+    return _below(folder, folder, module, attribute) if folder else []
+
+
+def _of_ours(module: str, attribute: str = "") -> list[tuple[Path, str]]:
+    """The files of PARTS behind an attribute of a module of resispec.
+
+    A package stands for the file that it takes the attribute from, since it imports all its files; without an
+    attribute it stands for all of them.
+    """
+    _, *parts = [part for part in (*module.split("."), attribute) if part]
+    if not parts or parts[0] not in PARTS:
+        return []
+    folder, *rest = PACKAGE / parts[0], *parts[1:]
+    if not folder.is_dir():
+        paths = [folder.with_suffix(".py")]
+    elif not rest or rest[0] == "*":
+        paths = [path for path in sorted(folder.rglob("*.py")) if path != folder / "__init__.py"]
+    elif (folder / rest[0]).is_dir():
+        paths = sorted((folder / rest[0]).rglob("*.py"))
+    elif (path := folder / f"{rest[0]}.py").is_file():
+        paths = [path]
+    else:
+        exports = _source(folder / "__init__.py").imports
+        origins = [origin for origin, name, _ in exports if name == rest[0]]
+        return _of_ours(origins[0], rest[0]) if origins else []
+    return [(path, f"resispec/{path.relative_to(PACKAGE).as_posix()}") for path in paths]
+
+
+def _below(root: Path, folder: Path, module: str, attribute: str) -> list[tuple[Path, str]]:
+    """The files that importing a module from a folder reads. root: the folder that names are relative to."""
+    files = []
+    for part in filter(None, (*module.split("."), attribute)):
+        if (folder / part).is_dir():
+            folder /= part
+            files.append(folder / "__init__.py")
+        else:
+            files.append(folder / f"{part}.py")
+            break
+    return [(path, path.relative_to(root).as_posix()) for path in files if path.is_file()]
+
+
+def _import_folder(top: str) -> Path | None:
+    """The folder that a module of the user's is imported from; None for other modules and unknown ones."""
+    if top in sys.stdlib_module_names or _is_installed(top):
+        return None
+    location = _location(top)
+    return location.parent if location else None
+
+
+@cache
+def _is_installed(top: str) -> bool:
+    """Whether a module comes from site-packages; a process asks once, since that takes time."""
+    location = _location(top)
+    return location is not None and not INSTALLED.isdisjoint(location.parts)
+
+
+def _location(top: str) -> Path | None:
+    """The file of a module or the folder of a package; None for one that is not found or has neither."""
+    with suppress(ImportError, ValueError):  # ValueError: a module that was made without a specification
+        if spec := find_spec(top):
+            places = [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
+            return Path(places[0]).absolute() if Path(places[0]).exists() else None
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _imported(path: Path, name: str, _num_bytes: int, _changed: int) -> tuple[tuple[Path, str], ...]:
+    """The files that a file imports, and those of verifiers and draws that it asks for by name."""
+    source = _source(path)
+    files = [file for imported in source.imports for file in _of_import(path, name, *imported)]
+    files += [file for verifier in source.verifiers for file in _of_registered("verifiers", verifier)]
+    files += [file for draws in source.draws for file in _of_registered("draws", draws)]
+    return tuple(files)
+
+
+def _of_import(path: Path, name: str, module: str, attribute: str, level: int) -> list[tuple[Path, str]]:
+    """The files behind an import statement of a file. level: the number of leading dots."""
+    folder = path.parents[max(0, level - 1)]
+    if level and folder.is_relative_to(PACKAGE):
+        parts = ("resispec", *folder.relative_to(PACKAGE).parts, module)
+        return _of_ours(".".join(filter(None, parts)), attribute)
+    if level:
+        root = path.parents[name.count("/")]
+        return _below(root if folder.is_relative_to(root) else folder, folder, module, attribute)
+    if files := _of_module(module, attribute):
+        return files
+    if module.partition(".")[0] in OURS or _is_known(module):
+        return []
+    return _below(path.parent, path.parent, module, attribute)  # the file may add its folder to the path
+
+
+def _is_known(module: str) -> bool:
+    """Whether a module is of the standard library or of site-packages."""
+    top = module.partition(".")[0]
+    return top in sys.stdlib_module_names or _is_installed(top)
+
+
+def _source(path: Path) -> Source:
+    stat = path.stat()
+    return _parsed(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
+    """A parsed file; one that is no Python counts by its bytes."""
+    data = path.read_bytes()
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError):
+        return Source(hashlib.sha256(data).hexdigest())
+    imports: list[tuple[str, str, int]] = []
+    registered, verifiers, draws = set[str](), set[str](), set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                imports += [(alias.name, "", 0) for alias in names]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                imports += [(module or "", alias.name, level) for alias in names]
+            case ast.Call(func=ast.Name(id="register"), args=[ast.Constant(value=str(name))]):
+                registered.add(name)
+            case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(name))):
+                registered.add(name)
+            case ast.Call(func=ast.Name(id=function), args=[ast.Constant(value=str(name)), *_]):
+                if function in BY_NAME:
+                    verifiers.add(name)
+            case ast.Attribute(value=ast.Name(id="Draws"), attr=name) if name.isupper():
+                draws.add(name.lower())
+    asked = frozenset(verifiers), frozenset(draws)
+    return Source(_sha256(repr(_plain(tree))), tuple(imports), frozenset(registered), *asked)
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as nested tuples without docstrings, the same in every version of Python."""
+    if isinstance(node, list):
+        return tuple(map(_plain, node))
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        fields["body"] = [
+            child
+            for child in node.body  # a text that stands alone does nothing, as a docstring or after a value
+            if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant))
+        ]
+    values = ((name, _plain(value)) for name, value in fields.items() if value not in (None, []))
+    return (type(node).__name__, *values)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,174 @@
+"""Cells whose code has changed: what counts as their code, and what becomes of them and their rows."""
+
+import json
+import shutil
+
+import pytest
+from toy_runs import hashes, messages, rows, run, run_here
+
+from analysis.load import read_plan, read_status
+from experiments import worker
+from experiments.cell import CellFailed
+from experiments.grid import cells_of
+from experiments.status import standings
+from experiments.store import status_of
+from experiments.worker import measure
+from resispec import code_digest
+from resispec.code_digest import changed_files, code_digests, own_digests
+
+RULE = '''"""A rule."""
+from helper_of_rule import SHARE
+from resispec.verifiers import Standard
+
+
+class Rule(Standard):
+    """The standard rule."""
+
+    share = SHARE
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of our verifiers, draws and drafters, whose files a test may change."""
+    for part in ("verifiers", "draws", "drafters"):
+        shutil.copytree(code_digest.PACKAGE / part, tmp_path / "resispec" / part)
+    shutil.copy(code_digest.PACKAGE / "distributions.py", tmp_path / "resispec")
+    monkeypatch.setattr(code_digest, "PACKAGE", tmp_path / "resispec")
+    monkeypatch.setattr(worker, "OWN_CODE", {})
+    return tmp_path / "resispec"
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def save(folder):
+    """A rule of the user's own, which imports a module beside it; returns how a command line names it."""
+    (folder / "helper_of_rule.py").write_text("SHARE = 0.5\n")
+    (folder / "rule.py").write_text(RULE)
+    return [f"verifier.name={folder}/rule.py:Rule", "verifier=custom"]
+
+
+def changes(config, path, old, new):
+    """The names of the files that an edit changes for a cell."""
+    before, text = code_digests(config), path.read_text()
+    edit(path, old, new)
+    changed = changed_files(before, code_digests(config))
+    path.write_text(text)
+    return changed
+
+
+def test_the_code_of_a_cell_is_its_verifier_draws_and_drafter_and_what_they_import():
+    [cell] = cells_of(["pair=embedded", "verifier=standard"])
+    names = {name.removeprefix("resispec/") for name in code_digests(cell.config)}
+    assert {"verifiers/standard.py", "verifiers/recursive.py", "draws/iid.py", "distributions.py"} <= names
+    assert {"drafters/draft_model.py", "drafters/levels.py", "verifiers/top_down.py"} <= names
+    assert not names & {"verifiers/resispec.py", "verifiers/optimal.py", "draws/hub.py"}
+    named = cells_of(["pair=embedded", "verifier=custom", "verifier.name=level_optimal"])[0].config
+    assert "resispec/verifiers/max_score_transport.py" in code_digests(named)
+    kinds = cells_of(["pair=embedded", "decoder=spec_hub"])[0].config
+    assert "resispec/draws/hub.py" in code_digests(kinds)
+    assert set(code_digests(cell.config)) <= set(own_digests())
+
+
+def test_comments_docstrings_and_formatting_are_no_change_of_code(package):
+    [cell] = cells_of(["pair=embedded", "verifier=standard"])
+    path, line = package / "verifiers" / "standard.py", "from dataclasses import dataclass"
+    assert changes(cell.config, path, line, f"# a comment\n\n{line}  # another") == []
+    assert changes(cell.config, path, '"""', '"""Other words. ') == []
+    assert changes(cell.config, path, line, f"{line}\nSHARE = 1") == ["resispec/verifiers/standard.py"]
+    assert changes(cell.config, package / "verifiers" / "optimal.py", "import torch", "import torch.nn") == []
+
+
+def test_modules_of_the_users_count_and_installed_ones_do_not(tmp_path, monkeypatch):
+    [cell] = cells_of(["pair=embedded", *save(tmp_path)])
+    assert {"rule.py", "helper_of_rule.py", "resispec/verifiers/standard.py"} <= set(
+        code_digests(cell.config)
+    )
+    assert changes(cell.config, tmp_path / "helper_of_rule.py", "0.5", "0.9") == ["helper_of_rule.py"]
+    package = tmp_path / "folder" / "people_rules"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from .inner import Mine\n")
+    (package / "inner.py").write_text("import numpy\nfrom . import shares\nclass Mine: pass\n")
+    (package / "shares.py").write_text("SHARE = 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path / "folder")
+    names = {"_target_": "people_rules.Mine", "other": {"_target_": "torch.nn.Linear"}}
+    assert sorted(code_digests({"decoder": names})) == [
+        f"people_rules/{name}.py" for name in ("__init__", "inner", "shares")
+    ]
+    recorded = code_digests({"decoder": names}) | {"elsewhere.py": "0"}  # of another machine
+    assert changed_files(recorded, code_digests({"decoder": names})) == []
+
+
+def test_a_cell_whose_verifier_is_edited_is_measured_again_and_its_files_are_named(toy, package):
+    [cell] = cells_of([*toy, "verifier=standard"])
+    first = hashes(run_here(cell))
+    assert read_status(cell.folder).state == "done"
+    path, started = package / "verifiers" / "standard.py", (cell.folder / "status.json").stat().st_mtime_ns
+    edit(path, "from dataclasses import dataclass", "from dataclasses import dataclass\nSHARE = 0.9")
+    status = read_status(cell.folder)
+    assert (status.state, status.reason) == ("stale", "its code has changed: resispec/verifiers/standard.py")
+    assert cell.cell_id == cells_of([*toy, "verifier=standard"])[0].cell_id
+    kept = cells_of([*toy, "verifier=standard", "reuse=true"])[0]
+    assert kept.cell_id == cell.cell_id and status_of(kept).state == "done"
+    run_here(kept)
+    assert (cell.folder / "status.json").stat().st_mtime_ns == started
+    assert hashes(run_here(cell)) == first and read_status(cell.folder).state == "done"
+    assert (cell.folder / "status.json").stat().st_mtime_ns > started
+    assert "before" not in json.loads((cell.folder / "provenance.json").read_text())
+
+
+def test_a_command_measures_a_stale_cell_again_or_keeps_it_and_everybody_is_told(toy, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    command, results = [*toy, *save(tmp_path), "num_prompts=1", "name=own"], tmp_path / "results"
+    assert run(*command).returncode == 0
+    [cell] = cells_of(command)
+    edit(tmp_path / "helper_of_rule.py", "0.5", "0.75")
+    plan = read_plan("sweep", "embedded", results)
+    assert plan.status(cell.cell_id).state == "done"
+    assert plan.outdated[-1].startswith(
+        "1 of 1 cells is stale: measured with other code of helper_of_rule.py;"
+    )
+    _, whole = standings("embedded", results)
+    assert whole.states == {"stale": 1}
+    kept = run(*command, "reuse=true")
+    assert kept.returncode == 0 and "1 done (1 before)" in kept.stderr
+    why = "its code has changed: helper_of_rule.py"
+    assert messages(kept.stderr)[0] == f"note: {cell}: {why}; it is kept, for reuse=true"
+    again = run(*command)
+    assert again.returncode == 0 and "1 done (0 before)" in again.stderr
+    assert messages(again.stderr)[0] == f"{cell}: {why}; it is measured again"
+    assert "1 done (1 before)" in run(*command).stderr
+
+
+def test_rows_of_other_code_are_not_resumed_from(toy, package):
+    [cell] = cells_of([*toy, "verifier=standard"])
+
+    def stop(_line, done, _total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, CellFailed)):
+        measure([cell], stop)
+    partial = cell.folder / "rows.partial.jsonl"
+    assert len(partial.read_text().splitlines()) == 2
+    edit(package / "verifiers" / "standard.py", "from dataclasses", "SHARE = 0.9\nfrom dataclasses")
+    run_here(cell)
+    facts = json.loads((cell.folder / "provenance.json").read_text())
+    assert len(rows(cell)) == 3 and "before" not in facts
+    assert facts["code"]["resispec/verifiers/standard.py"]
+
+
+def test_cells_that_do_not_say_what_code_they_had_stay_as_they_are(toy, package):
+    [cell] = cells_of([*toy, "verifier=standard"])
+    run_here(cell)
+    path = cell.folder / "provenance.json"
+    facts = json.loads(path.read_text())
+    del facts["code"]
+    path.write_text(json.dumps(facts))
+    worker.CellStore(cell.folder).write_status(worker.Status("done"))
+    edit(package / "verifiers" / "standard.py", "from dataclasses", "SHARE = 0.9\nfrom dataclasses")
+    assert read_status(cell.folder).state == "done"
