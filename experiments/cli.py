@@ -1,6 +1,7 @@
 """Command lines that Hydra composes: an error gives one line and an exit code, a signal a clean stop."""
 
 import difflib
+import json
 import os
 import re
 import signal
@@ -8,26 +9,39 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, OverrideType, QuotedString, RangeSweep, Sweep
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from analysis.cli import chosen_profile
-from experiments.schema import CONF, unlabelled
+from experiments.schema import CONF, RunConfig, leaves, unlabelled
 from resispec.errors import InvalidInput, fail, first_line
 
-SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
+SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion")
 """Flags that ask Hydra to show something instead of doing the command's work."""
+_WITH = {"resolve": ("cfg", "help"), "package": ("cfg",)}
+"""Flags that change what others show: flag -> those that it goes with."""
+_NOT_TAKEN = {
+    "config_path": "allowed: --config-dir FOLDER, which adds the options in FOLDER to ours",
+    "config_name": "a command has one configuration; allowed: KEY=VALUE",
+    "experimental_rerun": "allowed: the same command again, which goes on from what is finished",
+    "run": "leave it out: a command runs without it",
+}
+"""Flags of Hydra's that no command obeys: flag -> what to do instead."""
 AXES = {"pair": "pairs", "dataset": "main_dataset"}
 """Groups that a profile chooses where a command line does not: group -> axis, whose first option it is."""
 _NOISE = (
@@ -42,7 +56,7 @@ def run_command(work: Callable[[], int | None]) -> int:
     Besides Hydra's own flags, a command line may have `--version`, and `--verbose`, which shows the traceback
     of an error.
     """
-    if sys.argv[1:] == ["--version"]:
+    if "--version" in sys.argv[1:]:
         sys.stdout.write(f"resispec {version('resispec')}\n")
         return 0
     is_verbose = "--verbose" in sys.argv
@@ -62,21 +76,110 @@ def run_command(work: Callable[[], int | None]) -> int:
         return fail("stopped; what is finished stays, and the same command goes on from there")
 
 
+class _Added:
+    """The folder of --config-dir, whose options are added to ours in this process; None for none."""
+
+    folder: str | None = None
+
+
 def arguments() -> Namespace:
     """This process's command line as Hydra parses it: the flags, wherever they stand, and the overrides.
 
-    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, and for
-    flags that contradict each other.
+    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, for a
+    flag that is not taken, and for flags that contradict each other.
     """
     parsed = get_args_parser().parse_intermixed_args()
-    if parsed.cfg and parsed.multirun:
-        raise InvalidInput("--cfg shows one configuration: leave --multirun out, and give each key one value")
-    flags = [word for word in sys.argv[1:] if word not in parsed.overrides]
+    _check_flags(parsed)
+    _Added.folder = parsed.config_dir
+    for file in sorted(Path(parsed.config_dir).rglob("*.yaml")) if parsed.config_dir else ():
+        name = file.relative_to(parsed.config_dir)
+        if (CONF / name).is_file():
+            sys.stderr.write(
+                f"note: {file} is not read, since conf/{name} comes first; give it another name\n"
+            )
+    given = {flag: value for flag, value in vars(parsed).items() if value and flag != "overrides"}
+    flags = [_flag(name) if value is True else f"{_flag(name)}={value}" for name, value in given.items()]
     parsed.overrides = [_readable(word) for word in parsed.overrides]
-    if not parsed.shell_completion:
-        parsed.overrides = completed(parsed.overrides)
+    if composes(parsed):
+        parsed.overrides = completed(plain(parsed.overrides))
     sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself accepts overrides only side by side
     return parsed
+
+
+def composes(parsed: Namespace) -> bool:
+    """Whether a parsed command line is composed; some flags show what Hydra knows without that."""
+    return not (parsed.shell_completion or parsed.hydra_help)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _check_flags(parsed: Namespace) -> None:
+    """Raise InvalidInput for flags that a command does not take, or that contradict each other."""
+    for name, remedy in _NOT_TAKEN.items():
+        if getattr(parsed, name):
+            raise InvalidInput(f"{_flag(name)} is not taken; {remedy}")
+    shown = [name for name in SHOWN if getattr(parsed, name)]
+    if len(shown) > 1:
+        raise InvalidInput(f"{' and '.join(map(_flag, shown))} were given; allowed: one of them")
+    if shown and parsed.multirun:
+        remedy = "leave --multirun out, and give each key one value"
+        raise InvalidInput(f"{_flag(shown[0])} shows one configuration: {remedy}")
+    for name, others in _WITH.items():
+        if getattr(parsed, name) and not set(others) & set(shown):
+            raise InvalidInput(f"{_flag(name)} goes with {' or '.join(map(_flag, others))}")
+    if parsed.config_dir and not Path(parsed.config_dir).is_dir():
+        raise InvalidInput(f"--config-dir={parsed.config_dir} is no folder; allowed: a folder of options")
+
+
+def added_flags() -> list[str]:
+    """The flags that a command line needs, beside its overrides, to compose the same again."""
+    return [f"--config-dir={_Added.folder}"] if _Added.folder else []
+
+
+def plain(words: Iterable[str]) -> list[str]:
+    """Overrides in which a list for a key that has one value is a sweep: verifier=[a,b] is verifier=a,b.
+
+    Raises InvalidInput for a word without a key, for a group's value that is no option's name, and for a
+    range that cannot be counted.
+    """
+    with hydra_here(), explained():
+        return [_plain(word) for word in words]
+
+
+def _plain(word: str) -> str:
+    loader = GlobalHydra.instance().config_loader()
+    override = OverridesParser.create(loader).parse_override(word)
+    key, value = str(override.key_or_group), override.value()
+    if not key or word.lstrip("+~").startswith("@"):
+        raise InvalidInput(f"{word!r} has no key; allowed: KEY=VALUE")
+    if key == "hydra.searchpath":
+        raise InvalidInput(f"{key} is not taken; allowed: --config-dir FOLDER")
+    if isinstance(value, RangeSweep) and value.step == 0:
+        raise InvalidInput(f"{word}: the step of a range is 0; allowed: range(start,stop,step), step not 0")
+    options = loader.get_group_options(key)
+    if override.type == OverrideType.DEL or not (options or key in _scalars()):
+        return word
+    if isinstance(value, list):
+        if not value:
+            raise InvalidInput(f"{word} has no values; allowed: {key}=a,b or {key}=[a,b]")
+        return _plain(f"{override.get_key_element()}={override.get_value_element_as_str()[1:-1]}")
+    if options and isinstance(
+        value, ChoiceSweep
+    ):  # of a sweep within a sweep `grid.values` says what is wrong
+        for choice in value.list:
+            if not isinstance(choice, str | QuotedString | Sweep | Glob):
+                raise unknown(key, json.dumps(choice), options)
+    elif options and (value == "" or not isinstance(value, str | Glob)):
+        raise unknown(key, word.partition("=")[2], options)
+    return word
+
+
+@cache
+def _scalars() -> frozenset[str]:
+    """Keys of every cell that have one value, and no list."""
+    return frozenset(leaves(OmegaConf.to_container(OmegaConf.structured(RunConfig))))
 
 
 def _readable(word: str) -> str:
@@ -129,11 +232,23 @@ def compose_and(job: Callable[[Any], int | None], config_name: str) -> int:
     return max((code or 0 for code in codes), default=0)
 
 
-def hydra_here() -> AbstractContextManager[Any]:
-    """A context in which Hydra is set up: by the command line before, or else for our own folder conf/."""
+@contextmanager
+def hydra_here() -> Iterator[None]:
+    """A context in which Hydra is set up: by the command line before, or else for our own folder conf/.
+
+    Options of the folder of --config-dir are added to ours. A launcher takes this state along to its jobs.
+    """
     if GlobalHydra.instance().is_initialized():
-        return nullcontext()
-    return initialize_config_dir(str(CONF), version_base="1.3")
+        yield
+        return
+    with initialize_config_dir(str(CONF), version_base="1.3"):  # restores the state in the end
+        if _Added.folder:
+            search_path = create_config_search_path(str(CONF))
+            place, query = Path(_Added.folder).resolve(), SearchPathQuery(provider="schema")
+            search_path.prepend("command-line", f"file://{place}", query)  # as Hydra does
+            GlobalHydra.instance().clear()
+            Hydra.create_main_hydra2("resispec", search_path)
+        yield
 
 
 def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iterable[str] = AXES) -> int:
@@ -144,11 +259,20 @@ def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iter
 
     def work() -> int:
         parsed = arguments()
-        if not parsed.shell_completion:
+        if composes(parsed):
+            if not parsed.multirun:
+                _check_single(parsed.overrides)
             sys.argv += of_profile(parsed.overrides, config_name, implied)
         return compose_and(job, config_name)
 
     return run_command(work)
+
+
+def _check_single(overrides: Sequence[str]) -> None:
+    """Raise InvalidInput for an override with several values."""
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override():
+            raise InvalidInput(f"{override.input_line} has several values; allowed: one, or --multirun")
 
 
 def of_profile(overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES) -> list[str]:

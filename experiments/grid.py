@@ -26,7 +26,7 @@ from analysis import SLICE
 from analysis.labels import Label, options
 from analysis.load import composed_of
 from experiments.cell import Cell, file_name
-from experiments.cli import explained, hydra_here, unknown
+from experiments.cli import explained, hydra_here, plain, unknown
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.errors import InvalidInput
 
@@ -105,7 +105,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
-        parsed = _parse(overrides)
+        parsed = _parse(plain(overrides))
         by_key = {override.get_key_element(): override for override in parsed}
         for key in RunConfig.__dataclass_fields__:
             if f"~{key}" in by_key:
@@ -389,8 +389,9 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     alone, as in every other sweep, so that it is the baseline here, too.
     """
     stored = options(group).get(choice)
-    if stored is None:
-        return Label(choice)
+    if stored is None:  # an option of the folder of --config-dir
+        with hydra_here():
+            stored = _content(_composed((f"{group}={choice}",))[0][group])
     defaults = leaves(stored)
     changes = {
         key: value

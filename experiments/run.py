@@ -4,6 +4,7 @@ Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL
 there with its reason while the others go on. The exit code is 0 only when every cell is complete.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,12 @@ from experiments.schema import CONF, RunConfig
 from experiments.store import CellStore, plan_path, status_of, write_plan
 from resispec.errors import InvalidInput, first_line
 
+OF_JOBS = (
+    "hydra/launcher", "hydra.launcher.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir", "hydra.verbose",
+    "hydra/job_logging", "hydra.job_logging",
+)  # fmt: skip
+"""Beginnings of Hydra's keys that the jobs of a launcher obey."""
+
 
 def main() -> int:
     """The command."""
@@ -38,7 +45,7 @@ def main() -> int:
 def _run() -> int:
     arguments = cli.arguments()
     overrides = arguments.overrides
-    if not arguments.shell_completion and not any(word.startswith(f"{EXPERIMENT}=") for word in overrides):
+    if cli.composes(arguments) and not any(word.startswith(f"{EXPERIMENT}=") for word in overrides):
         choices = cli.of_profile(overrides, "run")
         overrides, sys.argv = [*overrides, *choices], [*sys.argv, *choices]
     if not any(getattr(arguments, flag) for flag in cli.SHOWN):
@@ -56,7 +63,7 @@ def sweep(arguments: Sequence[str]) -> bool:
     The function plans the sweep, searches for missing trees, runs the cells that are not done, and sums up.
     Raises InvalidInput, before anything is measured, for input that does not compose or cannot be right.
     """
-    launch = _launcher(arguments)
+    launch, command = _launcher(arguments), [*cli.added_flags(), *arguments]
     asked = parts_of(arguments)
     sys.stderr.write("".join(f"note: {line}\n" for line in left_out(asked)))
     parts = [part for part in asked if part.cells]
@@ -72,7 +79,7 @@ def sweep(arguments: Sequence[str]) -> bool:
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
     try:
         for part in parts:
-            write_plan(part, arguments)
+            write_plan(part, command)
     except OSError as error:
         if waiting:
             raise
@@ -81,7 +88,7 @@ def sweep(arguments: Sequence[str]) -> bool:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in trees))
         run_searches(trees)
         for part in parts:
-            write_plan(part, arguments)  # cells have ids once their trees are there
+            write_plan(part, command)  # cells have ids once their trees are there
         complete, pending = _by_state(cells)
     num_before, num_asked = len(complete), len(complete) + len(pending)
     if pending:
@@ -89,7 +96,7 @@ def sweep(arguments: Sequence[str]) -> bool:
             launch(pending, num_asked, complete.append)
     num_cells = num_asked + sum(not cell.has_tree for cell in cells)
     _show(parts, complete)
-    _sum_up(parts, arguments, num_cells, complete, num_before)
+    _sum_up(parts, command, num_cells, complete, num_before)
     return len(complete) == num_cells
 
 
@@ -98,14 +105,19 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
 
     Raises InvalidInput for a launcher that does not exist, or does not know a value that it is given.
     """
-    if not any(line.startswith("hydra") for line in arguments):
+    lines = [line for line in arguments if re.match(r"[+~]*hydra\b", line)]
+    if not lines:
         return run_cells
-    lines = [line for line in arguments if line.startswith(("hydra", "results="))]
+    results = [line for line in arguments if line.startswith("results=")]
     with cli.hydra_here(), cli.explained():
-        config = compose("run", lines, return_hydra_config=True)
-    if config.hydra.runtime.choices["hydra/launcher"] == "basic":
-        for key in [line.partition("=")[0] for line in lines if line.startswith("hydra.")]:
+        config = compose("run", [*lines, *results], return_hydra_config=True)
+    is_basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"
+    for key in [line.lstrip("+~").partition("=")[0] for line in lines]:
+        if key != "hydra/launcher" and is_basic:
             sys.stderr.write(f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME\n")
+        elif not key.startswith(OF_JOBS):
+            sys.stderr.write(f"note: {key}=... changes nothing for the jobs of a launcher\n")
+    if is_basic:
         return run_cells
 
     def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:

@@ -1,6 +1,7 @@
 """From a command line to cells: what is composed, what names a cell, what is refused, and the plan."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from analysis import labels
 from analysis.labels import Label
 from experiments import run
 from experiments.cell import IGNORED, content
-from experiments.cli import arguments, completed
+from experiments.cli import added_flags, arguments, completed, plain
 from experiments.grid import LEFT_OUT, cell_of, cells_of, parts_of
 from experiments.schema import CONF, RunConfig
 from experiments.store import write_plan
@@ -46,6 +47,30 @@ def test_cells_are_the_same_however_they_are_asked_for():
     assert len(narrowed) == 9  # verifiers share three without one
     [alone] = cells_of(["dataset=embedded_code", "temperature=1.0", "verifier=resispec"])
     assert alone.cell_id in {cell.cell_id for cell in narrowed}
+
+
+@pytest.mark.parametrize(
+    ("as_list", "as_sweep"),
+    [
+        ("verifier=[standard,resispec]", "verifier=standard,resispec"),
+        ("temperature=[.6,1]", "temperature=0.6,1"),
+        ("sampling.max_new_tokens=[16,32]", "sampling.max_new_tokens=16,32"),
+        ("prompt_template=['a, {text}',chat]", "prompt_template='a, {text}',chat"),
+        ("pair=[embedded]", "pair=embedded"),
+        (
+            "experiment=[table5,table1] dataset=[embedded_code]",
+            "experiment=table5,table1 dataset=embedded_code",
+        ),
+    ],
+)
+def test_a_list_for_a_key_with_one_value_is_a_sweep(as_list, as_sweep):
+    first, second = (cells_of(re.split(" (?=dataset)", line)) for line in (as_list, as_sweep))
+    assert [str(cell) for cell in first] == [str(cell) for cell in second]
+    assert [cell.cell_id for cell in first] == [cell.cell_id for cell in second]
+
+
+def test_a_list_that_is_a_value_stays_one():
+    assert plain(["axes.pairs=[a,b]", "tree.branching=[2,1]"]) == ["axes.pairs=[a,b]", "tree.branching=[2,1]"]
 
 
 @pytest.mark.parametrize(
@@ -332,3 +357,26 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     with pytest.raises(InvalidInput, match=BAD[override]) as caught:
         cells_of(override.split())
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, monkeypatch, capsys):
+    (tmp_path / "pair").mkdir()
+    for name in ("mine", "embedded"):
+        text = (CONF / "pair" / "embedded.yaml").read_text()
+        (tmp_path / "pair" / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(
+        sys, "argv", ["run", "pair=[mine,embedded]", f"--config-dir={tmp_path}", "profile=embedded"]
+    )
+    mine, ours = cells_of(arguments().overrides)
+    assert mine.labels["pair"] == Label("mine") and mine.cell_id == ours.cell_id
+    [changed] = cells_of(["pair=mine", "pair.draft=null"])
+    assert changed.labels["pair"] == Label("mine", {"draft": None})
+    assert (
+        "pair/embedded.yaml is not read, since conf/pair/embedded.yaml comes first" in capsys.readouterr().err
+    )
+    assert added_flags() == [f"--config-dir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["run"])
+    arguments()
+    assert not added_flags()
+    with pytest.raises(InvalidInput, match="unknown pair 'mine'"):
+        cells_of(["pair=mine", "+pair.new=1"])

@@ -18,6 +18,24 @@ REFUSED = {
     "results=(a),b": "'results=(a),b' cannot be read; a text is quoted: \"results='(a),b'\"",
     "+sampling.foo=1": "unknown key 'sampling.foo'; allowed: sampling.max_new_tokens",
     "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun out",
+    "--help --info": "--help and --info were given; allowed: one of them",
+    "--resolve": "--resolve goes with --cfg or --help",
+    "--package pair": "--package goes with --cfg",
+    "--run": "--run is not taken; leave it out",
+    "--config-name x": "--config-name is not taken; a command has one configuration; allowed: KEY=VALUE",
+    "--config-path x": "--config-path is not taken; allowed: --config-dir FOLDER",
+    "--experimental-rerun x": "--experimental-rerun is not taken; allowed: the same command again",
+    "--config-dir {own}/none": "--config-dir={own}/none is no folder",
+    "hydra.searchpath=[{own}]": "hydra.searchpath is not taken; allowed: --config-dir FOLDER",
+    "tree=5": "unknown tree '5'; allowed: best, best_121",
+    "tree=chain,true": "unknown tree 'true'; allowed: best, best_121",
+    "tree=range(1,3)": "unknown tree 'range(1,3)'; allowed: best, best_121",
+    "verifier=null": "unknown verifier 'null'; allowed: block, custom",
+    "verifier=[]": "verifier=[] has no values; allowed: verifier=a,b or verifier=[a,b]",
+    "hydra/launcher=5": "unknown hydra/launcher '5'; allowed: basic",
+    "temperature=range(0,1,0)": "temperature=range(0,1,0): the step of a range is 0; allowed: range(start,",
+    "=3": "'=3' has no key; allowed: KEY=VALUE",
+    "@x=1": "'@x=1' has no key; allowed: KEY=VALUE",
     "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
     "tree=growmap tree.path={own}/x.txt": "grow map {own}/x.txt: unknown kind of file '.txt'",
     "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json files only",
@@ -86,11 +104,22 @@ def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, mo
 
 
 def test_what_changes_nothing_is_said(toy):
-    lines = ["+foo=1", "hydra.sweep.dir=X", "decoder=autoregressive", "tree=d4b4,chain", "num_prompts=1"]
+    lines = [
+        "+foo=1",
+        "hydra.sweep.dir=X",
+        "hydra/sweeper=basic",
+        "+hydra.job.env_set.A=1",
+        "decoder=autoregressive",
+        "tree=d4b4,chain",
+        "num_prompts=1",
+    ]
     done = run(*typed(toy, " ".join(["+used=5", "prompt_tokens=${used}", *lines])))
     notes = [line for line in messages(done.stderr) if line.startswith("note: ")]
     assert done.returncode == 0 and notes == [
-        "note: hydra.sweep.dir=... changes nothing without a launcher: hydra/launcher=NAME",
+        *(
+            f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME"
+            for key in ("hydra.sweep.dir", "hydra/sweeper", "hydra.job.env_set.A")
+        ),
         "note: tree=... changes nothing: decoder=autoregressive has no tree",
         "note: foo=... changes nothing but names of cells: nothing refers to foo",
     ]
