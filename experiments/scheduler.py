@@ -74,13 +74,19 @@ class Job:
     process: Any = None
 
     def start(self, report: Report) -> None:
-        """Start the process."""
+        """Start the process. Raises InvalidInput if the server that forks it ends meanwhile."""
         self._report, self._reasons = report, list[str]()
         self.channel, sender = PROCESSES.Pipe(duplex=False)
         self.process = PROCESSES.Process(target=_live, args=(self.work, sender))
         with unstopped():
-            self.process.start()
-            sender.close()
+            try:
+                self.process.start()
+            except (EOFError, ConnectionError) as error:  # somebody, or a lack of memory, has killed it
+                self.channel.close()
+                reason = "the server of processes was killed before it could start one"
+                raise InvalidInput(f"{reason}; the same command goes on from what is finished") from error
+            finally:
+                sender.close()
 
     def read(self) -> bool:
         """Wait for one message and pass it on; False once the process has ended and no message is left."""

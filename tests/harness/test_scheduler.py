@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from experiments import scheduler
+from experiments import rehearsal, scheduler
 from experiments.cell import Cell
 from experiments.grid import cells_of
 from experiments.scheduler import Job
+from resispec.errors import InvalidInput
 
 
 def cell(name, is_timed):
@@ -157,3 +158,16 @@ def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys):
     progress.start(2, "b", 10)
     assert "[2/2] b  33% [" in capsys.readouterr().err.splitlines()[-1]
     progress.close()
+
+
+def test_a_server_that_is_killed_before_it_starts_a_process_is_one_line(monkeypatch):
+    """As by SIGKILL during the checks; the next start makes a new server."""
+
+    def start(_):
+        raise EOFError("unexpected EOF")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduler.PROCESSES.Process, "start", start)
+        with pytest.raises(InvalidInput, match="was killed before it could start one; the same command goes"):
+            rehearsal.rehearse_cells([])
+    rehearsal.rehearse_cells([])
