@@ -173,7 +173,6 @@ def test_a_recipes_file_has_its_defaults(name, kind):
     [
         ("output=???", "output must be given"),
         ("~pair", "pair must be given"),
-        ("pair=local pair.target=. output=./", "is read by this command, which would write over it"),
         ("documents=0", "documents is 0; allowed: from 1"),
         ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
         ("recipe.steps=many", "recipe.steps: .* found 'many'"),
