@@ -165,13 +165,14 @@ def _plain(word: str) -> str:
         if not value:
             raise InvalidInput(f"{word} has no values; allowed: {key}=a,b or {key}=[a,b]")
         return _plain(f"{override.get_key_element()}={override.get_value_element_as_str()[1:-1]}")
-    if options and isinstance(
-        value, ChoiceSweep
-    ):  # of a sweep within a sweep `grid.values` says what is wrong
+    if not options:
+        return word
+    if isinstance(value, ChoiceSweep):
+        # Of a sweep within a sweep `grid.values` says what is wrong.
         for choice in value.list:
             if not isinstance(choice, str | QuotedString | Sweep | Glob):
                 raise unknown(key, json.dumps(choice), options)
-    elif options and (value == "" or not isinstance(value, str | Glob)):
+    elif value == "" or not isinstance(value, str | Glob):
         raise unknown(key, word.partition("=")[2], options)
     return word
 

@@ -186,3 +186,10 @@ def test_a_recipes_file_has_its_defaults(name, kind):
 def test_wrong_values_are_refused_in_one_line(line, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$"):
         train_eagle.checked(composed(f"output=x {'pair=embedded ' * ('pair' not in line)}{line}"))
+
+
+def test_a_drafter_is_not_written_over_its_target(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    line = f"pair=local pair.target={tmp_path} output={tmp_path}/"
+    with pytest.raises(InvalidInput, match="is read by this command, which would write over it.*$"):
+        train_eagle.checked(composed(line))
