@@ -5,7 +5,7 @@ prints the worst error of the enumerated law, the estimated total variation at V
 from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
 that follows from these numbers. The pair and the data sets are the profile's. The exit code is 1 unless the
 verdict about every baseline is that no bias was seen. A verifier that was chosen gets a summary in two lines,
-and the exit code 3 if it is biased with some draws, else 4 if it is undecided or inconsistent with some.
+and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with some.
 """
 
 import sys
@@ -64,7 +64,9 @@ def run_audit(_config: dict[str, Any]) -> int:
     if not config["verifier"]:
         return 0
     findings = {audit.judgement.finding for audit in audits}
-    return 3 if Finding.BIASED in findings else 4 if findings != {Finding.NO_BIAS_SEEN} else 0
+    if Finding.BIASED in findings:
+        return 3
+    return 4 if Finding.INCONSISTENT in findings else 0
 
 
 def reasons_of(audit: "JudgedVerifier") -> list[str]:

@@ -82,13 +82,16 @@ class _Added:
     folder: str | None = None
 
 
-def arguments() -> Namespace:
+def arguments(config_name: str = "run") -> Namespace:
     """This process's command line as Hydra parses it: the flags, wherever they stand, and the overrides.
 
+    config_name: the command's configuration, the only one that --config-name may name.
     The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, for a
     flag that is not taken, and for flags that contradict each other.
     """
     parsed = get_args_parser().parse_intermixed_args()
+    if parsed.config_name == config_name:
+        parsed.config_name = None
     _check_flags(parsed)
     _Added.folder = parsed.config_dir
     for file in sorted(Path(parsed.config_dir).rglob("*.yaml")) if parsed.config_dir else ():
@@ -259,7 +262,7 @@ def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iter
     """
 
     def work() -> int:
-        parsed = arguments()
+        parsed = arguments(config_name)
         if composes(parsed):
             if not parsed.multirun:
                 _check_single(parsed.overrides)

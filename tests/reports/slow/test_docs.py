@@ -53,6 +53,7 @@ def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatc
     for key, _, value in (word.partition("=") for word in overrides):
         if key.rpartition(".")[2] in ("target", "draft"):
             Path(value).mkdir(parents=True, exist_ok=True)
+            (Path(value) / "config.json").touch()
         elif key in ("dataset.path", "tree.path", "verifier.name"):
             Path(value.partition(":")[0]).touch()
     if module == "experiments.run":
