@@ -7,6 +7,7 @@ has its expected tokens a step, and an audit of the tokens that it draws.
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from analysis import audits
 from analysis.stats import BRACKETS, paired_gain, ratio
 from analysis.table import Column, Key, Notes, Number, Table, markdown
+from referee.inputs import count
 from resispec.audit.z_score import Terms, join
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
@@ -99,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,...")
-    parser.add_argument("--seed", type=int, default=0, help="of what the verifiers draw (0)")
+    parser.add_argument(
+        "--seed", type=partial(count, least=0), default=0, help="of what the verifiers draw (0)"
+    )
     parser.add_argument("--out", type=Path, help="a .csv file for the numbers")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # one node's laws at a time: more threads only wait for each other

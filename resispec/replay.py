@@ -21,8 +21,11 @@ from resispec.verifiers import Verifier
 from resispec.verifiers.base import outcomes_of
 
 FORMAT = "resispec laws 1"
-NAMES = ("parents", "tokens", "target_probs", "draft_probs")
-"""Names of a step's tensors, see `LoggedStep`; draft_probs has rows for nodes with children only."""
+NUM_AXES = {"parents": 1, "tokens": 1, "target_probs": 2, "draft_probs": 2}
+"""A step's tensors, see `LoggedStep`: name -> how many axes it has; draft_probs has rows for nodes with
+children only."""
+
+NAMES = tuple(NUM_AXES)
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,11 @@ def _normalised(laws: Tensor) -> Tensor:
 
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
+    for (name, num_axes), value in zip(NUM_AXES.items(), (parents, tokens, target, draft), strict=True):
+        if value.ndim != num_axes:
+            raise InvalidInput(f"{name} has {value.ndim} axes; allowed: {num_axes}")
+    if parents.dtype != torch.int64:
+        raise InvalidInput(f"parents is {parents.dtype}; allowed: int64")
     topology = Topology(tuple(parents.tolist()))
     inner, vocab_size = inner_nodes(topology, tokens.device).tolist(), target.shape[-1]
     shapes = {"tokens": (topology.num_nodes,), "target_probs": (topology.num_nodes, vocab_size)}

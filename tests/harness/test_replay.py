@@ -87,6 +87,11 @@ WRONG = [
     ({"format": "laws"}, {}, "has the format 'laws' in its metadata; allowed: 'resispec laws 1'"),
     ({"draws": "dice"}, {}, "unknown draws 'dice'; known: iid"),
     ({}, {"tokens": lambda it: it + 6}, r"tokens holds \[.*\]; allowed: int64 below 6"),
+    *(
+        ({}, {name: lambda it: it.flatten()[0]}, f"step 0: {name} has 0 axes; allowed: {num_axes}")
+        for name, num_axes in (("parents", 1), ("tokens", 1), ("target_probs", 2), ("draft_probs", 2))
+    ),
+    ({}, {"parents": torch.Tensor.double}, "parents is torch.float64; allowed: int64"),
     ({}, {"parents": torch.zeros_like}, "step 0: a topology starts with its root"),
     ({}, {"target_probs": lambda it: it[1:]}, r"target_probs is \(6, 6\); allowed: \(7, 6\)"),
     ({}, {"draft_probs": lambda it: it * 0.9}, "draft_probs has a row that is no law"),
@@ -134,6 +139,13 @@ def test_what_is_read_is_not_written_over(tmp_path, capsys):
     assert laws.read_bytes() == before and rule.read_text() == "class Mine: pass"
     assert main([str(laws), "--out", ""]) == 1
     assert "a folder; allowed: the name of a file" in messages(capsys.readouterr().err)[-1]
+
+
+@pytest.mark.parametrize("seed", [2**64, 10**40, -1, "x"])
+def test_a_seed_that_cannot_be_is_refused(seed, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["laws", "--seed", str(seed)])
+    assert "allowed: a number from 0, of 18 digits at most" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_laws_that_are_rounded_within_the_limit_are_replayed(tmp_path):
