@@ -1,1 +1,5 @@
 """The harness: from a command line to measured rows."""
+
+from resispec.errors import guard_imports
+
+guard_imports(__name__)

@@ -29,7 +29,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from analysis.cli import chosen_profile
 from experiments.schema import CONF, RunConfig, leaves, unlabelled
-from resispec.errors import InvalidInput, fail, first_line
+from resispec.errors import InvalidInput, in_one_line
 
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion")
 """Flags that ask Hydra to show something instead of doing the command's work."""
@@ -50,6 +50,7 @@ _NOISE = (
 )  # fmt: skip
 
 
+@in_one_line("stopped; what is finished stays, and the same command goes on from there")
 def run_command(work: Callable[[], int | None]) -> int:
     """Do a command's work on this process's command line; return its exit code, 0 if `work` returns none.
 
@@ -66,14 +67,14 @@ def run_command(work: Callable[[], int | None]) -> int:
     try:
         with explained():
             return work() or 0
-    except (InvalidInput, OSError) as error:
+    except (InvalidInput, OSError):
         if is_verbose:
             traceback.print_exc()
-        return fail(first_line(error))
+        raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal would interrupt the exit
             signal.signal(number, signal.SIG_IGN)
-        return fail("stopped; what is finished stays, and the same command goes on from there")
+        raise
 
 
 class _Added:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
 """The line after Ctrl-C for a command that writes file after file and keeps the files that exist."""
+
+
+OUTPUT_CLOSED = 141
+"""The exit code of a command whose reader went before it was done, as shells give it: 128 + SIGPIPE."""
 
 
 class InvalidInput(ValueError):
@@ -44,22 +53,77 @@ def fail(message: str) -> int:
     return 1
 
 
+def guard_imports(package: str) -> None:
+    """Make Ctrl-C one line while `python -m` imports what a command of this package needs; the package calls.
+
+    Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow KeyboardInterrupt
+    or make another error of it. Nothing is run without docstrings, as by `python -OO`: --help and
+    transformers need them.
+    """
+    is_command = any(word.split(".")[0] == package.split(".")[0] for word in sys.orig_argv)
+    if sys.argv[:1] != ["-m"] or not is_command:  # this first word stands until the module is found
+        return
+    if sys.flags.optimize > 1:
+        sys.exit(fail("python -OO leaves out docstrings, which are needed; allowed: python and python -O"))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    fail("stopped")
+    os._exit(128 + signal.SIGINT)
+
+
+def _open_missing_output() -> None:
+    """Give a process that was started without stdout or stderr, as by `>&-`, one that goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_unwritten() -> None:
+    """Drop what stdout and stderr cannot take; Python would try again at its end, and print a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _has_lost_reader() -> bool:
+    """Whether the reader of stdout or stderr has gone, as after `| head -1`."""
+    poll = select.poll()
+    for number in (1, 2):
+        poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
 def in_one_line(stopped: str = "stopped") -> Callable[[Callable[..., int | None]], Callable[..., int]]:
     """A decorator of a command's function, which then returns an exit code: 0 if the function returns none.
 
     An error the user can mend gives one line and code 1, and so does Ctrl-C, which is no error of the
-    command. stopped: the message after Ctrl-C.
+    command. If the reader of its output has gone, it ends without a word, with code OUTPUT_CLOSED.
+    stopped: the message after Ctrl-C.
     """
 
     def decorated(work: Callable[..., int | None]) -> Callable[..., int]:
         @wraps(work)
         def command(*arguments: Any, **options: Any) -> int:
+            _open_missing_output()
+            if signal.getsignal(signal.SIGINT) is _stop:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
-                return work(*arguments, **options) or 0
+                code = work(*arguments, **options) or 0
+                sys.stdout.flush()
+                return code
             except (InvalidInput, OSError) as error:
+                if isinstance(error, BrokenPipeError) and _has_lost_reader():
+                    return OUTPUT_CLOSED
                 return fail(first_line(error))
             except KeyboardInterrupt:
                 return fail(stopped)
+            finally:
+                _drop_unwritten()
 
         return command
 

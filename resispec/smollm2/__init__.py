@@ -5,7 +5,11 @@ and two data sets. answers: the target's answers to the training questions. trai
 these answers. recipe: recipes of everything that is kept in the cache. pairs: the loaders.
 """
 
-from resispec.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint
-from resispec.smollm2.questions import SmolLM2Dataset
+from resispec.errors import guard_imports
+
+guard_imports(__name__)
+
+from resispec.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint  # noqa: E402
+from resispec.smollm2.questions import SmolLM2Dataset  # noqa: E402
 
 __all__ = ["SmolLM2Dataset", "load_eagle_pair", "load_pair", "pair_fingerprint"]

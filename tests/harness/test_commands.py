@@ -1,5 +1,6 @@
 """How commands end when something goes wrong, and what they start without."""
 
+import os
 import subprocess
 import sys
 
@@ -58,3 +59,79 @@ def test_an_unknown_profile_is_one_line(capsys):
         assert command.main(["--profile", "papers"]) == 1
         allowed = "embedded, inflated, inflated_cpu, paper, smollm2, smollm2_bfloat16"
         assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"
+
+
+PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "resispec.smollm2"]
+"""A command of each package that has some."""
+
+
+def ended(line, **variables):
+    """The exit code of a shell's line, or of the first of its commands, with what it said on stderr."""
+    line = f"{line}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, env=os.environ | variables
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", PACKAGES)
+def test_without_docstrings_no_command_runs(command):
+    code, said = ended(f"{sys.executable} -OO -m {command} --help")
+    assert code == 1 and said.startswith("error: python -OO leaves out docstrings")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", PACKAGES)
+def test_ctrl_c_while_a_command_is_imported_is_one_line(command, tmp_path):
+    """Early, every command imports a module that stands for one which makes another error of Ctrl-C."""
+    work = "signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n raise ImportError"
+    (tmp_path / "dataclasses.py").write_text(f"import signal\ntry:\n {work}\n")
+    assert ended(f"{sys.executable} -m {command}", PYTHONPATH=str(tmp_path)) == (130, "error: stopped\n")
+
+
+def test_a_program_that_imports_us_keeps_its_own_ctrl_c(tmp_path):
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__init__.py").write_text("import analysis, experiments, referee")
+    (tmp_path / "program" / "__main__.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    code, said = ended(f"{sys.executable} -m program", PYTHONPATH=str(tmp_path))
+    assert code == 130 and said.endswith("KeyboardInterrupt\n")
+
+
+def test_after_the_imports_ctrl_c_is_the_commands_own():
+    program = (
+        "import signal, sys; sys.argv, sys.orig_argv = ['-m'], ['-m', 'experiments.x']; import experiments;"
+        "from resispec.errors import in_one_line;"
+        "sys.exit(in_one_line('all stays')(lambda: signal.raise_signal(signal.SIGINT))())"
+    )
+    assert ended(f'{sys.executable} -c "{program}"') == (1, "error: all stays\n")
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ("| head -1", (141, "")),
+        ("| tail -1", (3, "")),
+        ("2>&1 >&- | head -1", (3, "")),
+        ("> /dev/full", (1, "error: [Errno 28] No space left on device\n")),
+    ],
+)
+@pytest.mark.parametrize("is_unbuffered", ["", "1"])
+def test_output_that_nobody_takes_is_no_traceback(tail, expected, is_unbuffered):
+    program = "for number in range(10**5):\n  print(number)\n return 3"
+    code = f"import sys\nfrom resispec.errors import in_one_line\ndef work():\n {program}\n"
+    code += "sys.exit(in_one_line()(work)())"
+    line = f"{sys.executable} -c '{code}' {tail}"
+    assert ended(line, PYTHONUNBUFFERED=is_unbuffered) == expected
+
+
+@pytest.mark.parametrize("tail", ["| true", ">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("words", ["experiments.status --help", "experiments.run --version"])
+@pytest.mark.parametrize("is_unbuffered", ["", "1"])
+def test_nobody_needs_to_listen(tail, words, is_unbuffered):
+    code, said = ended(f"{sys.executable} -m {words} {tail}", PYTHONUNBUFFERED=is_unbuffered)
+    assert code in (0, 141) and said == ""
+
+
+def test_a_short_answer_to_a_full_disk_is_an_error():
+    line = f"{sys.executable} -m experiments.run --version > /dev/full"
+    assert ended(line, PYTHONUNBUFFERED="") == (1, "error: [Errno 28] No space left on device\n")
