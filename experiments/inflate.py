@@ -66,9 +66,8 @@ def run_inflating(config: dict[str, Any]) -> None:
     if output.exists():
         raise InvalidInput(f"output is {config['output']!r}, which exists; allowed: a new folder")
     # These import torch, which takes seconds; wrong input was refused before.
-    from tqdm import tqdm
-
     from resispec.models import check_device
+    from resispec.progress import progress_bar
 
     check_device(config["device"])
     # In float32, so that every number is rounded once, to the precision that is written.
@@ -78,7 +77,7 @@ def run_inflating(config: dict[str, Any]) -> None:
     sentences = []
     with (
         TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as partial,
-        tqdm(total=len(models), unit="model", desc=f"inflating to {config['shape']}") as bar,
+        progress_bar(total=len(models), unit="model", desc=f"inflating to {config['shape']}") as bar,
     ):
         folder = Path(partial) / "pair"
         for seed, (role, model) in enumerate(models.items()):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from analysis import audits
 from analysis.stats import BRACKETS, paired_gain, ratio
@@ -23,6 +22,7 @@ from referee.inputs import count
 from resispec.audit.z_score import Terms, join
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
+from resispec.progress import progress_bar
 from resispec.replay import num_steps, read_laws, replay
 from resispec.verifiers import get_verifier
 
@@ -57,7 +57,7 @@ def laws_files(places: Sequence[str]) -> list[Path]:
 def measure(files: Sequence[Path], names: Sequence[str], seed: int) -> pd.DataFrame:
     """One row for every verifier and file: its steps, expected tokens and the audit's terms."""
     records: list[dict[str, Any]] = []
-    with tqdm(total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step") as bar:
+    with progress_bar(total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step") as bar:
         for name, (index, path) in product(names, enumerate(files)):
             verifier, generator = get_verifier(name), torch.Generator().manual_seed(seed + index)
             emitted, terms = list[float](), list[Terms]()

@@ -30,10 +30,10 @@ from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.store import CellStore
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
+from resispec.progress import LINES_S
 
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
 AGAIN_S = 1.0  # seconds until such a cell is looked at again
-LINES_S = 30.0  # seconds between lines of progress without a terminal
 STOP_S = 10.0  # seconds that processes have to end after they were asked to
 STOPS = {signal.SIGINT, signal.SIGTERM}
 

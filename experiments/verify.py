@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tqdm import tqdm
-
 from analysis.cli import check_results
 from analysis.load import Request, read_status, readable_plans
 from analysis.published import CELLS, unpacked
@@ -22,6 +20,7 @@ from experiments import configurations
 from resispec import kept
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
+from resispec.progress import progress_bar
 from resispec.trees import grow_map
 
 
@@ -126,9 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     groups, lines = kinds(results), obstacles(results)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     num_damaged = len(lines)
-    with tqdm(total=sum(len(kind.paths) for kind in groups), unit="file", disable=None, leave=False) as bar:
+    num_files = sum(len(kind.paths) for kind in groups)
+    with progress_bar(total=num_files, desc="verify", unit="file", leave=False) as bar:
         for kind in groups:
-            bar.set_description_str(kind.name)
             for path in kind.paths:
                 try:
                     kind.check(path)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from analysis.table import Table, plain
 from experiments.auditing.evidence import decode_terms
@@ -28,6 +27,7 @@ from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_eagle_pair
 from resispec.embedded.recipe import EAGLE3_RECIPE
 from resispec.models import Pair, features_of
+from resispec.progress import progress_bar
 from resispec.trees import from_child_counts
 from resispec.verifiers import get_verifier
 
@@ -66,7 +66,7 @@ def decoded(pair: Pair, prompts: Sequence[list[int]]) -> tuple[float, float]:
 def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
     """A row for every drafter."""
     rows = []
-    for pair in tqdm(pairs, desc="draft vocabularies", unit="drafter"):
+    for pair in progress_bar(pairs, desc="draft vocabularies", unit="drafter"):
         laws, logits = laws_of(pair, prompts)
         draft = SAMPLING.law(logits)
         ceilings = {count: ceiling(laws, draft, count, Draws.WITHOUT_REPLACEMENT) for count in SIBLINGS}

@@ -41,13 +41,13 @@ from matplotlib.figure import Figure
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 from torch import Tensor
-from tqdm import tqdm
 
 from analysis import figures
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, run_bench
 from resispec.core import Tree
 from resispec.errors import InvalidInput
+from resispec.progress import progress_bar
 from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, Verifier, available, get_verifier
 
@@ -270,7 +270,7 @@ def solved(wanted: Sequence[Case]) -> pd.DataFrame:
     """One tidy row per case and verifier, the joint optimum being one of them."""
     rows = [
         {**asdict(case), "draws": str(case.draws), "verifier": name, "accepted": accepted}
-        for case in tqdm(wanted, desc="joint optimum", unit="world")
+        for case in progress_bar(wanted, desc="joint optimum", unit="world")
         for name, accepted in case.accepted().items()
     ]
     return pd.DataFrame(rows)

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, is_defined, tree_cases, worst
 from resispec.core import Draws
 from resispec.draws import Hub
+from resispec.progress import progress_bar
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
 from resispec.verifiers import SpecHub, Verifier, as_verifier, available, get_verifier
 from resispec.verifiers.rehearsal import is_defined_on
@@ -59,6 +59,6 @@ def cases() -> Iterator[tuple[str, Verifier, Draws]]:
 
 
 if __name__ == "__main__":
-    rows = pd.DataFrame([measured(*case) for case in tqdm([*cases()], unit="verifier")])
+    rows = pd.DataFrame([measured(*case) for case in progress_bar([*cases()], unit="verifier")])
     rows.to_csv(CSV, index=False, float_format="%.2g")
     sys.stdout.write(f"{rows.to_string(index=False)}\n")

@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, run_bench
 from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.own_check import draw
+from resispec.progress import progress_bar
 from resispec.sampling import Sampling
 
 PROMPT_TOKENS, NEW_TOKENS = 48, 64
@@ -161,7 +161,7 @@ def table_of(frame: pd.DataFrame) -> Table:
 def study(options: Namespace) -> Measured:
     """The table, its notes, and the rows of all laws."""
     rows = measured(options.prompts, options.audits)
-    frame = pd.DataFrame(tqdm(rows, total=len(LAWS) + 2, unit="law", dynamic_ncols=True))
+    frame = pd.DataFrame(progress_bar(rows, total=len(LAWS) + 2, unit="law"))
     alone = frame[frame.engine == "exact"].iloc[0]
     below = ", ".join(f"{alone[f'below_{level:g}']:.2%} are below {level:.1%}" for level in LEVELS)
     notes = (

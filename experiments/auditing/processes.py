@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from multiprocessing import forkserver
@@ -10,13 +10,13 @@ from operator import methodcaller
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from experiments.auditing.evidence import Candidate, JudgedVerifier, audit
 from experiments.auditing.material import Material, gather
 from experiments.scheduler import PROCESSES, follow_parent, unstopped
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
+from resispec.progress import LINES_S, progress_bar
 from resispec.verifiers import Draws
 
 _SETTING: list[Any] = []
@@ -38,8 +38,12 @@ def audit_all(
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(candidate,) for candidate in chosen])]
         rows = [(candidate, draws) for candidate, group in zip(chosen, kinds, strict=True) for draws in group]
-        audits = _each(pool, _audit_row, rows)
-        return [*tqdm(audits, desc="audit", unit="row", total=len(rows), dynamic_ncols=True)]
+        judged = list[JudgedVerifier]()
+        with progress_bar(desc="audit", unit="row", total=len(rows)) as bar:
+            for row in _each(pool, _audit_row, rows, while_waiting=bar.refresh):
+                judged.append(row)
+                bar.update()
+        return judged
     except BaseException:
         for process in multiprocessing.active_children():
             process.kill()
@@ -49,10 +53,18 @@ def audit_all(
 
 
 def _each(
-    pool: ProcessPoolExecutor, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
+    pool: ProcessPoolExecutor,
+    function: Callable[..., Any],
+    work: Sequence[tuple[Any, ...]],
+    while_waiting: Callable[[], object] = bool,
 ) -> Iterator[Any]:
-    """Results of a function in the pool's processes. work: the arguments of each call, a candidate first."""
+    """Results of a function in the pool's processes. work: the arguments of each call, a candidate first.
+
+    while_waiting: called each LINES_S seconds in which there is no result.
+    """
     for (candidate, *_), future in [(item, pool.submit(function, *item)) for item in work]:
+        while not wait([future], LINES_S).done:
+            while_waiting()
         try:
             yield future.result()
         except BrokenProcessPool as error:

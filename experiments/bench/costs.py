@@ -10,19 +10,19 @@ import sys
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from tqdm import tqdm
 
 from experiments.cell import Cell
 from experiments.cli import run_single
 from experiments.costs import LEVEL_WIDTH, SIZES, costs_of, file_of
 from experiments.schema import check_values
+from resispec.progress import progress_bar
 
 
 def run_costs(config: dict[str, Any]) -> None:
     """Measure costs, and print their file and the times of forwards of a few sizes."""
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
-    with tqdm(desc="costs", unit="call") as bar:
+    with progress_bar(desc="costs", unit="call") as bar:
 
         def report(what: str, done: int, count: int) -> None:
             bar.set_description(what, refresh=False)

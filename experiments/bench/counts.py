@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from tqdm import tqdm
 
 from analysis.table import plain
 from experiments.bench.decoders import embedded_prompts
@@ -30,6 +29,7 @@ from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
 from resispec.embedded import load_eagle_pair, load_pair
 from resispec.models import Pair
+from resispec.progress import progress_bar
 from resispec.trees import chain, complete
 from resispec.verifiers import available, get_verifier
 from resispec.verifiers.rehearsal import is_defined_on
@@ -116,7 +116,7 @@ def measure(_: Namespace) -> Measured:
     [prompt] = embedded_prompts(pairs["embedded"], 1)
     sampling = Sampling(temperature=1.0, max_new_tokens=32, max_length=128, ignore_eos=True)
     rows = []
-    for title, pair, decoder in tqdm([*cases()], desc="counts", unit="decoder"):
+    for title, pair, decoder in progress_bar([*cases()], desc="counts", unit="decoder"):
         steps = counts_of(decoder, pairs[pair], prompt, sampling)
         maxima = {name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)}
         rows.append({"decoder": title, **maxima})

@@ -17,7 +17,6 @@ from unittest.mock import patch
 import pandas as pd
 import torch
 from torch import Generator, Tensor
-from tqdm import tqdm
 
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, Name, run_bench, take_turns
@@ -27,6 +26,7 @@ from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
+from resispec.progress import progress_bar
 from resispec.timing import Stopwatch, clock_seconds, measuring, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
@@ -120,7 +120,8 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
             first.append(so_far())
 
     with clocked(pair.target, forwards["target"]), clocked(pair.draft_model(), forwards["draft"]):
-        for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
+        bar = progress_bar([prompts[0], *prompts], desc="step split", unit="prompt")
+        for index, prompt in enumerate(bar):
             first.clear()
             generator = Generator(device).manual_seed(index)
             with measuring(watch):

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch.profiler import ProfilerActivity, profile
-from tqdm import tqdm
 
 from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
@@ -22,6 +21,7 @@ from referee.inputs import count
 from resispec.errors import in_one_line
 from resispec.files import write_atomically
 from resispec.models import check_device
+from resispec.progress import progress_bar
 from resispec.timing import now
 
 Name = TypeVar("Name")
@@ -84,7 +84,7 @@ def take_turns(
     """
     generator, names = torch.Generator().manual_seed(0), list(calls)
     seconds: dict[Name, list[list[float]]] = {name: [] for name in names}
-    for turn in tqdm(range(-1, rounds), desc=title, unit="round"):
+    for turn in progress_bar(range(-1, rounds), desc=title, unit="round"):
         for place in torch.randperm(len(names), generator=generator).tolist():
             durations = []
             for call in calls[names[place]]:

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import pandas as pd
 import torch
 from torch import Generator
-from tqdm import tqdm
 
 from analysis.table import plain
 from experiments.bench.frame import Measured, peak_bytes, run_bench
@@ -24,6 +23,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.models import Pair, TransformersModel, build_llama
+from resispec.progress import progress_bar
 from resispec.step import reading_is_free
 from resispec.trees import chain, complete
 from resispec.trees.search import search
@@ -118,7 +118,7 @@ def peaks(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
     """One tidy row per case."""
 
     def peak_bytes_of(title: str, walks: bool) -> list[int]:
-        return [peak_of(case, device, walks) for case in tqdm(wanted, desc=title, unit="case")]
+        return [peak_of(case, device, walks) for case in progress_bar(wanted, desc=title, unit="case")]
 
     frame, walks = pd.DataFrame(wanted), reading_is_free(device)
     frame["peak_bytes"] = peak_bytes_of("memory", walks)

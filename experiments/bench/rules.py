@@ -15,7 +15,6 @@ from functools import partial
 import pandas as pd
 import torch
 from torch import Generator, Tensor
-from tqdm import tqdm
 
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, peak_bytes, run_bench, take_turns
@@ -24,6 +23,7 @@ from resispec.audit.battery import supported_draws
 from resispec.core import Tree
 from resispec.cuda_graphs import CudaGraphs
 from resispec.errors import InvalidInput
+from resispec.progress import progress_bar
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
 from resispec.verifiers.base import reads_numbers
@@ -123,7 +123,7 @@ def costs(device: torch.device) -> pd.DataFrame:
         for names, value in times.items()
         for quantity, unit in (("ms", 1.0), ("ratio", times[BASELINE]))
     ]
-    for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
+    for name, rule, draws in progress_bar(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, nodes, device), device)
             rows.append(("law", name, str(draws), nodes, "peak_bytes", peak))

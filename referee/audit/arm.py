@@ -8,17 +8,17 @@ from functools import cached_property, partial
 from itertools import islice
 
 import torch
-from tqdm import tqdm
 
 from referee.audit.statistics import sharing, statistics_of
 from referee.audit.terms import NEAR_TIE, GreedyGaps, TokenTerms, gaps_of, lookups, terms_of, with_serial
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
+from resispec.progress import progress_bar
 
 SHOWN = 5
 """The most lines about single tokens or rows; a last line counts the others."""
-token_bar = partial(tqdm, unit="token", dynamic_ncols=True, leave=False, delay=1)
+token_bar = partial(progress_bar, unit="token", leave=False, delay=1)
 """A progress bar that counts tokens."""
 
 

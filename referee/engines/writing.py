@@ -1,18 +1,16 @@
 """Writing of transcripts to a file: several requests at a time, and none for prompts already there."""
 
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from tqdm import tqdm
-
 from referee.engines.base import Answer, Engine
 from referee.transcripts import Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
 from resispec.files import locked
+from resispec.progress import progress_bar
 from resispec.sampling import Sampling
 
 INDEX = "prompt_index"
@@ -75,13 +73,12 @@ def write_transcripts(
                         f"{path}, prompt {index}: {name} is {ascii(row_value)[:60]}; it would be "
                         f"{ascii(value)[:60]} now; give another file, or what this one was begun with"
                     )
-        interval = 0.1 if sys.stderr.isatty() else 5.0
         keys = [(load, index) for load in loads for index in range(len(prompts))]
         missing = [key for key in keys if key not in rows]
         counts = {"initial": len(keys) - len(missing), "total": len(keys)}
         with (
             path.open("a", encoding="utf-8") as file,
-            tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
+            progress_bar(**counts, desc=engine.name, unit="prompt") as bar,
         ):
             for load in loads:
                 size = load if load and engine.takes_batches else 1

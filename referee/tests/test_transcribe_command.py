@@ -78,12 +78,12 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
     with ToyServer("vllm") as toy:
         options = ["--server", toy.url, "--format", "vllm", "--prompts", ids, "--num-prompts", 2]
         with monkeypatch.context() as patched:
-            patched.setattr("referee.engines.writing.tqdm.update", stop)
+            patched.setattr("tqdm.tqdm.update", stop)
             code, _, line = run(capsys, out, *options, "--concurrency", 1)
         assert code == 1 and line.startswith("error: stopped; what is written stays")
         assert len(read_transcripts(out)) == 1
         with monkeypatch.context() as patched:  # while a request is under way that gets no answer
-            patched.setattr("referee.engines.writing.tqdm.update", stop)
+            patched.setattr("tqdm.tqdm.update", stop)
             toy.faults[len(toy.posts) + 1] = "silent"
             begin, other = time.monotonic(), tmp_path / "other.jsonl"
             assert run(capsys, other, *options, "--concurrency", 2)[0] == 1

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from tqdm import tqdm
 
 from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, read_sources, stable_rank
 from resispec.embedded.recipe import TextRecipe
 from resispec.errors import InvalidInput
+from resispec.progress import progress_bar
 
 EOS = "<|endoftext|>"
 EOS_ID = 0
@@ -22,14 +22,14 @@ _TOKENIZER, _STREAMS = "tokenizer.json", "streams.safetensors"
 
 def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
     """Write the tokenizer, the streams and the three prompt files; return facts for the manifest."""
-    with tqdm(total=3, unit="stage", dynamic_ncols=True, desc="embedded text: reading") as bar:
+    with progress_bar(total=3, unit="stage", desc="embedded text: reading") as bar:
         corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
+        bar.set_description("embedded text: tokenizer", refresh=False)
         bar.update()
-        bar.set_description("embedded text: tokenizer")
         tokenizer = train_tokenizer(corpus, recipe.vocab_size)
         tokenizer.save(str(folder / _TOKENIZER))
+        bar.set_description("embedded text: tokens", refresh=False)
         bar.update()
-        bar.set_description("embedded text: tokens")
         streams = {}
         for name, split in corpus.items():
             prompts = choose_prompts(name, split.held_out, tokenizer, recipe)

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from resispec.data import JsonlDataset
 from resispec.files import replacing
 from resispec.models import Pair, load_pair
 from resispec.models.causal import left_padded
+from resispec.progress import progress_bar
 from resispec.smollm2.questions import TRAINING
 from resispec.smollm2.recipe import AnswersRecipe
 from resispec.training import CHECKPOINT
@@ -36,8 +36,8 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
     checkpoint = folder / CHECKPOINT
     answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
-    options = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
-    with tqdm(total=len(questions), initial=len(answers), **options) as bar:
+    options = {"desc": "SmolLM2's answers", "unit": "answer"}
+    with progress_bar(total=len(questions), initial=len(answers), **options) as bar:
         for first in range(len(answers), len(questions), recipe.batch_size):
             batch = questions[first : first + recipe.batch_size]
             temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]

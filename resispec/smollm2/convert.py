@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
-from tqdm import tqdm
 
 from resispec.errors import InvalidInput
 from resispec.models import build_llama, save_model
+from resispec.progress import progress_bar
 
 _SIZES = {
     "vocab_size": "llama.vocab_size",
@@ -76,7 +76,7 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
     own_names, weights = {names.get_name(name, (".weight",)): name for name in model.state_dict()}, {}
-    for tensor in tqdm(reader.tensors, unit="tensor", dynamic_ncols=True, desc=f"converting {source}"):
+    for tensor in progress_bar(reader.tensors, unit="tensor", desc=f"converting {source}"):
         name, values = own_names[tensor.name], gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         # A copy, since the file is mapped into memory.
         weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))

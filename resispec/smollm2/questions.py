@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from tqdm import tqdm
-
 from resispec.data import KeptDataset, Prompt
 from resispec.embedded.corpus import (
     TOPICS,
@@ -39,6 +37,7 @@ from resispec.embedded.corpus import (
 )
 from resispec.errors import InvalidInput
 from resispec.kept import Kept
+from resispec.progress import progress_bar
 
 TRAINING, EXPLAIN, SUMMARISE = "training", "explain", "summarise"
 """Files of the recipe's folder, without their suffix; the last two are the data sets."""
@@ -153,9 +152,9 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     training, held_out = split_files(sources, recipe.max_files)
     reference = reference_split(sources[TOPICS])
     functions, held_out_functions, pages = list[Function](), list[Function](), list[Document]()
-    for name in tqdm(held_out, unit="file", dynamic_ncols=True, desc="questions: held-out files"):
+    for name in progress_bar(held_out, unit="file", desc="questions: held-out files"):
         held_out_functions += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
-    for name in tqdm(training, unit="file", dynamic_ncols=True, desc="questions: training files"):
+    for name in progress_bar(training, unit="file", desc="questions: training files"):
         module = parsed(sources[name])
         file_functions = list(_functions(name, sources[name], module, recipe.max_chars))
         ids = {function.id for function in file_functions}

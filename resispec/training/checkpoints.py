@@ -15,10 +15,10 @@ from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import replacing
+from resispec.progress import progress_bar
 
 BETAS = (0.9, 0.95)
 """AdamW's betas, in every training."""
@@ -91,7 +91,7 @@ class Training(ABC):
         if checkpoint.exists():
             self._restore(_read(checkpoint, identity))
         due = time.monotonic() + _SAVE_EVERY_S
-        with tqdm(total=steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True) as bar:
+        with progress_bar(total=steps, initial=self.done, desc=title, unit="step") as bar:
             while self.done < steps:
                 losses = (f"{loss:.3f}" for loss in self.step())
                 bar.set_postfix(dict(zip(self.measured, losses, strict=True)), refresh=False)

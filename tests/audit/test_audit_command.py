@@ -1,6 +1,8 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -140,3 +142,17 @@ def test_material_is_that_of_the_configuration(tmp_path):
     lengths = []
     [score, *_] = decode_terms(decoder, material, 1, lengths).scores().values()
     assert 2 <= score.n <= 16 and sum(lengths) >= score.n
+
+
+def test_a_row_that_takes_long_shows_that_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr(processes, "LINES_S", 0.01)
+    shown, released = [], threading.Event()
+
+    def show():
+        shown.append("bar")
+        if len(shown) == 3:
+            released.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        rows = processes._each(pool, lambda _: released.wait(10), [("standard",)], while_waiting=show)
+        assert [*rows] == [True] and len(shown) >= 3

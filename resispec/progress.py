@@ -1,0 +1,27 @@
+"""Progress of long work: a bar on a terminal, and in a log a line each half minute."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+LINES_S = 30.0
+"""Seconds between lines of progress without a terminal."""
+
+
+def progress_bar(*arguments: Any, **options: Any) -> tqdm:
+    """A bar of tqdm's, with its arguments. Without a terminal, work of less than LINES_S has no line."""
+    if not sys.stderr.isatty():
+        options |= {"file": _Lines(), "delay": LINES_S, "mininterval": LINES_S, "maxinterval": LINES_S}
+    return tqdm(*arguments, dynamic_ncols=True, **options)
+
+
+class _Lines:
+    """A file for a bar: what would be drawn over the bar before becomes a line of stderr."""
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            sys.stderr.write(f"{line}\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
