@@ -88,7 +88,7 @@ def arguments(config_name: str = "run") -> Namespace:
 
     config_name: the command's configuration, the only one that --config-name may name.
     The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, for a
-    flag that is not taken, and for flags that contradict each other.
+    flag that is not taken, for flags that contradict each other, and for a sweep that is to be shown.
     """
     parsed = get_args_parser().parse_intermixed_args()
     if parsed.config_name == config_name:
@@ -106,6 +106,8 @@ def arguments(config_name: str = "run") -> Namespace:
     parsed.overrides = [_readable(word) for word in parsed.overrides]
     if composes(parsed):
         parsed.overrides = completed(plain(parsed.overrides))
+        if any(getattr(parsed, flag) for flag in SHOWN):
+            _check_single(parsed.overrides, allowed="one, since one configuration is shown")
     sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself accepts overrides only side by side
     return parsed
 
@@ -266,18 +268,18 @@ def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iter
         parsed = arguments(config_name)
         if composes(parsed):
             if not parsed.multirun:
-                _check_single(parsed.overrides)
+                _check_single(parsed.overrides, allowed="one, or --multirun")
             sys.argv += of_profile(parsed.overrides, config_name, implied)
         return compose_and(job, config_name)
 
     return run_command(work)
 
 
-def _check_single(overrides: Sequence[str]) -> None:
-    """Raise InvalidInput for an override with several values."""
+def _check_single(overrides: Sequence[str], allowed: str) -> None:
+    """Raise InvalidInput for an override with several values. allowed: what to give instead."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
-            raise InvalidInput(f"{override.input_line} has several values; allowed: one, or --multirun")
+            raise InvalidInput(f"{override.input_line} has several values; allowed: {allowed}")
 
 
 def of_profile(overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES) -> list[str]:

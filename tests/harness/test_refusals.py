@@ -19,6 +19,8 @@ REFUSED = {
     "+sampling.foo=1": "unknown key 'sampling.foo'; allowed: sampling.max_new_tokens",
     "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun out",
     "--help --info": "--help and --info were given; allowed: one of them",
+    "verifier=[naive,block] --cfg job": "verifier=naive,block has several values; allowed: one, since",
+    "verifier=naive,block --help": "verifier=naive,block has several values; allowed: one, since",
     "--resolve": "--resolve goes with --cfg or --help",
     "--package pair": "--package goes with --cfg",
     "--run": "--run is not taken; leave it out",
