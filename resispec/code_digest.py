@@ -246,11 +246,12 @@ def _source(path: Path) -> Source:
 
 @lru_cache(maxsize=4096)
 def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
-    """A parsed file; one that is no Python counts by its bytes."""
+    """A parsed file; one that is no Python, or nested too deep to be compared, counts by its bytes."""
     data = path.read_bytes()
     try:
         tree = ast.parse(data)
-    except (SyntaxError, ValueError):
+        digest = _sha256(repr(_plain(tree)))
+    except (SyntaxError, ValueError, RecursionError):
         return Source(hashlib.sha256(data).hexdigest())
     imports: list[tuple[str, str, int]] = []
     registered, verifiers, draws = set[str](), set[str](), set[str]()
@@ -270,7 +271,7 @@ def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
             case ast.Attribute(value=ast.Name(id="Draws"), attr=name) if name.isupper():
                 draws.add(name.lower())
     asked = frozenset(verifiers), frozenset(draws)
-    return Source(_sha256(repr(_plain(tree))), tuple(imports), frozenset(registered), *asked)
+    return Source(digest, tuple(imports), frozenset(registered), *asked)
 
 
 def _plain(node: Any) -> Any:

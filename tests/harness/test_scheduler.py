@@ -132,6 +132,18 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     assert sizes == {f"{name}.json": 40 + ord(name) for name in "abc"}
 
 
+def test_a_cell_whose_code_changes_while_it_is_measured_is_not_done_and_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(scheduler, "Job", Recorded)
+    monkeypatch.setattr(scheduler, "jobs_of", lambda _: 1)
+    status = scheduler.Status("stale", "its code has changed: rule.py")
+    monkeypatch.setattr(scheduler, "read_status", lambda _: status)
+    monkeypatch.setattr(Cell, "cell_id", property(str))
+    measured, done = cell("a", is_timed=False), []
+    scheduler.run_cells([measured], 1, done.append)
+    said = f"error: {measured}: while it was measured, its code has changed: rule.py"
+    assert not done and said in capsys.readouterr().err
+
+
 def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])

@@ -83,6 +83,14 @@ def test_comments_docstrings_and_formatting_are_no_change_of_code(package):
     assert changes(cell.config, package / "verifiers" / "optimal.py", "import torch", "import torch.nn") == []
 
 
+@pytest.mark.parametrize("text", ["class Rule(:\n", "number = 1" + " + 1" * 5000])
+def test_a_file_that_cannot_be_parsed_counts_by_its_bytes(text, tmp_path):
+    (tmp_path / "rule.py").write_text(text)
+    config = {"decoder": {"name": f"{tmp_path}/rule.py:Rule"}}
+    assert list(code_digests(config)) == ["rule.py"]
+    assert changes(config, tmp_path / "rule.py", text, f"{text}# more\n") == ["rule.py"]
+
+
 def test_modules_of_the_users_count_and_installed_ones_do_not(tmp_path, monkeypatch):
     [cell] = cells_of(["pair=embedded", *save(tmp_path)])
     assert {"rule.py", "helper_of_rule.py", "resispec/verifiers/standard.py"} <= set(
