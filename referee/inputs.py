@@ -46,6 +46,11 @@ def is_pair(name: str) -> bool:
     return (CONF / "pair" / f"{name}.yaml").is_file()
 
 
+def model_folders(*names: str | None) -> list[Path]:
+    """Those of these models that are read from a folder; the others are pairs of conf/pair or hub names."""
+    return [Path(name) for name in names if name and not is_pair(name) and Path(name).is_dir()]
+
+
 def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     """A target with a draft, or without one if none is named.
 

@@ -121,7 +121,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; its exit code is 0 if every prompt has its transcript."""
     options = parser().parse_args(arguments)
-    check_output(options.out, [Path(options.prompts)])
+    folders = inputs.model_folders(options.target, options.draft)
+    check_output(options.out, [Path(options.prompts)], folders)
     options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 

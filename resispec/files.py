@@ -73,14 +73,18 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def check_output(path: Path, inputs: Iterable[Path]) -> None:
+def check_output(path: Path, inputs: Iterable[Path], folders: Iterable[Path] = ()) -> None:
     """Raise InvalidInput if a file to write is a folder, or a file that the command reads, see `check_apart`.
 
-    To be called before anything is measured.
+    folders: those of models that the command reads, in which it writes no file. To be called before anything
+    is measured.
     """
     if path.is_dir():
         raise InvalidInput(f"the file to write is '{path}', a folder; allowed: the name of a file")
     check_apart(path, inputs)
+    for folder in folders:
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise InvalidInput(f"{path} is in the folder of the model {folder}; allowed: any other place")
 
 
 def check_apart(path: Path, inputs: Iterable[Path]) -> None:

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = {"transcripts": options.transcripts, "control": options.control}
     given = {name: file for name, file in files.items() if file is not None}
     if options.evidence is not None:
-        check_output(options.evidence, given.values())
+        folders = inputs.model_folders(options.target, options.draft)
+        check_output(options.evidence, given.values(), folders)
     arms = {name: (file, read_transcripts(file)) for name, file in given.items()}
     if "control" in arms and options.control.samefile(options.transcripts):
         raise InvalidInput(

@@ -202,3 +202,10 @@ def test_the_prompts_are_not_written_over(name, tmp_path, capsys):
     )
     assert ids.read_bytes() == before
     assert "a folder; allowed: the name of a file" in run(capsys, "", *options)[2]
+
+
+def test_no_file_is_written_in_the_folder_of_a_model(tmp_path, capsys):
+    options = [*NOBODY, "--format", "vllm", "--target", tmp_path / "model"]
+    (tmp_path / "model").mkdir()
+    code, _, line = run(capsys, tmp_path / "model" / "rows.jsonl", *options)
+    assert code == 1 and "is in the folder of the model" in line and not [*(tmp_path / "model").iterdir()]

@@ -107,6 +107,8 @@ def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
         ("few", ["--control", "few.jsonl"], "the control is the file of the transcripts"),
         ("few", ["--evidence", "few.jsonl"], "few.jsonl is read by this command, which would write over it"),
         ("few", ["--control", "hot.jsonl", "--evidence", "./hot.jsonl"], "hot.jsonl is read by this command"),
+        ("few", ["--evidence", "target/config.json"], "target/config.json is in the folder of the model /"),
+        ("few", ["--draft", "draft", "--evidence", "draft/x"], "draft/x is in the folder of the model draft"),
         ("few", ["--evidence", ""], "the file to write is '.', a folder; allowed: the name of a file"),
         ("few", ["--target", "./nowhere"], "model folder ./nowhere does not exist"),
     ],
