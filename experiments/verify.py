@@ -101,17 +101,17 @@ def check_archive(path: Path) -> None:
         raise InvalidInput(f"{problems[0]}{more}; git has it")
 
 
-def obstacles(results: Path) -> list[str]:
+def obstacles(results: Path) -> dict[Path, str]:
     """A line for each folder that cannot be read and each FIFO, socket or device, which is never opened."""
-    lines = []
+    lines = {}
 
     def refuse(error: OSError) -> None:
-        lines.append(f"{error.filename} cannot be read ({error.strerror})")
+        lines[Path(error.filename)] = f"{error.filename} cannot be read ({error.strerror})"
 
     for folder, _, names in os.walk(results, onerror=refuse):
         for path in (Path(folder, name) for name in names):
             if path.exists() and not path.is_file():
-                lines.append(f"{path} is a FIFO, a socket or a device, and was not opened; delete it")
+                lines[path] = f"{path} is a FIFO, a socket or a device, and was not opened; delete it"
     return lines
 
 
@@ -123,14 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = parser.parse_args(arguments).results
     check_results(results)
     groups, lines = kinds(results), obstacles(results)
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.writelines(f"{line}\n" for line in lines.values())
+    named = {place for path in lines for place in (path, path.parent)}  # also the cell that has it
     num_damaged = len(lines)
     num_files = sum(len(kind.paths) for kind in groups)
     with progress_bar(total=num_files, desc="verify", unit="file", leave=False) as bar:
         for kind in groups:
             for path in kind.paths:
                 try:
-                    kind.check(path)
+                    if path not in named:
+                        kind.check(path)
                 except (InvalidInput, OSError) as error:
                     num_damaged += 1
                     bar.write(f"{first_line(error)}{kind.remedy}")
