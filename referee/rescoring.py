@@ -17,7 +17,8 @@ from transformers.generation.logits_process import RepetitionPenaltyLogitsProces
 
 from referee.transcripts import TOKENS, Transcript
 from resispec.errors import InvalidInput, NoVerdict
-from resispec.models.causal import TransformersModel
+from resispec.models.base import check_one_side
+from resispec.models.causal import TransformersModel, switches_in
 from resispec.models.checkpoint import check_device, end_token_ids, find_dtype, found_device, read_checkpoint
 from resispec.models.kv_cache import cache_argument
 from resispec.models.loading import check_tokenizers
@@ -65,6 +66,7 @@ class Scorer:
     usually the tokenizer's, at which many engines stop as well.
     defaults: the sampling settings of the model's generation_config.json, which some engines apply unasked.
     precision: the model's dtype in words, such as "float16".
+    switches: lengths at which the model's frequencies change, see `switches_in`.
     """
 
     def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
@@ -77,6 +79,7 @@ class Scorer:
         self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
         settings = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in settings.items() if value is not None}
+        self.switches = switches_in(config)
         self._cache_name = cache_argument(module.forward)
         takes_count = "logits_to_keep" in signature(module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if takes_count else {}
@@ -115,7 +118,8 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
     Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
-    for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts]):
+    switches = [switch for scorer in scorers for switch in scorer.switches]
+    for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts], switches):
         sequences = [transcripts[row].written for row in rows]
         inputs = [torch.tensor((*prompt, *outputs[:-1])) for prompt, outputs in sequences]
         tokens = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
@@ -134,11 +138,15 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
                     yield tuple(Stretch(row, prompt, outputs, low - begin, logits) for logits in scores)
 
 
-def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
-    """Batches of rows of similar width, as many as MAX_POSITIONS allows with padding, at least one."""
+def _batches(widths: Sequence[int], switches: Sequence[int] = ()) -> Iterator[list[int]]:
+    """Batches of rows of similar width, as many as MAX_POSITIONS allows with padding, at least one.
+
+    switches: rows on both sides of such a length are never in one batch, as the longest decides for all.
+    """
     rows: list[int] = []
     for row in sorted(range(len(widths)), key=widths.__getitem__):
-        if rows and (len(rows) + 1) * widths[row] > MAX_POSITIONS:
+        is_apart = any(widths[rows[0]] <= switch < widths[row] for switch in switches if rows)
+        if rows and (is_apart or (len(rows) + 1) * widths[row] > MAX_POSITIONS):
             yield rows
             rows = []
         rows.append(row)
@@ -178,8 +186,10 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
                     f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the {role}'s "
                     f"vocabulary (is it the {role} that they were written with?)"
                 )
-        if scorer.context is not None and sum(map(len, sequence)) - 1 > scorer.context:
-            counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
+        counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
+        length = sum(map(len, sequence)) - 1
+        check_one_side(scorer.switches, len(sequence[0]), length, f"{place}: {counts}", role)
+        if scorer.context is not None and length > scorer.context:
             raise InvalidInput(
                 f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} attends to "
                 f"{scorer.context}"

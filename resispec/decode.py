@@ -16,6 +16,7 @@ from torch import Generator
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair
+from resispec.models.base import check_one_side
 from resispec.sampling import PENALTIES, Sampling, Warp
 from resispec.step import Step, Stepper
 from resispec.timing import now
@@ -157,13 +158,8 @@ class Decoder:
             )
         num_nodes, count = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
         last = prompt_length + count + levels - 2  # positions up to the deepest node of the last step
-        for switch in getattr(pair.target, "rope_switches", ()):
-            if prompt_length - 1 <= switch < last:
-                raise InvalidInput(
-                    f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {levels} levels "
-                    f"take {last} positions; the target's frequencies (longrope) change beyond {switch}; "
-                    f"allowed: at most {switch} positions, or prompts from {switch + 2} tokens"
-                )
+        text = f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {levels} levels"
+        check_one_side(getattr(pair.target, "rope_switches", ()), prompt_length, last, text, "target")
         # The last step starts one token short of the limit, and its root is not cached yet.
         positions = prompt_length + count - 2 + num_nodes
         if self.cache_length is not None and positions > self.cache_length:

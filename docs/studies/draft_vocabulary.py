@@ -48,7 +48,7 @@ def laws_of(pair: Pair, prompts: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
     for seed, prompt in enumerate(prompts):
         text = writer.generate(pair, prompt, SAMPLING, torch.Generator().manual_seed(seed))
         sequence, start = [*prompt, *text.tokens][:-1], len(prompt) - 1
-        features = features_of(pair.target, sequence)
+        features = features_of(pair.target, sequence, len(prompt))
         drafts = pair.eagle_model().session(len(sequence))
         predicted = drafts.extend(torch.tensor(sequence[1:]), features[:-1])[start - 1 :]
         laws.append(SAMPLING.law(pair.target.head(features[start:])))

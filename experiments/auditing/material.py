@@ -85,7 +85,9 @@ def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
     recorded = []
     for prompt in prompts:
         place = min(POSITION, len(prompt) - 1)
-        p, q = (sampling.warp.law(model.head(features_of(model, prompt)))[place].cpu() for model in models)
+        features = (features_of(model, prompt, prompt_length=place + 1) for model in models)
+        logits = (model.head(rows) for model, rows in zip(models, features, strict=True))
+        p, q = (sampling.warp.law(rows)[place].cpu() for rows in logits)
         recorded.append((p, q))
     nodes = {
         "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),

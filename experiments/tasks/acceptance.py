@@ -49,8 +49,8 @@ class Acceptance(Task):
         tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
         pair, warp = workload.pair, workload.sampling.warp
         sequence = [*prompt, *tokens[:-1]]
-        features = features_of(pair.target, sequence)
-        drafted, head = _draft_features(pair, sequence, features)
+        features = features_of(pair.target, sequence, len(prompt))
+        drafted, head = _draft_features(pair, sequence, features, len(prompt))
         sums = torch.zeros(self.num_siblings, dtype=torch.float64)
         for rows in zip(*(rows[-len(tokens) :].split(BLOCK) for rows in (features, drafted)), strict=True):
             target_probs = warp.law(pair.target.head(rows[0]))
@@ -66,14 +66,14 @@ class Acceptance(Task):
 
 
 def _draft_features(
-    pair: Pair, tokens: list[int], features: Tensor
+    pair: Pair, tokens: list[int], features: Tensor, prompt_length: int
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The draft's features after each of K tokens, an EAGLE drafter's but the first, and the head for them.
 
-    features: (K, H), those of the target.
+    features: (K, H), those of the target. prompt_length: see `features_of`.
     """
     if isinstance(pair.draft, EagleModel):
         session, inputs = pair.draft.session(len(tokens)), upload(tokens[1:], pair.draft.device)
         return session.extend(inputs, features[:-1]), pair.eagle_head()
     draft = pair.draft_model()
-    return features_of(draft, tokens), draft.head
+    return features_of(draft, tokens, prompt_length), draft.head

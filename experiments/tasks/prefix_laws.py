@@ -67,7 +67,7 @@ def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Ten
     tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
 
     def laws(model: Model, warp: Warp) -> Tensor:
-        return warp.law(model.head(features_of(model, tokens)[ends]))
+        return warp.law(model.head(features_of(model, tokens, min(lengths))[ends]))
 
     warp = workload.sampling.warp
     return laws(workload.pair.target, warp), laws(workload.pair.draft_model(), warp.for_draft)

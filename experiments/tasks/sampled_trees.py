@@ -93,7 +93,8 @@ class Root:
         """Let the pair's draft fill a topology, as decoding does."""
         session = drafter.session(self.pair, self.warp.for_draft, len(self.prefix))
         reads_features = drafter.recycled or isinstance(self.pair.draft, EagleModel)
-        features = features_of(self.pair.target, self.prefix[:-1]) if reads_features else None
+        known, length = self.prefix[:-1], len(self.prefix)
+        features = features_of(self.pair.target, known, length) if reads_features else None
         session.prefill(self.prefix, features)
         return session.draft(self.prefix[-1], generator)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from toy_engine import EOS, VOCABULARY, target, write
 from toys import tiny_llama
+from transformers import Phi3Config, Phi3ForCausalLM
 
 from referee import rescoring
 from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
@@ -94,3 +95,31 @@ def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch
     scorer = Scorer(module, EOS)
     assert scorer.eos_token_ids == (EOS, 3, 7) and scorer.defaults == {"top_p": 0.9}
     assert Scorer(module).eos_token_ids == (3, 7)
+
+
+def test_rows_lie_on_one_side_of_the_length_at_which_frequencies_change():
+    """Batches, too, since the longest row of a batch decides for all."""
+    rope = {
+        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 24,
+        "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0],
+    }  # fmt: skip
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0}
+    torch.manual_seed(0)
+    config = Phi3Config(**sizes, **heads, original_max_position_embeddings=24, rope_parameters=rope)
+    scorer = Scorer(Phi3ForCausalLM(config))
+    tokens = tuple(range(2, 50))
+    for split, end, fits in ((8, 25, True), (8, 26, False), (25, 27, False), (26, 40, True)):
+        row = Transcript(tokens[:split], tokens[split:end], place="line 1")
+        if fits:
+            check_fit([scorer], [row])
+            continue
+        with pytest.raises(InvalidInput, match="^line 1: .* the target's frequencies .* at most 24"):
+            check_fit([scorer], [row])
+    rows = [Transcript(tokens[:20], tokens[20:25]), Transcript(tokens[:26], tokens[26:40])]
+    for (stretch,) in rescore([scorer], rows):
+        row = rows[stretch.row]
+        for place, logits in enumerate(stretch.logits, start=stretch.first):
+            known = (*row.prompt_token_ids, *row.output_token_ids[:place])
+            own = scorer.module(torch.tensor([known])).logits[0, -1]
+            assert torch.allclose(logits, own, atol=1e-5)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from resispec.cuda_graphs import as_unit, upload
+from resispec.errors import InvalidInput
 
 
 class Session(Protocol):
@@ -59,6 +60,25 @@ def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]],
     return lambda rows: unit(None, upload(rows, device))
 
 
-def features_of(model: Model, tokens: Sequence[int]) -> Tensor:
-    """Features (K, H) of a whole sequence of K tokens, each of which sees all before it."""
+def check_one_side(switches: Sequence[int], prompt_length: int, length: int, text: str, role: str) -> None:
+    """Raise InvalidInput for a text in which a model's frequencies change, see `causal.switches_in`.
+
+    prompt_length: laws are read from the prompt's last token on. length: the positions that the model reads.
+    text: what takes these positions; the line begins with it. role: such as "target".
+    """
+    for switch in switches:
+        if prompt_length - 1 <= switch < length:
+            raise InvalidInput(
+                f"{text} take {length} positions; the {role}'s frequencies (longrope) change beyond "
+                f"{switch}; allowed: at most {switch} positions, or prompts from {switch + 2} tokens"
+            )
+
+
+def features_of(model: Model, tokens: Sequence[int], prompt_length: int = 1) -> Tensor:
+    """Features (K, H) of a whole sequence of K tokens, each of which sees all before it.
+
+    prompt_length: the caller reads them from the prompt's last token on, see `check_one_side`.
+    """
+    switches = getattr(model, "rope_switches", ())
+    check_one_side(switches, prompt_length, len(tokens), "the tokens of a text", "model")
     return model.session(len(tokens)).extend(upload(tokens, model.device))

@@ -87,7 +87,7 @@ class TransformersModel:
 
     stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
     on the hub, None for a model from elsewhere. end_token_ids: see the function of this name. rope_switches:
-    see `switches_of`. by_row: whether the tokens of a step are forwarded one at a time.
+    see `switches_in`. by_row: whether the tokens of a step are forwarded one at a time.
 
     is_draft: whether the model only drafts. A draft's law may be any law, but at a node it must not depend on
     tokens of other paths, as verifiers that start at the leaves presuppose. So a draft whose logits in a tree
@@ -107,9 +107,7 @@ class TransformersModel:
             raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
         if (attention := config._attn_implementation) not in ("sdpa", "eager"):  # they take any mask
             raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager")
-        rope = getattr(config, "rope_parameters", None) or {}
-        ropes = [part for part in (rope, *rope.values()) if isinstance(part, dict)]
-        kinds = {part.get("rope_type") for part in ropes}
+        kinds = {rope.get("rope_type") for rope in ropes_of(config)}
         if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
             raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
         self.module = module.eval()
@@ -117,7 +115,7 @@ class TransformersModel:
         self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
-        self.rope_switches = switches_of(ropes)
+        self.rope_switches = switches_in(config)
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
         self.end_token_ids = end_token_ids(module)
@@ -208,16 +206,22 @@ def windows_of(name: str, config: Any) -> Windows:
     return {kind: windows[kind] for kind in sorted(set(kinds))}
 
 
-def switches_of(ropes: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+def ropes_of(config: Any) -> list[Mapping[str, Any]]:
+    """The rotary parameters in a configuration of transformers: one, or one for each kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
+
+
+def switches_in(config: Any) -> tuple[int, ...]:
     """The lengths beyond which a forward turns all its positions by other frequencies (rope_type longrope).
 
-    ropes: rotary parameters of transformers, one for each kind of layer. The keys that are cached keep the
+    config: the transformers configuration of a model of text. The keys that are cached keep the
     frequencies of their own forward, and the deepest node of a tree decides for all others, so a text is
     decoded on one side of each length. The frequencies of rope_type dynamic change beyond the context only.
     """
     return tuple(
         rope["original_max_position_embeddings"]
-        for rope in ropes
+        for rope in ropes_of(config)
         if rope.get("rope_type") == "longrope"
         and any(rope.get(f"short_{name}") != rope.get(f"long_{name}") for name in ("factor", "mscale"))
     )

@@ -216,6 +216,19 @@ def test_a_text_lies_on_one_side_of_the_length_at_which_frequencies_change(tree)
         assert list(found.tokens) == expected[0, length:].tolist()
 
 
+def test_features_are_of_one_side_of_the_length_at_which_frequencies_change():
+    options = LLAMA | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 24}
+    module = build("Phi3", options).double()
+    model, tokens = TransformersModel(module), list(range(2, 34))
+    for length, prompt_length in ((24, 1), (30, 26)):
+        own = module(torch.tensor([tokens[:prompt_length]])).logits[0, -1]
+        read = model.head(features_of(model, tokens[:length], prompt_length))[prompt_length - 1]
+        assert torch.allclose(read, own)
+    for length, prompt_length in ((25, 1), (30, 25)):
+        with pytest.raises(InvalidInput, match="the model's frequencies .longrope. change beyond 24"):
+            features_of(model, tokens[:length], prompt_length)
+
+
 def test_frequencies_that_grow_with_the_length_change_beyond_the_context_only():
     rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
     target = build("Llama", LLAMA | {"rope_parameters": rope}).double()
