@@ -23,7 +23,7 @@ from analysis import labels
 from experiments.cell import Cell
 from experiments.doctor import device as devices
 from experiments.doctor.hub import ITEM_BYTES, Repository, look_at, size_of_shape
-from experiments.doctor.work import data_set_of, models_of, read_by, seconds_left
+from experiments.doctor.work import TOKENS_PER_S, data_set_of, models_of, read_by, seconds_left
 from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
@@ -286,7 +286,10 @@ def hours(patient: Patient) -> Iterator[Check]:
     if num_done:
         yield Check(OK, "takes", f"about {duration(seconds)} more, by the {num_done} cells that are done")
     else:
-        line = f"not known for this device; {duration(seconds)} at the speed of the paper's RTX 3090"
+        line = (
+            f"not known for this device; {duration(seconds)} if it decodes {TOKENS_PER_S:g} tokens/s, "
+            "the slowest speed in the paper's Table 1"
+        )
         todo = f"`make status PROFILE={profile}` knows it from the first cell on"
         yield Check(NOTE, "takes", line, todo)
 

@@ -29,6 +29,8 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
     assert {line.split()[0] for line in lines[:-1]} <= {OK, NOTE, PROBLEM}
     distinct = {cell.cell_id for cell in cells_of([few, "profile=embedded"])}
     assert any(line.startswith(f"ok       runs: 3 artefacts, {len(distinct)} cells (") for line in lines)
+    [takes] = [line for line in lines if line.startswith("note     takes: not known for this device; ")]
+    assert " if it decodes 56.48 tokens/s, the slowest speed in the paper's Table 1" in takes
     assert lines[-1] == "profile embedded can run: make reproduce PROFILE=embedded"
     assert doctor.main(["--profile", "paper", "--results", str(tmp_path)]) == 1
     printed = capsys.readouterr()
