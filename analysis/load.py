@@ -323,23 +323,26 @@ def part_names(path: Path) -> list[str]:
 def _left_out(artefact: str, profile: str) -> set[str]:
     """The parts of an artefact that a profile leaves out: those that its `artefacts` set to null."""
     artefacts: dict[str, Any] = {}
-    for source in composed_of(f"conf/profile/{profile}"):
+    for source in composed_of(f"profile/{profile}"):
         artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get("artefacts", {})
     names = (name.partition("/") for name, values in artefacts.items() if values is None)
     return {part for name, _, part in names if name == artefact}
 
 
-def composed_of(name: str) -> list[str]:
-    """The files of a configuration: those of its `defaults` in the same folder, then its own.
+def composed_of(name: str, folders: Sequence[str] = ("conf",)) -> list[str]:
+    """The files of a configuration: those of its `defaults` in the same group, then its own.
 
-    name: without suffix, like "conf/profile/embedded"; without a file of this name there are none.
+    name: group and option, like "profile/embedded"; without a file of this name there are none. folders:
+    those that have groups; the first one with the file counts.
     """
-    path = Path(f"{name}.yaml")
-    if not (ROOT / path).is_file():
+    places = (Path(folder, f"{name}.yaml") for folder in folders)
+    path = next((place for place in places if (ROOT / place).is_file()), None)
+    if path is None:
         return []
     content = yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or {}
     inherited = [entry for entry in content.get("defaults", ()) if isinstance(entry, str)]
-    return [file for entry in inherited for file in composed_of(f"{path.parent}/{entry}")] + [str(path)]
+    names = [str(Path(name).parent / entry) for entry in inherited]
+    return [file for parent in names for file in composed_of(parent, folders)] + [str(path)]
 
 
 def digest(name: str) -> str | None:

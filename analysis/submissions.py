@@ -97,7 +97,7 @@ def flaw(frame: pd.DataFrame, artefact: str, profile: str) -> str:
     A method that ours measured on all pairs and data sets must be there on all of the frame's, with an audit
     if ours has one. Of the same profile all rows of ours must be there, with at least as many prompts.
     """
-    inherited = [Path(file).stem for file in composed_of(f"conf/profile/{profile}")]
+    inherited = [Path(file).stem for file in composed_of(f"profile/{profile}")]
     paths = [published.FOLDER / name / f"{artefact}.csv" for name in (*reversed(inherited), "embedded")]
     path = next((path for path in paths if path.is_file()), paths[-1])
     is_ours = path.parent.name == profile

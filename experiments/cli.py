@@ -144,6 +144,11 @@ def added_flags() -> list[str]:
     return [f"--config-dir={_Added.folder}"] if _Added.folder else []
 
 
+def option_folders() -> tuple[str, ...]:
+    """The folders of options, the first of which counts: conf/ and that of --config-dir, if there is one."""
+    return ("conf", *([str(Path(_Added.folder).resolve())] if _Added.folder else []))
+
+
 def plain(words: Iterable[str]) -> list[str]:
     """Overrides in which a list for a key that has one value is a sweep: verifier=[a,b] is verifier=a,b.
 

@@ -26,7 +26,7 @@ from analysis import SLICE
 from analysis.labels import Label, options
 from analysis.load import composed_of
 from experiments.cell import Cell, file_name
-from experiments.cli import explained, hydra_here, plain, unknown
+from experiments.cli import explained, hydra_here, option_folders, plain, unknown
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.errors import InvalidInput
 
@@ -192,8 +192,9 @@ def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides
         if twin.determining != cell.determining:
             remedy = "sweep over values that names show"
             raise InvalidInput(f"two cells of this sweep are both called {cell}; {remedy}")
+        folders = option_folders()
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
-        part.sources |= {file for name in names for file in _composed_of(f"conf/{name}")}
+        part.sources |= {file for name in names for file in _composed_of(name, folders)}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
     return part
 

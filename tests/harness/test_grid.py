@@ -361,14 +361,17 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
 
 def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, monkeypatch, capsys):
     (tmp_path / "pair").mkdir()
-    for name in ("mine", "embedded"):
-        text = (CONF / "pair" / "embedded.yaml").read_text()
-        (tmp_path / "pair" / f"{name}.yaml").write_text(text)
+    text = (CONF / "pair" / "embedded.yaml").read_text()
+    (tmp_path / "pair" / "embedded.yaml").write_text(text)
+    (tmp_path / "pair" / "mine.yaml").write_text(f"defaults: [embedded]\n{text}")
     monkeypatch.setattr(
         sys, "argv", ["run", "pair=[mine,embedded]", f"--config-dir={tmp_path}", "profile=embedded"]
     )
     mine, ours = cells_of(arguments().overrides)
     assert mine.labels["pair"] == Label("mine") and mine.cell_id == ours.cell_id
+    [part] = parts_of(["pair=mine"])  # whose plan is older than these files once they are edited
+    assert {str(tmp_path / "pair" / "mine.yaml"), "conf/pair/embedded.yaml"} <= part.sources
+    assert str(tmp_path / "pair" / "embedded.yaml") not in part.sources
     [changed] = cells_of(["pair=mine", "pair.draft=null"])
     assert changed.labels["pair"] == Label("mine", {"draft": None})
     assert (
