@@ -73,12 +73,13 @@ def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status
             raise InvalidInput("status.json names no state of a cell")
         if content["state"] == "done" and (problem := damage(folder, content.get("files"), SEALED)):
             raise InvalidInput(f"status.json says that {problem}")
-        if problem := foreign(folder):
+        cell = read_cell(folder)
+        if problem := foreign(folder, cell):
             raise InvalidInput(problem)
     except InvalidInput as error:
         return Status("damaged", str(error))
     reason, seconds = " ".join(str(content.get("reason") or "").split()), float(content.get("seconds") or 0.0)
-    if content["state"] == "done" and (changed := changed_code(folder, config)):
+    if content["state"] == "done" and (changed := changed_code(folder, config or cell.get("config"))):
         return Status("stale", f"its code has changed: {', '.join(changed)}", seconds)
     return Status(content["state"], reason, seconds)
 
@@ -93,7 +94,7 @@ def changed_code(folder: Path, config: Mapping[str, Any] | None = None) -> list[
     if not recorded:
         return []
     with suppress(InvalidInput):
-        config = config or read_json(folder / "cell.json").get("config") or {}
+        config = config or read_cell(folder).get("config")
     return changed_files(recorded, code_digests(config)) if config else []
 
 
@@ -105,16 +106,21 @@ def recorded_code(folder: Path) -> dict[str, str]:
     return {}
 
 
-def foreign(folder: Path) -> str | None:
-    """The difference between a folder's name and the id of the cell in it, in words; None if there is none.
+def read_cell(folder: Path) -> dict[str, Any]:
+    """The content of `cell.json`, which a cell that never began does not have: then its id alone.
 
-    The id is that of `cell.json`, which a cell that never began does not have. Raises InvalidInput when the
-    file cannot be read.
+    Raises InvalidInput when the file cannot be read.
     """
     path = folder / "cell.json"
-    if not path.exists():
-        return None
-    cell_id = read_json(path).get("cell_id")
+    return read_json(path) if path.exists() else {"cell_id": folder.name}
+
+
+def foreign(folder: Path, cell: Mapping[str, Any]) -> str | None:
+    """The difference between a folder's name and the id of the cell in it, in words; None if there is none.
+
+    cell: the content of its `cell.json`, see `read_cell`.
+    """
+    cell_id = cell.get("cell_id")
     return None if cell_id == folder.name else f"cell.json is that of cell {cell_id}, not of {folder.name}"
 
 

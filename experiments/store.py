@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED, Status, digest, foreign, read_status, recorded_code
+from analysis.load import SEALED, Status, digest, foreign, read_cell, read_status, recorded_code
 from resispec.code_digest import changed_files
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, sealed, write_atomically, write_json
@@ -68,7 +68,7 @@ class CellStore:
             elif not path.is_file():  # none, or a FIFO in its place
                 path.unlink(missing_ok=True)
         with suppress(InvalidInput):  # an unreadable cell.json is written anew
-            if foreign(self.folder):
+            if foreign(self.folder, read_cell(self.folder)):
                 (self.folder / PARTIAL).unlink(missing_ok=True)
         if (recorded := recorded_code(self.folder)) and changed_files(recorded, code):
             (self.folder / ROWS).unlink(missing_ok=True)

@@ -230,3 +230,14 @@ def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(tmp_path, cells, caps
     assert write_artefact("table1", "--results", str(tmp_path), "--slice", "3") == 1
     said = f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, 2fffffff"
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_the_id_and_the_code_of_a_cell_are_read_at_once(tmp_path, monkeypatch):
+    """Else another run may change the file in between."""
+    provenance = {"code": {"resispec/verifiers/standard.py": "0"}}
+    config = {"decoder": {"verifier": {"name": "standard"}}}
+    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), config=config, provenance=provenance)
+    read, reader = [], load.read_json
+    monkeypatch.setattr(load, "read_json", lambda path: read.append(path.name) or reader(path))
+    assert load.read_status(cell.folder).state == "stale"
+    assert sorted(read) == ["cell.json", "provenance.json", "status.json"]
