@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
-from analysis.load import EXPERIMENTS, LABELS, Plan, load, plan_names, read_plan
+from analysis.load import EXPERIMENTS, FILTERS_OFF, LABELS, Plan, load, plan_names, read_plan
 from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
@@ -57,7 +57,8 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     frame, numbers = (pd.DataFrame([pair[place] for pair in pairs]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
     names = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
-    return frame.reindex(columns=[*FIRST, *varied, *LAST]).join(numbers[names])
+    frame = frame.reindex(columns=[*FIRST, *varied, *LAST]).fillna(FILTERS_OFF)
+    return frame.join(numbers[names])
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -24,6 +24,7 @@ from analysis.labels import Label
 from resispec.code_digest import changed_files, code_digests
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
+from resispec.sampling import FILTERS, Warp
 
 if TYPE_CHECKING:
     import pandas as pd  # `experiments.status` reads plans without pandas
@@ -34,6 +35,8 @@ EXPERIMENTS = ROOT / "conf" / "experiment"
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
 """Labels that are equal in all rows that are compared; tables are ordered by them first."""
+FILTERS_OFF = {f"sampling.{name}": str(getattr(Warp, name)) for name in FILTERS}
+"""The labels of filters that are off; plans name only those that are on or that a sweep varied."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
@@ -439,7 +442,8 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
     entries = [
-        {"cell_id": request.cell_id, **{name: request.labels.get(name, "") for name in keys}}
+        {"cell_id": request.cell_id}
+        | {name: request.labels.get(name, FILTERS_OFF.get(name, "")) for name in keys}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
         for request in plan.requests
     ]

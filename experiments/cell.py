@@ -17,6 +17,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from resispec.errors import InvalidInput, first_line
+from resispec.sampling import FILTERS, Sampling, Warp
 
 Report = Callable[[str, int, int], None]
 """Called with the current work, the number of things done and their total: of prompts, for example."""
@@ -44,8 +45,10 @@ IGNORED = {
     "verifier": "counts through the decoder that refers to it",
     "audit": "counts through the task that refers to it",
 }
+# The filters' keys, and the values with which they are off.
+FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
 # Keys that were added later: with these values a cell keeps the id that it had before.
-LATER = {"compiled": False}
+LATER = {"compiled": False} | FILTERS_OFF
 OURS = ("resispec.", "experiments.")
 PATHS = ("path", "target", "draft")  # keys whose values are files or folders, if these exist
 FILLED = "task.folder"  # a folder that the cell itself fills
@@ -61,8 +64,9 @@ class Cell:
     """One point of a grid.
 
     labels: the request's names for it: the options of pair, data set and decoder, and of tree and verifier
-    if the decoder uses them, the temperature, `audit` for audit cells, and whatever else the request
-    varies. config: the resolved configuration. overrides: a command line that asks for this cell alone.
+    if the decoder uses them, the temperature, the filters that are on, `audit` for audit cells, and whatever
+    else the request varies. config: the resolved configuration. overrides: a command line that asks for this
+    cell alone.
     """
 
     labels: dict[str, Any]
@@ -91,11 +95,7 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
-        return {
-            key: value
-            for key, value in self.config.items()
-            if key not in IGNORED and not (key in LATER and value == LATER[key])
-        }
+        return {key: value for key, value in _without_later(self.config).items() if key not in IGNORED}
 
     @property
     def setting(self) -> str:
@@ -133,6 +133,22 @@ def file_name(label: object) -> str:
     return re.sub(r"[^\w.]+", "-", str(label)).strip("-")
 
 
+def filters_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters that are on in a configuration, by their names in FILTERS."""
+    values = {name: config["sampling"].get(name, getattr(Warp, name)) for name in FILTERS}
+    return {name: value for name, value in values.items() if value != getattr(Warp, name)}
+
+
+def filter_suffix(config: Mapping[str, Any]) -> str:
+    """The filters that are on as a part of a file's name, ".top_p-0.9"; "" if none is."""
+    return "".join(f".{name}-{value}" for name, value in filters_of(config).items())
+
+
+def sampling_of(config: Mapping[str, Any]) -> Sampling:
+    """The sampling settings of a configuration, with which everything decodes and turns logits into laws."""
+    return Sampling(temperature=config["temperature"], **config["sampling"])
+
+
 class CellFailed(RuntimeError):
     """Cells did not complete; the message has a line for each, "CELL: REASON"."""
 
@@ -156,6 +172,18 @@ def build(node: Any) -> Any:
             raise cause from error
         target = node.get("_target_", "?")
         raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
+
+
+def _without_later(node: Any, key: str = "") -> Any:
+    """A configuration without the keys of LATER that have the values there. key: as in `_identity`."""
+    if not isinstance(node, dict):
+        return node
+    places = {name: f"{key}.{name}".lstrip(".") for name in node}
+    return {
+        name: _without_later(value, places[name])
+        for name, value in node.items()
+        if not (places[name] in LATER and value == LATER[places[name]])
+    }
 
 
 def _identity(node: Any, key: str = "") -> Any:

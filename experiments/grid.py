@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from analysis import SLICE
 from analysis.labels import Label, options
 from analysis.load import composed_of
-from experiments.cell import Cell, file_name
+from experiments.cell import Cell, file_name, filter_suffix, filters_of
 from experiments.cli import explained, hydra_here, option_folders, plain, unknown
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.errors import InvalidInput
@@ -369,14 +369,16 @@ def cell_of(
     if isinstance(path := _content(config.tree).get("path"), str):
         for name, label in labels.items():  # a searched tree's file is named by the labels, too
             path = path.replace(f"{{{name}}}", file_name(label))
-        config.tree.path = path
+        config.tree.path = path.replace("{filters}", filter_suffix(config))
     with flag_override(config, ["struct", "readonly"], False):
         for name in ("part", "sweep", "parts"):
             config.pop(name, None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
     names = [*groups, *(name for name in values_ if name not in ("tree", "verifier"))]
     check_values({name: values_[name] for name in names})
-    labels |= {"temperature": values_["temperature"]} | ({"audit": True} if values_["audit"] else {})
+    labels["temperature"] = values_["temperature"]
+    labels |= {f"sampling.{name}": value for name, value in filters_of(values_).items()}
+    labels |= {"audit": True} if values_["audit"] else {}
     for key in (name.lstrip("+") for name in varied):
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)

@@ -11,6 +11,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
+from experiments.cell import filters_of
 from resispec import smollm2
 from resispec.data import CHAT
 from resispec.embedded.pairs import inflated_fingerprint, pair_fingerprint
@@ -25,11 +26,14 @@ GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 @dataclass
 class SamplingConfig:
-    """Limits of one generation; see `resispec.decode.Sampling`."""
+    """Limits and filters of one generation; see `resispec.sampling.Sampling`."""
 
     max_new_tokens: int = MISSING
     max_length: int = MISSING
     ignore_eos: bool = False
+    top_p: float = 1.0  # 1 is off
+    top_k: int = 0  # 0 is off
+    min_p: float = 0.0  # 0 is off
 
 
 @dataclass
@@ -145,7 +149,7 @@ def check_values(config: dict[str, Any]) -> None:
     for name, value in values.items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}")
-    Warp(temperature=config["temperature"])
+    Warp(temperature=config["temperature"], **filters_of(config))
     for key, (least, most) in _RANGES.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from analysis.load import Status, origins, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Report, build
+from experiments.cell import Cell, CellBusy, CellFailed, Report, build, sampling_of
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
 from resispec.audit.battery import shown_bias
 from resispec.code_digest import code_digests, own_digests
-from resispec.decode import Decoder, Sampling
+from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json, write_json
 from resispec.models import Pair
@@ -216,7 +216,7 @@ def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workloa
 
 
 def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
-    sampling = Sampling(temperature=config["temperature"], **config["sampling"])
+    sampling = sampling_of(config)
     first = config["first_prompt"]
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair = build_pair(config)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 """The settings that depend on earlier tokens, so that every node of a tree would need its own warp."""
 
+FILTERS = ("top_p", "top_k", "min_p")
+"""The settings that remove tokens from a law."""
+
 FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "transformers": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
     "llama.cpp": (("top_k",), ("top_p",), ("min_p",), ("temperature",)),

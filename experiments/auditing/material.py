@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from experiments.cell import build
+from experiments.cell import build, sampling_of
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
@@ -78,7 +78,7 @@ def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
     Raises InvalidInput when the pair has no draft model.
     """
     pair: Pair = build(config["pair"])
-    sampling = Sampling(temperature=config["temperature"], **config["sampling"])
+    sampling = sampling_of(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     prompts = [pair.tokenizer.encode_prompt(document, length, template) for document in documents]
     models = pair.target, pair.draft_model()

@@ -10,6 +10,7 @@ import torch
 from analysis import labels
 from analysis.table import Table, plain
 from experiments.auditing.evidence import JudgedVerifier
+from experiments.cell import filters_of
 from experiments.provenance import origin
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.verdict import LEAST_P, MIN_VARIANCE, TOLERANCE
@@ -40,6 +41,8 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
     kinds = ("enumerated", "simulated", "decoded")
     levels = ", ".join(f"levels 1 to {frame[f'levels_{kind}'].min()} {kind}" for kind in kinds)
     shown = [{header: text.format(**_words(row), **row) for header, text in COLUMNS.items()} for row in rows]
+    on = (f"{name} = {value:g}" for name, value in filters_of(config).items())
+    law = ", ".join([f"T = {config['temperature']:g}", *on])
     notes = (
         f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
         f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
@@ -49,7 +52,7 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
         "the mean for an exact rule. Simulated: tokens "
         f"and verdicts of small trees, counted against their laws; below {LEAST_P:g} tokens are biased, and "
         "verdicts inconsistent with what the verifier says of them. z: of real decoding on the pair at "
-        f"T = {config['temperature']:g}, the furthest of two trees. Acceptance: probability that the emitted "
+        f"{law}, the furthest of two trees. Acceptance: probability that the emitted "
         "token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule "
         "can have with these draws.",
         f"Walked: {levels}. What begins deeper, is rarer than a total variation of "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from analysis.labels import options
-from experiments.cell import Cell, Report, build, file_name
+from experiments.cell import FILTERS_OFF, Cell, Report, build, file_name, filter_suffix, filters_of
 from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -65,7 +65,7 @@ class TreeSearch(ABC):
     cells: list[Cell] = field(init=False)
     measured: list[str] = field(init=False, default_factory=list)
     costs: CostModel = field(init=False)
-    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature")
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", *FILTERS_OFF)
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
     FEWEST_NODES: ClassVar[int] = 1
@@ -89,7 +89,7 @@ class TreeSearch(ABC):
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
         for name in self.AGREED:
-            values = list(dict.fromkeys(str(cell.labels[name]) for cell in cells))
+            values = list(dict.fromkeys(str(cell.labels.get(name, FILTERS_OFF.get(name))) for cell in cells))
             if len(values) > 1:
                 text = ", ".join(values)
                 raise InvalidInput(f"{path} is asked for with {name} {text}; allowed: a tree.path for each")
@@ -138,15 +138,16 @@ class TreeSearch(ABC):
     def stage(
         self, number: int, task: Mapping[str, Any], decoder: Any, labels: Mapping[str, str]
     ) -> list[Cell]:
-        """The cells of a stage, one a data set, with pair and temperature of the cells that want a tree.
+        """The cells of a stage, one a data set, at the pair and the law of the cells that want a tree.
 
         Its documents are its share of the search's, so that no stage reads those of another.
         """
         shares = [stage.share for stage in self.STAGES]
         share = self.num_prompts // sum(shares)
+        kept = ("pair", "dataset", "temperature", *FILTERS_OFF)
         return [
             cell.changed(
-                {name: cell.labels[name] for name in ("pair", "dataset", "temperature")} | labels,
+                {name: cell.labels[name] for name in kept if name in cell.labels} | labels,
                 task=task,
                 decoder=decoder,
                 tree=ROOT,
@@ -211,6 +212,7 @@ class TreeSearch(ABC):
         source = provenance(torch.device(self.cells[0].config["device"]))
         environment = {name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
+        subject |= filters_of(self.cells[0].config)
         return subject | facts | environment | {"costs": self.costs.source}
 
 
@@ -254,7 +256,7 @@ class GrowMapSearch(TreeSearch):
 
     num_prompts: int = 48
     num_levels: int = 12
-    AGREED: ClassVar[tuple[str, ...]] = ("pair", "dataset", "temperature")
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "dataset", "temperature", *FILTERS_OFF)
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
@@ -278,7 +280,8 @@ class GrowMapSearch(TreeSearch):
         lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]
         lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
         names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
-        vector_path = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
+        law = f"T{cell.config['temperature']}{filter_suffix(cell.config)}"
+        vector_path = path.with_name(f"{names}.{law}.acceptance.csv")
         write_atomically(vector_path, "\n".join(lines) + "\n")
 
 
@@ -315,7 +318,7 @@ class BestShapeSearch(TreeSearch):
     num_prompts: int = 45
     num_levels: int = 14
     by: str = "tokens"
-    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", "decoder")
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", *FILTERS_OFF, "decoder")
     STAGES: ClassVar[tuple[SearchStage, ...]] = (
         SearchStage(2, 4),
         SearchStage(2, 4),

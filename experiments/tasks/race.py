@@ -116,7 +116,7 @@ class Race(Task):
         """The function for an engine of transformers, see `_ours`."""
         prompt, sampling, seed = workload.prompts[index][1], workload.sampling, workload.seed + index
         limit = sampling.num_returned(len(prompt))
-        settings = Sampling(temperature=sampling.temperature, max_new_tokens=limit)
+        settings = Sampling(max_new_tokens=limit, **sampling.warp.by_name())
         engine = TransformersEngine(workload.pair, mode, self.num_drafted)
         if sampling.ignore_eos:
             engine.target.generation_config.eos_token_id = None

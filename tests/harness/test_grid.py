@@ -228,6 +228,8 @@ def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypat
         (["tree=complete", "tree.depth=5", "tree.branching=3"], [{"tree": "complete(branching=3, depth=5)"}]),
         (["verifier=optimal", "verifier.bins=0"], [{"verifier": "optimal(bins=0)"}]),
         (["seed=0,1"], [{"seed": 0}, {"seed": 1}]),
+        (["sampling.top_p=0.9,1"], [{"sampling.top_p": 0.9}, {"sampling.top_p": 1.0}]),
+        (["sampling.top_k=40"], [{"sampling.top_k": 40}]),  # a filter that is on is told in any case
         (["task=kl,decay", "+decoder.cache_length=100,200"],
          [{"task": task, "decoder": f"specinfer(cache_length={length})"}
           for task in ("kl", "decay") for length in (100, 200)]),
@@ -270,6 +272,19 @@ def test_a_searched_tree_s_file_is_named_by_the_labels(folder, toy):
     [other] = cells_of([*toy, "tree=growmap_64", "decoder=sequoia"])
     assert one.config["tree"]["path"].endswith("growmap/embedded.embedded_reference.T1.0.64.json")
     assert f"target-{folder.name}-target" in other.config["tree"]["path"]
+    [filtered] = cells_of(["tree=growmap_64", "decoder=sequoia", "sampling.top_p=0.9", "sampling.top_k=40"])
+    assert filtered.config["tree"]["path"].endswith(".embedded_reference.T1.0.top_p-0.9.top_k-40.64.json")
+
+
+def test_filters_make_other_cells_and_those_that_are_off_make_none():
+    [plain] = cells_of([])
+    [off] = cells_of(["sampling.top_p=1", "sampling.top_k=0", "sampling.min_p=0"])
+    older = {key: value for key, value in plain.config["sampling"].items() if "top" not in key}
+    assert off.cell_id == plain.cell_id == plain.changed(plain.labels, sampling=older).cell_id
+    filtered = cells_of(["temperature=0.6,1", "sampling.top_p=0.8,0.9"])
+    names = [f"T={at} sampling.top_p={top_p}" for at in (0.6, 1.0) for top_p in (0.8, 0.9)]
+    assert [str(cell).partition("standard ")[2] for cell in filtered] == names
+    assert len({cell.cell_id for cell in (*filtered, plain)}) == 5
 
 
 @pytest.mark.parametrize(
@@ -333,6 +348,10 @@ BAD = {
     "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
     "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
+    "sampling.top_p=1.5": "sampling: top_p is 1.5; allowed: above 0, up to 1, where 1 is off",
+    "sampling.top_k=-1": "sampling: top_k is -1; allowed: whole numbers from 0, where 0 is off",
+    "sampling.top_k=few": "could not be converted to Integer",
+    "sampling.min_p=0.1,2": "sampling: min_p is 2.0; allowed: from 0 to 1, where 0 is off",
     "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
     "pair=local pair.target=/tmp": "pair.target is '/tmp'; allowed: .* with config.json; found none in it",

@@ -21,9 +21,10 @@ from experiments.cell import CellFailed
 from experiments.grid import cells_of, digest, parts_of
 from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
-from experiments.worker import measure
+from experiments.worker import load_workload, measure
 from resispec import files, machine
 from resispec.files import read_json, write_json
+from resispec.models import features_of
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
@@ -61,6 +62,27 @@ def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_t
     assert alone[0]["tokens"] == plain[0]["tokens"] == audit[0]["tokens"]
     assert alone[0]["num_steps"] == 12 > plain[0]["num_steps"]
     assert judged("it", pd.DataFrame(audit))["verdict"] == "undecided"
+
+
+def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
+    """Every token is among the two likeliest of its place, and its variance is that of their law."""
+    command = [*toy, "tree=d4b4", "sampling.top_k=2,40", "audit=false,true", "name=filters"]
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    header, _, *lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert "top-k" in header and [line.split()[1] for line in lines] == ["2", "40"]
+    table = pd.read_csv(tmp_path / "results" / "embedded" / "sweeps" / "filters.csv")
+    assert table["sampling.top_k"].tolist() == [2, 40]
+    narrow, audit, *_ = cells_of(command)
+    assert hashes(narrow) == hashes(audit)
+    material = load_workload(narrow.config, None)
+    for (_, prompt), row in zip(material.prompts, rows(audit), strict=True):
+        scores = material.pair.target.head(features_of(material.pair.target, [*prompt, *row["tokens"]]))
+        likeliest = scores[len(prompt) - 1 : -1].topk(2)
+        assert all(token in two for token, two in zip(row["tokens"], likeliest.indices.tolist(), strict=True))
+        share = likeliest.values.softmax(-1)
+        variance = (share.prod(-1) * (share[:, 0] / share[:, 1]).log() ** 2).tolist()
+        assert row["surprisal_variance"] == pytest.approx(variance, rel=1e-3)
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):

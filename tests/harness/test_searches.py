@@ -40,6 +40,7 @@ REFUSED = {
     "tree=own_121 pair=embedded_eagle decoder=eagle": "found decoder=eagle; allowed: specinfer, sequoia",
     "tree=fastest decoder=specinfer": "what drafts and verifies; decoder=specinfer does so, too",
     "tree=fastest temperature=0.6,1.0 tree.path=a.json": "asked for with temperature 0.6, 1.0",
+    "tree=best_16 sampling.top_p=0.9,1 tree.path=a.json": "asked for with sampling.top_p 0.9, 1.0; allowed",
 }
 
 
