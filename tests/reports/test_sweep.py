@@ -69,6 +69,20 @@ def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path)
     assert len(pd.read_csv(tmp_path / "sweeps" / "own.csv")) == sweep.MOST_ROWS + 4
 
 
+def test_cells_with_and_without_a_filter_are_told_apart(tmp_path):
+    """Also where only the cells with a filter name it, which then do not compare with the others."""
+    plain = save_methods(tmp_path)
+    label = {"sampling.top_p": 0.9}
+    filtered = [saved(tmp_path, method, **label) for method in METHODS]
+    made = table_of(tmp_path, [*plain, *filtered])
+    assert shown(made)["top-p"].tolist() == ["1.0"] * len(plain) + ["0.9"] * len(filtered)
+    assert "top-p" not in made.caption
+    sweep.written(made, tmp_path / "sweeps")
+    table = pd.read_csv(tmp_path / "sweeps" / "own.csv")
+    assert table["sampling.top_p"].tolist() == [1.0] * len(plain) + [0.9] * len(filtered)
+    assert "top-p: 0.9" in table_of(tmp_path, filtered).caption
+
+
 def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     """In the table of a run and in an artefact's, which measured cells one by one."""
     cells = [saved(tmp_path, method) for method in METHODS]
