@@ -156,3 +156,11 @@ def test_a_row_that_takes_long_shows_that_it_is_waited_for(monkeypatch):
     with ThreadPoolExecutor(1) as pool:
         rows = processes._each(pool, lambda _: released.wait(10), [("standard",)], while_waiting=show)
         assert [*rows] == [True] and len(shown) >= 3
+
+
+def test_material_has_the_filters_of_the_configuration(tmp_path):
+    toy = toy_overrides(save_toys(tmp_path), tmp_path / "results")
+    [cell] = cells_of([*toy, "sampling.top_k=3"])
+    material = gather(cell.config, [Prompt("long", "abc def gh a" * 4)])
+    assert material.sampling.top_k == 3
+    assert [int((law > 0).sum()) for law in material.nodes["recorded"].laws[0]] == [3, 3]

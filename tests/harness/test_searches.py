@@ -89,6 +89,12 @@ def test_a_stage_measures_every_data_set_on_documents_of_its_own(tmp_path):
     assert len({cell.cell_id for cell in (*first, *third, *other)}) == 6  # topologies and documents count
 
 
+def test_a_stage_measures_at_the_filters_of_the_cells(tmp_path):
+    overrides = ["tree=best_16", "verifier=traversal_optimal", f"results={tmp_path}", "sampling.top_p=0.9"]
+    [[measuring]] = comparing(cells_of(overrides), (0, [chain(3)]))
+    assert measuring.config["sampling"]["top_p"] == measuring.labels["sampling.top_p"] == 0.9
+
+
 def test_a_profile_can_lower_the_number_of_documents(tmp_path):
     overrides = ["tree=best_16", "verifier=traversal_optimal", f"results={tmp_path}"]
     for most, share in (("null", 2), (15, 1), (45, 2)):

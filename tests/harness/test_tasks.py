@@ -7,6 +7,8 @@ import pytest
 import torch
 from toys import TableModel, ToyTokenizer, eagle_pair, table_pair
 
+from experiments.configurations import ONE_TOKEN, Chosen
+from experiments.grid import cells_of
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
 from experiments.tasks.bound import Bound
@@ -14,10 +16,14 @@ from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
 from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths, written
+from experiments.tasks.race import Race
 from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.step_breakdown import Profile, ProfileRow
+from experiments.worker import load_workload
+from referee.engines.base import Answer
+from referee.engines.generate import TransformersEngine
 from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.enumerate import emitted_law, total_variation
@@ -53,6 +59,21 @@ def of_laws(p, q):
 def test_prefixes_are_even_steps_up_to_the_whole_prompt():
     assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
     assert prefix_lengths(2, 8) == [1, 2]
+
+
+def test_every_configuration_of_a_race_decodes_at_the_same_filters(toy, monkeypatch):
+    found = []
+
+    def answer(_engine, _prompt, settings, _seed):
+        found.append(settings)
+        return Answer((1,), "length", None)
+
+    monkeypatch.setattr(TransformersEngine, "answer", answer)
+    [cell] = cells_of([*toy, "temperature=0.6", "sampling.top_p=0.9", "tree=chain"])
+    material = load_workload(cell.config, None)
+    Race(Chosen(ONE_TOKEN, {}), 2)(material, 0)
+    assert [settings.warp for settings in found] == [material.sampling.warp] * 2
+    assert material.sampling.by_name() == Warp(temperature=0.6, top_p=0.9).by_name()
 
 
 def test_a_sibling_that_no_draft_reaches_has_no_rate():
