@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from analysis import audits, long, metrics
-from analysis.load import LABELS, SETTING, Plan, Results, load
+from analysis.load import LABELS, SETTING, Plan, Results, load, with_filters_off
 from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import BRACKETS
@@ -34,7 +34,7 @@ def of(plan: Plan) -> Table | None:
     if frame.empty:
         return None
     keys = [name for name in frame if name not in MEASURED]
-    frame[keys] = frame[keys].fillna("")
+    frame[keys] = with_filters_off(frame[keys]).fillna("")
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
     more = [key for key in keys if key not in LABELS]
     varying, fixed = long.split_keys(frame, (*SETTING, *more, "tree", "method"))

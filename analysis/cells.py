@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
-from analysis.load import EXPERIMENTS, FILTERS_OFF, LABELS, Plan, load, plan_names, read_plan
+from analysis.load import EXPERIMENTS, LABELS, Plan, load, plan_names, read_plan, with_filters_off
 from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
@@ -57,7 +57,7 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     frame, numbers = (pd.DataFrame([pair[place] for pair in pairs]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
     names = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
-    frame = frame.reindex(columns=[*FIRST, *varied, *LAST]).fillna(FILTERS_OFF)
+    frame = with_filters_off(frame.reindex(columns=[*FIRST, *varied, *LAST]))
     return frame.join(numbers[names])
 
 

@@ -9,7 +9,7 @@ from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
-from analysis.load import Plan, Results, load
+from analysis.load import Plan, Results, filters_in, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
 from analysis.table import Cell, Column, Notes, Paper, Table
 from resispec.audit.verdict import Finding
@@ -41,13 +41,15 @@ SEARCHED = {
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
     results = load(plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.fields())
+    results.check_one_law()
     long_results = load(plan.only(lambda cell: cell.part == LONG))
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"], notes, COLUMNS)
-    tables = (table, summary(frame), frontier_shapes.table(shapes, plan))
+    law = long.split_keys(frame, filters_in(frame))[1]
+    tables = (table, summary(frame, law), frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": draw(frame)})
 
 
@@ -61,10 +63,10 @@ def _longer(results: Results) -> list[str]:
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 
-def summary(frame: pd.DataFrame) -> Table:
+def summary(frame: pd.DataFrame, law: str) -> Table:
     """The frontier in a few lines: the paper's two rules, and the best exact verifiers at 121 positions.
 
-    frame: that of the frontier's table.
+    frame: that of the frontier's table. law: a sentence about the filters that are on, or "".
     """
     ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
     columns = long.names(("tree", "method"))
@@ -83,7 +85,8 @@ def summary(frame: pd.DataFrame) -> Table:
             cells.append(Paper(low, high, metric.spec))
         verdicts = rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name]
         lines.append((*cells, audits.counted(verdicts)))
-    caption, numbers, notes = TEXTS["summary_caption"], pd.DataFrame(records), Notes(tuple(TEXTS["summary"]))
+    caption, notes = TEXTS["summary_caption"] + law, Notes(tuple(TEXTS["summary"]))
+    numbers = pd.DataFrame(records)
     return Table("frontier_summary", tuple(columns), tuple(lines), caption, numbers, notes)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import labels, long
 from analysis.artefact import origin, texts
-from analysis.load import Plan
+from analysis.load import FILTERS_OFF, Plan, filters_in
 from analysis.table import Notes, Number, Table
 from resispec.trees import grow_map
 
@@ -21,7 +21,6 @@ COLUMNS = (
     *("standard_error", "s_per_token", "fastest_from_ratio", "fastest_up_to_ratio"),
 )
 SHOWN = (
-    *long.names(("temperature", "method"), num_nodes="Positions"),
     long.words("num_levels", "Levels", lambda row: str(row["num_levels"]), "number"),
     long.words("widths", "Nodes a level", lambda row: row["widths"].strip("[]"), "number"),
     long.words(
@@ -41,10 +40,15 @@ SHOWN = (
 
 
 def read(plan: Plan) -> list[dict[str, Any]]:
-    """The facts in the files of searched trees (experiments/search), once per tree, with the decoder."""
+    """The facts in the files of searched trees (experiments/search), once per tree, with the decoder.
+
+    If a tree was searched for at filtered laws, the facts of all trees name those filters.
+    """
     decoders = {cell.tree_file: cell.labels["decoder"] for cell in plan.requests if cell.tree_file}
     facts = [grow_map.about(path) | {"decoder": decoder} for path, decoder in decoders.items()]
-    return [about for about in facts if "frontier" in about]
+    shapes = [about for about in facts if "frontier" in about]
+    filters = {key: FILTERS_OFF[key] for about in shapes for key in filters_in(about)}
+    return [filters | about for about in shapes]
 
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
@@ -59,10 +63,13 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
             records.append({**about, **shape, **sizes, **by_levels.get(levels, no_range)})
+    filters = filters_in(shapes[0]) if shapes else []
     records.sort(key=lambda row: (row["num_nodes"], row["num_levels"]))
+    records.sort(key=lambda row: [row[key] for key in filters])
     records.sort(key=lambda row: [labels.rank(key, row[key]) for key in ("temperature", "decoder")])
-    frame = pd.DataFrame(records, columns=list(COLUMNS))
-    lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
+    frame = pd.DataFrame(records, columns=[*filters, *COLUMNS])
+    shown = (*long.names(("temperature", *filters, "method"), num_nodes="Positions"), *SHOWN)
+    lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], [*filters, *PLACE], shown, ())
     source = origin(plan, {"Device": [about["device"] for about in shapes]})
     notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.outdated)
     return Table("frontier_shapes", *lines, TEXTS["caption"], frame, notes)
@@ -87,5 +94,6 @@ def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
             for levels, limit in about["fastest_up_to_ratio"].items()
         ]
         cost = about["draft_s"] / about["target_s"][str(size)]
-        lines.append(f"at T = {about['temperature']:g} {', '.join(ranges)} (this pair, here: {cost:.3f})")
+        law = labels.setting({key: about[key] for key in ("temperature", *filters_in(about))})
+        lines.append(f"at {law} {', '.join(ranges)} (this pair, here: {cost:.3f})")
     return [TEXTS["by_cost"].format(size=size, texts="; ".join(lines))] if lines else []

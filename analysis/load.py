@@ -35,8 +35,8 @@ EXPERIMENTS = ROOT / "conf" / "experiment"
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
 """Labels that are equal in all rows that are compared; tables are ordered by them first."""
-FILTERS_OFF = {f"sampling.{name}": str(getattr(Warp, name)) for name in FILTERS}
-"""The labels of filters that are off; plans name only those that are on or that a sweep varied."""
+FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
+"""The keys of filters, and the values with which they are off. Labels name a filter that is on or varied."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
@@ -401,6 +401,14 @@ class Results:
         """The keys of the labels that are equal in all rows that are compared."""
         return (*SETTING, *self.more)
 
+    def check_one_law(self) -> None:
+        """Raise InvalidInput if cells differ in a filter; for figures and summaries that name none."""
+        for key in filters_in(self.cells):
+            values = [*dict.fromkeys(self.cells[key])]
+            if len(values) > 1:
+                found = f"found {key} {', '.join(values)}; allowed: a slice for each"
+                raise InvalidInput(f"its figure and summary are of one law; {found}")
+
     @property
     def timed(self) -> pd.DataFrame:
         """The cells that are not audits."""
@@ -419,6 +427,23 @@ class Results:
         """The facts `about` each cell, and its rows, which are None if the cell is not done."""
         for cell in self.cells.to_dict("records"):
             yield self.about(cell), self.rows.get(cell["cell_id"])
+
+
+def filters_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters that are on in a cell's configuration; those of earlier versions have none."""
+    sampling = config.get("sampling", {})
+    values = {key: sampling.get(key.partition(".")[2], off) for key, off in FILTERS_OFF.items()}
+    return {key: value for key, value in values.items() if value != FILTERS_OFF[key]}
+
+
+def with_filters_off(cells: pd.DataFrame) -> pd.DataFrame:
+    """A frame of cells in which every filter is off that a cell's labels do not name."""
+    return cells.fillna({key: str(value) for key, value in FILTERS_OFF.items()})
+
+
+def filters_in(cells: Iterable[str]) -> list[str]:
+    """The keys of the filters among the columns of a frame, or among the labels of a cell."""
+    return [key for key in FILTERS_OFF if key in cells]
 
 
 def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
@@ -442,13 +467,12 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
     entries = [
-        {"cell_id": request.cell_id}
-        | {name: request.labels.get(name, FILTERS_OFF.get(name, "")) for name in keys}
+        {"cell_id": request.cell_id, **request.labels}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
         for request in plan.requests
     ]
     names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
-    cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
+    cells = with_filters_off(pd.DataFrame(entries, columns=names)).fillna("").astype({"is_audit": bool})
 
     def rank(column: pd.Series) -> Any:
         if column.name in LABELS:
@@ -520,10 +544,11 @@ def _check_configuration(plan: Plan, request: Request) -> None:
     if plan.status(request.cell_id).state != "done":
         return
     config = plan.configuration(request.cell_id)
-    for name in COMPARED:
-        value = config.get(name)
-        if value is not None and name in request.labels and not _is_same(value, request.labels[name]):
-            difference = f"was measured with {name} {value}, and its plan names it {request.labels[name]}"
+    values = {name: config.get(name) for name in COMPARED} | FILTERS_OFF | filters_of(config)
+    named = FILTERS_OFF | request.labels
+    for name, value in values.items():
+        if value is not None and name in named and not _is_same(value, named[name]):
+            difference = f"was measured with {name} {value}, and its plan names it {named[name]}"
             again = f"`{plan.commands.get(request.part, plan.command)}` plans and measures it anew"
             raise InvalidInput(f"cell {request.cell_id}: {difference}; {again}")
 

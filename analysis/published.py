@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels
-from analysis.load import LABELS, UNPACKED, Plan, plan_files
+from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, first_line
@@ -147,7 +147,8 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = A
     if not path.is_file():
         return Agreement((), f"nothing is published for {stem} of profile {profile}")
     rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
-    keys = [name for name in LABELS + compared.keys if name in rows and name in others]
+    names = (*LABELS, *FILTERS_OFF, *compared.keys)
+    keys = [name for name in names if name in rows and name in others]
     unique = others[~others.duplicated(keys, keep=False)].to_dict("records")
     published = {place(row, keys): row for row in unique if not pd.isna(row["value"])}
     numbers, verdicts, differences, omissions = list[bool](), list[bool](), list[str](), Counter[str]()
@@ -179,10 +180,15 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = A
 
 
 def rows_of(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of a quantity, with "" for an absent label, verdict or reason."""
+    """The rows of a quantity, with "" for an absent label, verdict or reason; absent filters are off."""
     rows = frame[frame.quantity == quantity] if "quantity" in frame else frame.iloc[:0]
     names = [name for name in (*LABELS, "verdict", "reason") if name in rows]
-    return rows.assign(**{name: rows[name].astype(object).where(rows[name].notna(), "") for name in names})
+    values = {name: rows[name].astype(object).where(rows[name].notna(), "") for name in names}
+    filters = {
+        key: rows[key].astype(float).fillna(off) if key in rows else float(off)
+        for key, off in FILTERS_OFF.items()
+    }
+    return rows.assign(**values, **filters)
 
 
 def place(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[Any, ...]:

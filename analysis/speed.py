@@ -12,7 +12,7 @@ from analysis import figures, labels, long
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
-from analysis.load import LABELS, Plan, Results, load
+from analysis.load import LABELS, Plan, Results, filters_in, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Table
@@ -152,7 +152,8 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
         entry_name = f"{best.replace('_', ' ')}{', the same configuration' if is_same else ''}"
         standing = f"{share} of the fastest entry ({entry_name})"
     text = f"{size}, {standing}, and {speedup} of one token at a time"
-    return (f"At T={fastest.temperature:g} tree=fastest is {text}.",)
+    filters = "".join(f", {labels.header(key)}={fastest[key]}" for key in filters_in(own))
+    return (f"At T={fastest.temperature:g}{filters} tree=fastest is {text}.",)
 
 
 def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
@@ -211,7 +212,8 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
     first = frame.iloc[0]
-    axes.set_title(f"{labels.text('pair', first.pair)}, T = {first.temperature:g}", fontsize=SIZE + 0.5)
+    setting = labels.setting({key: first[key] for key in ("pair", "temperature", *filters_in(frame))})
+    axes.set_title(setting, fontsize=SIZE + 0.5)
     figures.finish(axes)
 
 
@@ -235,7 +237,7 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                 row = entry[entry.quantity == quantity].iloc[0]
                 comparison = {"measured": row.value, "expected_over_measured": value / row.value}
                 rows.append({**row, "expected": value, **comparison})
-    return pd.DataFrame(rows, columns=list(PREDICTION))
+    return pd.DataFrame(rows, columns=[*PREDICTION, *filters_in(frame)])
 
 
 def costs(compared: pd.DataFrame) -> Table:
@@ -246,7 +248,7 @@ def costs(compared: pd.DataFrame) -> Table:
         return Column(key, header, "number", cell=lambda rows: Number(rows[place][field], spec=spec))
 
     columns = (
-        *long.names(COST_KEYS),
+        *long.names((*COST_KEYS, *filters_in(compared))),
         long.named("entry", "Entry", entry_text),
         *long.names(("verifier",)),
         long.words("num_nodes", "Positions", lambda row: str(int(row["num_nodes"])), "number"),

@@ -16,8 +16,9 @@ from typing import Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from analysis.load import FILTERS_OFF, filters_of
 from resispec.errors import InvalidInput, first_line
-from resispec.sampling import FILTERS, Sampling, Warp
+from resispec.sampling import Sampling
 
 Report = Callable[[str, int, int], None]
 """Called with the current work, the number of things done and their total: of prompts, for example."""
@@ -45,8 +46,6 @@ IGNORED = {
     "verifier": "counts through the decoder that refers to it",
     "audit": "counts through the task that refers to it",
 }
-# The filters' keys, and the values with which they are off.
-FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
 # Keys that were added later: with these values a cell keeps the id that it had before.
 LATER = {"compiled": False} | FILTERS_OFF
 OURS = ("resispec.", "experiments.")
@@ -133,15 +132,9 @@ def file_name(label: object) -> str:
     return re.sub(r"[^\w.]+", "-", str(label)).strip("-")
 
 
-def filters_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The filters that are on in a configuration, by their names in FILTERS."""
-    values = {name: config["sampling"].get(name, getattr(Warp, name)) for name in FILTERS}
-    return {name: value for name, value in values.items() if value != getattr(Warp, name)}
-
-
 def filter_suffix(config: Mapping[str, Any]) -> str:
     """The filters that are on as a part of a file's name, ".top_p-0.9"; "" if none is."""
-    return "".join(f".{name}-{value}" for name, value in filters_of(config).items())
+    return "".join(f".{key.partition('.')[2]}-{value}" for key, value in filters_of(config).items())
 
 
 def sampling_of(config: Mapping[str, Any]) -> Sampling:

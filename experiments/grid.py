@@ -24,8 +24,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis import SLICE
 from analysis.labels import Label, options
-from analysis.load import composed_of
-from experiments.cell import Cell, file_name, filter_suffix, filters_of
+from analysis.load import composed_of, filters_of
+from experiments.cell import Cell, file_name, filter_suffix
 from experiments.cli import explained, hydra_here, option_folders, plain, unknown
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.errors import InvalidInput
@@ -367,9 +367,15 @@ def cell_of(
     labels: dict[str, Any] = {key: _label(key, choices[key], config[key]) for key in (*GROUPS[:3], *groups)}
     unlabelled(config)
     if isinstance(path := _content(config.tree).get("path"), str):
-        for name, label in labels.items():  # a searched tree's file is named by the labels, too
-            path = path.replace(f"{{{name}}}", file_name(label))
-        config.tree.path = path.replace("{filters}", filter_suffix(config))
+        # A searched tree's file is named by the labels, too, and by the filters that are on.
+        parts = {name: file_name(label) for name, label in labels.items()}
+        parts["filters"] = filter_suffix(config)
+        for name, text in parts.items():
+            path = path.replace(f"{{{name}}}", text)
+        if left := {*re.findall(r"(?<!\$)\{(\w+)\}", path)}.difference(GROUPS):
+            allowed = ", ".join(f"{{{name}}}" for name in (*GROUPS, "filters"))
+            raise InvalidInput(f"tree.path is {path!r}, with {{{min(left)}}}; allowed: {allowed}")
+        config.tree.path = path
     with flag_override(config, ["struct", "readonly"], False):
         for name in ("part", "sweep", "parts"):
             config.pop(name, None)
@@ -377,8 +383,7 @@ def cell_of(
     names = [*groups, *(name for name in values_ if name not in ("tree", "verifier"))]
     check_values({name: values_[name] for name in names})
     labels["temperature"] = values_["temperature"]
-    labels |= {f"sampling.{name}": value for name, value in filters_of(values_).items()}
-    labels |= {"audit": True} if values_["audit"] else {}
+    labels |= filters_of(values_) | ({"audit": True} if values_["audit"] else {})
     for key in (name.lstrip("+") for name in varied):
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)

@@ -11,13 +11,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
-from experiments.cell import filters_of
+from experiments.cell import sampling_of
 from resispec import smollm2
 from resispec.data import CHAT
 from resispec.embedded.pairs import inflated_fingerprint, pair_fingerprint
 from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe
 from resispec.errors import InvalidInput
-from resispec.sampling import Warp
 from resispec.smollm2.questions import QUESTIONS_RECIPE
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -149,7 +148,6 @@ def check_values(config: dict[str, Any]) -> None:
     for name, value in values.items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}")
-    Warp(temperature=config["temperature"], **filters_of(config))
     for key, (least, most) in _RANGES.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:
@@ -161,6 +159,7 @@ def check_values(config: dict[str, Any]) -> None:
     for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
         allowed = ", ".join(f"sampling.{option}" for option in SamplingConfig.__dataclass_fields__)
         raise InvalidInput(f"unknown key 'sampling.{name}'; allowed: {allowed}")
+    sampling_of(config)
     if config["compiled"] and config["device"] != "cpu":
         setting = f"device={config['device']}, where steps are captured as graphs"
         raise InvalidInput(f"compiled=true is for device=cpu; found {setting}")

@@ -214,17 +214,20 @@ def bound_cell(root: Path, tree: str, ratio: float, verifier: str = "traversal_o
     return save(cell, rows)
 
 
-def searched(root: Path, decoder: str, temperature: float) -> ToyCell:
-    """A cell whose map says that five levels are the fastest below a cost ratio of 0.2, then three."""
+def searched(root: Path, decoder: str, temperature: float, **filters: float) -> ToyCell:
+    """A cell whose map says that five levels are the fastest below a cost ratio of 0.2, then three.
+
+    filters: those that were on, by their keys.
+    """
     shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
     about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
     about |= {"target_s": {"1": 1, "9": 0.02}, "fastest_up_to_ratio": {"5": 0.2, "3": None}}
     about |= {"widths": [2, 2, 2, 2]}
     widths = {"3": [3, 5], "4": [2, 3, 3], "5": [2, 2, 2, 2]}
     about |= {"frontier": {levels: shape | {"widths": each} for levels, each in widths.items()}}
-    path = root / f"{decoder}.{temperature}.json"
-    grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape)
-    cell = make_cell(root, "traversal", tree="best_16", decoder=decoder, temperature=temperature)
+    path = root / f"{decoder}.{temperature}{''.join(map(str, filters.values()))}.json"
+    grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape | filters)
+    cell = make_cell(root, "traversal", tree="best_16", decoder=decoder, temperature=temperature, **filters)
     return replace(cell, tree_file=path)
 
 

@@ -82,7 +82,9 @@ def save(
     cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "",
     config: Mapping[str, Any] = {}, provenance: Mapping[str, Any] = PROVENANCE, seconds: float = 1.0,
 ) -> ToyCell:  # fmt: skip
-    """Write a cell's folder; `rows.jsonl` only when there are rows."""
+    """Write a cell's folder; `rows.jsonl` only when there are rows. Filters in the labels were on."""
+    filters = {key.partition(".")[2]: value for key, value in cell.labels.items() if "sampling." in key}
+    config = ({"sampling": filters} if filters else {}) | config
     cell.folder.mkdir(parents=True, exist_ok=True)
     for file, content in (("cell", {"cell_id": cell.cell_id, "config": config}), ("provenance", provenance)):
         (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")

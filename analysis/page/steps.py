@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels, long
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import SETTING, Plan, Results, load, with_filters_off
 from analysis.stats import ABSENT, Interval, ratio
 from analysis.table import Table
 
@@ -33,7 +33,8 @@ def of(plan: Plan) -> tuple[Table, ...]:
     if not parts:
         return ()
     keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
-    cells = pd.concat([part.cells for part in parts]).fillna("").drop_duplicates(["cell_id", *keys])
+    cells = with_filters_off(pd.concat([part.cells for part in parts])).fillna("")
+    cells = cells.drop_duplicates(["cell_id", *keys])
     cells = cells.sort_values([*SETTING], key=lambda column: column.map(partial(labels.rank, column.name)))
     results = Results(cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys)
     return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results) for quantity in CAPTIONS)

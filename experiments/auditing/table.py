@@ -8,9 +8,9 @@ import pandas as pd
 import torch
 
 from analysis import labels
+from analysis.load import filters_of
 from analysis.table import Table, plain
 from experiments.auditing.evidence import JudgedVerifier
-from experiments.cell import filters_of
 from experiments.provenance import origin
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.verdict import LEAST_P, MIN_VARIANCE, TOLERANCE
@@ -41,8 +41,8 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
     kinds = ("enumerated", "simulated", "decoded")
     levels = ", ".join(f"levels 1 to {frame[f'levels_{kind}'].min()} {kind}" for kind in kinds)
     shown = [{header: text.format(**_words(row), **row) for header, text in COLUMNS.items()} for row in rows]
-    on = (f"{name} = {value:g}" for name, value in filters_of(config).items())
-    law = ", ".join([f"T = {config['temperature']:g}", *on])
+    filters = filters_of(config)
+    law = labels.setting({"temperature": config["temperature"], **filters})
     notes = (
         f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
         f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
@@ -61,7 +61,8 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
         "it. An exact verifier is called biased with probability below "
         f"{frame.false_alarm_rate.max():.1e} a row.",
     )
-    caption = f"Audit: which verifiers are exact? Pair: {pair}."
+    behind = f", behind {labels.setting(filters)}" if filters else ""
+    caption = f"Audit: which verifiers are exact? Pair: {pair}{behind}."
     return plain("audit", frame, caption, notes, shown=pd.DataFrame(shown).set_index(["verifier", "draws"]))
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from analysis.labels import options
-from experiments.cell import FILTERS_OFF, Cell, Report, build, file_name, filter_suffix, filters_of
+from analysis.load import FILTERS_OFF, filters_of
+from experiments.cell import Cell, Report, build, file_name, filter_suffix
 from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -241,7 +242,7 @@ def seconds_of(times: Times) -> dict[str, Any]:
 # --- the fastest tree without replacement
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried if the map's is not given
-HEAD: tuple[str, ...] = ("acceptance_cell", "pair", "dataset", "temperature")
+HEAD: tuple[str, ...] = ("acceptance_cell", "pair", "dataset", "temperature", *FILTERS_OFF)
 HEAD += ("device", "git_commit", "git_is_dirty", "started")
 
 
@@ -277,7 +278,8 @@ class GrowMapSearch(TreeSearch):
         )
         grow_map.save(choice.topology, path, about)
         # Comments say where the table comes from: `pandas.read_csv(path, comment="#")`.
-        lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]
+        facts = [f"# {name}: {about[name]}" for name in HEAD if name in about]
+        lines = [*facts, "position,probability,standard_error"]
         lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
         names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
         law = f"T{cell.config['temperature']}{filter_suffix(cell.config)}"

@@ -49,6 +49,18 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(mo
 
 
 @pytest.mark.usefixtures("small")
+def test_the_law_behind_filters_is_said(monkeypatch, capsys, tmp_path):
+    """In the caption, and where decoding is told; a bad filter is one line."""
+    law = ["verifier=resispec", f"results={tmp_path}", "temperature=0.6", "sampling.top_p=0.9"]
+    printed = run_command(monkeypatch, capsys, *law)[1].out
+    assert "Pair: embedded, behind top-p = 0.9." in printed
+    assert "real decoding on the pair at T = 0.6, top-p = 0.9, the furthest" in printed
+    assert "behind top" not in run_command(monkeypatch, capsys, *law[:3])[1].out
+    code, printed = run_command(monkeypatch, capsys, *law, "sampling.min_p=2")
+    assert code == 1 and printed.err.endswith("min_p is 2.0; allowed: from 0 to 1, where 0 is off\n")
+
+
+@pytest.mark.usefixtures("small")
 def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, capsys, tmp_path):
     """Defect: the exit code was 0, and all reasons stood in one line of 4,913 characters."""
     biased = save_rule(tmp_path, "import torch; return Law(torch.zeros_like(s, dtype=p.dtype), q)")

@@ -276,6 +276,12 @@ def test_a_searched_tree_s_file_is_named_by_the_labels(folder, toy):
     assert filtered.config["tree"]["path"].endswith(".embedded_reference.T1.0.top_p-0.9.top_k-40.64.json")
 
 
+def test_a_name_in_a_tree_s_path_that_stands_for_nothing_is_refused():
+    """Otherwise trees of several data sets would share a file."""
+    with pytest.raises(InvalidInput, match="tree.path is .*, with {datset}; allowed: {pair}, .*{filters}"):
+        cells_of(["tree=growmap_64", "decoder=sequoia", "tree.path='{pair}.{datset}{filters}.json'"])
+
+
 def test_filters_make_other_cells_and_those_that_are_off_make_none():
     [plain] = cells_of([])
     [off] = cells_of(["sampling.top_p=1", "sampling.top_k=0", "sampling.min_p=0"])
@@ -342,7 +348,7 @@ BAD = {
     "experiment=glob(z*)": r"experiment=glob\(z\*\) has no values; allowed: a,b, .*glob\(pattern\)",
     "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
     "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
-    "temperature=warm": "could not be converted to Float",
+    "temperature=warm": "temperature: Value 'warm' of type 'str' could not be converted to Float",
     "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: .*dataset.name",
     "tree=complete": "tree.depth must be given, like tree.depth=DEPTH",
     "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
@@ -350,7 +356,8 @@ BAD = {
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "sampling.top_p=1.5": "sampling: top_p is 1.5; allowed: above 0, up to 1, where 1 is off",
     "sampling.top_k=-1": "sampling: top_k is -1; allowed: whole numbers from 0, where 0 is off",
-    "sampling.top_k=few": "could not be converted to Integer",
+    "sampling.top_k=few": "sampling.top_k: Value 'few' of type 'str' could not be converted to Integer",
+    "sampling.top_p=0": "sampling: top_p is 0.0; allowed: above 0, up to 1, where 1 is off",
     "sampling.min_p=0.1,2": "sampling: min_p is 2.0; allowed: from 0 to 1, where 0 is off",
     "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
@@ -376,6 +383,26 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     with pytest.raises(InvalidInput, match=BAD[override]) as caught:
         cells_of(override.split())
     assert "\n" not in str(caught.value)
+
+
+def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(tmp_path, monkeypatch):
+    text = (CONF / "pair" / "llama2_7b_chat__eagle.yaml").read_text()
+    (tmp_path / "pair").mkdir()
+    (tmp_path / "pair" / "chat.yaml").write_text(f"{text}\ntemperature: 0.6\nsampling: {{top_p: 0.9}}\n")
+    monkeypatch.setattr(sys, "argv", ["run", f"--config-dir={tmp_path}", "profile=embedded"])
+    arguments()
+
+    def laws(*overrides):
+        cells = cells_of(["pair=chat", *overrides])
+        return [(cell.config["temperature"], cell.labels.get("sampling.top_p")) for cell in cells]
+
+    assert laws() == [(0.6, 0.9)]
+    assert laws("temperature=1") == [(1.0, 0.9)]
+    assert laws("sampling.top_p=0.95,1") == [(0.6, 0.95), (0.6, 1.0)]
+    assert laws("sampling.top_p=1") == [(0.6, None)]
+    assert cells_of(["pair=chat"])[0].config["sampling"]["max_new_tokens"] == 64  # the rest is the profile's
+    monkeypatch.setattr(sys, "argv", ["run"])
+    arguments()
 
 
 def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, monkeypatch, capsys):

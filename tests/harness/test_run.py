@@ -64,6 +64,18 @@ def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_t
     assert judged("it", pd.DataFrame(audit))["verdict"] == "undecided"
 
 
+def test_a_model_s_own_settings_are_a_cell_of_their_own(toy, tmp_path):
+    """Llama-2-chat's: T = 0.6 and top-p 0.9. Defect: top-p was no key of the harness."""
+    command = [*toy, "tree=chain", "temperature=.6", "sampling.top_p=0.9", "name=chat"]
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    assert "T: 0.6," in done.stdout and "top-p: 0.9," in done.stdout
+    table = pd.read_csv(tmp_path / "results" / "embedded" / "sweeps" / "chat.csv")
+    assert table[["temperature", "sampling.top_p", "status"]].values.tolist() == [[0.6, 0.9, "done"]]
+    [cell] = cells_of(command)
+    assert cell.cell_id == table.cell_id[0] and str(cell).endswith("T=0.6 sampling.top_p=0.9")
+
+
 def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
     """Every token is among the two likeliest of its place, and its variance is that of their law."""
     command = [*toy, "tree=d4b4", "sampling.top_k=2,40", "audit=false,true", "name=filters"]
