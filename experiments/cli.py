@@ -25,7 +25,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, OverrideType, QuotedString, RangeSweep, Sweep
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
 from analysis.cli import chosen_profile
 from experiments.schema import CONF, RunConfig, leaves, unlabelled
@@ -337,7 +337,9 @@ def _explanation(error: BaseException) -> InvalidInput:
         cause = cause.__cause__ or cause.__context__
     # Hydra's and OmegaConf's messages span lines and hide the reason in the cause.
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
-    return InvalidInput("; ".join(line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)))
+    text = "; ".join(line for line in dict.fromkeys(lines) if not line.startswith(_NOISE))
+    key = error.full_key if isinstance(error, ValidationError) else None
+    return InvalidInput(f"{key}: {text}" if key else text)
 
 
 def unknown(kind: str, name: str, allowed: Collection[str]) -> InvalidInput:
