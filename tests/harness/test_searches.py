@@ -91,8 +91,13 @@ def test_a_stage_measures_every_data_set_on_documents_of_its_own(tmp_path):
 
 def test_a_stage_measures_at_the_filters_of_the_cells(tmp_path):
     overrides = ["tree=best_16", "verifier=traversal_optimal", f"results={tmp_path}", "sampling.top_p=0.9"]
-    [[measuring]] = comparing(cells_of(overrides), (0, [chain(3)]))
+    search = Compared(30, 5)
+    search.begin(cells_of(overrides), None)
+    search.compare(0, [chain(3)])
+    [measuring] = search.asked
     assert measuring.config["sampling"]["top_p"] == measuring.labels["sampling.top_p"] == 0.9
+    search.costs = SimpleNamespace(source={})
+    assert search.origin()["sampling.top_p"] == 0.9  # in the file's `about`
 
 
 def test_a_profile_can_lower_the_number_of_documents(tmp_path):

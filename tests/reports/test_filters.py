@@ -6,6 +6,7 @@ import toy_artefacts
 from toy_cells import METHODS, make_cell, planned, rows_of, save, save_methods, shown, write_plan
 
 from analysis import categories, field, frontier, frontier_shapes, load, published, speed
+from analysis.cells import tidy
 from analysis.page import steps
 from resispec.errors import InvalidInput
 
@@ -30,13 +31,14 @@ def test_a_cell_that_was_measured_with_another_filter_than_its_plan_names_is_ref
         load.load(planned(tmp_path, "table1", [cell]))
 
 
-def test_parts_that_name_no_filter_have_it_off_in_tables_of_categories_and_of_steps(tmp_path):
+def test_parts_that_name_no_filter_have_it_off_in_every_table(tmp_path):
     for part, make in (("plain", save_methods), ("top_p", filtered)):
         cells = make(tmp_path)
         for cell in cells:
             save(cell, [row | {"category": "qa"} for row in rows_of(METHODS["standard"])])
         write_plan(tmp_path, "frontier", cells, part=part)
     plan = load.read_plan("frontier", "embedded", tmp_path)
+    assert set(tidy([plan])["sampling.top_p"]) == {"1.0", "0.9"}
     for table in (categories.of(plan), *steps.of(plan)):
         assert set(shown(table)["top-p"]) == {"1.0", "0.9"}
 

@@ -87,6 +87,20 @@ def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     assert about(larger[0].tree_file)["acceptance_cell"] == said["acceptance_cell"]
 
 
+def test_a_map_behind_a_filter_is_another_file_that_says_so(toy):
+    """Defect: maps were named by their temperature alone."""
+    [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap_64", "sampling.top_k=3"])
+    GrowMapSearch(4, 5)(cell.tree_file, [cell], ignore)
+    assert cell.tree_file.name.endswith(".T1.0.top_k-3.64.json")
+    said = about(cell.tree_file)
+    assert said["sampling.top_k"] == 3
+    vector = cell.tree_file.with_name(cell.tree_file.name.replace("64.json", "acceptance.csv"))
+    assert "# sampling.top_k: 3\n" in vector.read_text()
+    measurement = cell.folder.parent / said["acceptance_cell"] / "cell.json"
+    assert json.loads(measurement.read_text())["config"]["sampling"]["top_k"] == 3
+    assert [row.prompt_id for row in measured(cell, ignore)] == ["p0", "p1", "p2"]
+
+
 def test_the_number_of_nodes_is_searched_where_it_is_not_given(toy, tmp_path):
     path = tmp_path / "new" / "best.json"
     [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap", f"tree.path={path}"])
