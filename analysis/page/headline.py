@@ -12,6 +12,7 @@ import pandas as pd
 from analysis import labels
 from analysis.artefact import paper
 from analysis.audits import of_resispec
+from analysis.load import filters_in, with_filters_off
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.published import DECIDED
 from analysis.table import Number, Paper
@@ -106,11 +107,12 @@ def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     for names in (("frontier", "levels"), ("table1",)):
         if not (parts := [frames[name] for name in names if name in frames]):
             continue
-        frame = pd.concat(parts, ignore_index=True)
+        frame = with_filters_off(pd.concat(parts, ignore_index=True))
         measured = frame[frame.value.notna()]
         lengths = measured[measured.quantity == ACCEPTED_LENGTH.name]
         for _, row in of_resispec(lengths).head(1).iterrows():
-            setting = [key for key in frame.loc[:, "cell_id":"status"].columns[1:-1] if key not in METHOD]
+            keys = [*frame.loc[:, "cell_id":"status"].columns[1:-1], *filters_in(frame)]
+            setting = [key for key in dict.fromkeys(keys) if key not in METHOD]
             rows = lengths[(lengths[setting] == row[setting]).all(axis=1)]
             bars = list(_compared(row, rows, measured[measured.quantity == "ceiling"]))
             longest = max(number.value for _, number, _ in bars)
