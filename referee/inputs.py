@@ -47,7 +47,7 @@ def is_pair(name: str) -> bool:
 
 
 def model_folders(*names: str | None) -> list[Path]:
-    """Those of these models that are read from a folder; the others are pairs of conf/pair or hub names."""
+    """The models that are read from a folder, of these; the others are pairs of conf/pair or hub names."""
     return [Path(name) for name in names if name and not is_pair(name) and Path(name).is_dir()]
 
 
