@@ -16,6 +16,8 @@ GOES_ON = "stopped; what is written stays, and the same command goes on from the
 """The line after Ctrl-C for a command that writes file after file and keeps the files that exist."""
 
 
+STOPPED = 130
+"""The exit code of a command that was stopped, as shells give it after Ctrl-C: 128 + SIGINT."""
 OUTPUT_CLOSED = 141
 """The exit code of a command whose reader went before it was done, as shells give it: 128 + SIGPIPE."""
 
@@ -71,7 +73,7 @@ def guard_imports(package: str) -> None:
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     fail("stopped")
-    os._exit(128 + signal.SIGINT)
+    os._exit(STOPPED)
 
 
 def _open_missing_output() -> None:
@@ -101,8 +103,9 @@ def _has_lost_reader() -> bool:
 def in_one_line(stopped: str = "stopped") -> Callable[[Callable[..., int | None]], Callable[..., int]]:
     """A decorator of a command's function, which then returns an exit code: 0 if the function returns none.
 
-    An error the user can mend gives one line and code 1, and so does Ctrl-C, which is no error of the
-    command. If the reader of its output has gone, it ends without a word, with code OUTPUT_CLOSED.
+    An error the user can mend gives one line and code 1. Ctrl-C, which is no error of the command, gives one
+    line and code STOPPED. If the reader of its output has gone, it ends without a word, with code
+    OUTPUT_CLOSED.
     stopped: the message after Ctrl-C.
     """
 
@@ -121,7 +124,8 @@ def in_one_line(stopped: str = "stopped") -> Callable[[Callable[..., int | None]
                     return OUTPUT_CLOSED
                 return fail(first_line(error))
             except KeyboardInterrupt:
-                return fail(stopped)
+                fail(stopped)
+                return STOPPED
             finally:
                 _drop_unwritten()
 

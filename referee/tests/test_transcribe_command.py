@@ -80,13 +80,13 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
         with monkeypatch.context() as patched:
             patched.setattr("tqdm.tqdm.update", stop)
             code, _, line = run(capsys, out, *options, "--concurrency", 1)
-        assert code == 1 and line.startswith("error: stopped; what is written stays")
+        assert code == 130 and line.startswith("error: stopped; what is written stays")
         assert len(read_transcripts(out)) == 1
         with monkeypatch.context() as patched:  # while a request is under way that gets no answer
             patched.setattr("tqdm.tqdm.update", stop)
             toy.faults[len(toy.posts) + 1] = "silent"
             begin, other = time.monotonic(), tmp_path / "other.jsonl"
-            assert run(capsys, other, *options, "--concurrency", 2)[0] == 1
+            assert run(capsys, other, *options, "--concurrency", 2)[0] == 130
             assert time.monotonic() - begin < 10
         assert run(capsys, out, *options, "--concurrency", "1,4")[0] == 0
     rows = read_transcripts(out)

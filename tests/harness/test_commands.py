@@ -20,16 +20,16 @@ def raising(error):
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "line", "code"),
     [
-        (InvalidInput("no\x1b[2J such\tpair\nmore about it"), "error: no[2J such pair\n"),
-        (FileNotFoundError(2, "No such file or directory", "a.jsonl"), "a.jsonl"),
-        (KeyboardInterrupt(), "error: stopped; all is well\n"),
+        (InvalidInput("no\x1b[2J such\tpair\nmore about it"), "error: no[2J such pair\n", 1),
+        (FileNotFoundError(2, "No such file or directory", "a.jsonl"), "a.jsonl", 1),
+        (KeyboardInterrupt(), "error: stopped; all is well\n", 130),
     ],
 )
-def test_what_can_be_mended_is_one_line(error, line, capsys):
+def test_what_can_be_mended_is_one_line(error, line, code, capsys):
     command = in_one_line("stopped; all is well")
-    assert command(raising(error))() == 1
+    assert command(raising(error))() == code
     said = capsys.readouterr().err
     assert line in said and said.startswith("error: ") and said.count("\n") == 1
     assert [command(lambda code=code: code)() for code in (3, 0, None)] == [3, 0, 0]
@@ -103,7 +103,7 @@ def test_after_the_imports_ctrl_c_is_the_commands_own():
         "from resispec.errors import in_one_line;"
         "sys.exit(in_one_line('all stays')(lambda: signal.raise_signal(signal.SIGINT))())"
     )
-    assert ended(f'{sys.executable} -c "{program}"') == (1, "error: all stays\n")
+    assert ended(f'{sys.executable} -c "{program}"') == (130, "error: all stays\n")
 
 
 @pytest.mark.parametrize(

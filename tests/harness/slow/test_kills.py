@@ -69,7 +69,7 @@ def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow):
     process = measuring(slow)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
+    assert process.returncode == 130
     [line] = messages(errors)
     assert line == "error: stopped; what is finished stays, and the same command goes on from there"
     assert not holders(cells_of(slow))
