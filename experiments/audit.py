@@ -3,9 +3,11 @@
 For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for, the command
 prints the worst error of the enumerated law, the estimated total variation at V = 32,000 and on laws recorded
 from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
-that follows from these numbers. The pair and the data sets are the profile's. The exit code is 1 unless the
-verdict about every baseline is that no bias was seen. A verifier that was chosen gets a summary in two lines,
-and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with some.
+that follows from these numbers. The pair and the data sets are the profile's. An audit of all verifiers at
+the profile's own settings is written to results/PROFILE/audit.{csv,md}; another one is printed alone. The
+exit code is 1 unless the verdict about every baseline is that no bias was seen. A verifier that was chosen gets a
+summary in two lines, and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with
+some.
 """
 
 import sys
@@ -17,9 +19,9 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from experiments.cell import build
-from experiments.cli import axis_of, run_single
-from experiments.schema import check_values, unlabelled
+from experiments.cell import Cell, build
+from experiments.cli import axis_of, of_profile, run_single
+from experiments.schema import check_values, leaves, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
 
@@ -27,16 +29,21 @@ if TYPE_CHECKING:
     from experiments.auditing.evidence import JudgedVerifier
 
 
+# Keys that a command line may have beside the profile's own settings: where and on what the audit is made.
+FREE = ("profile", "results", "device", "num_threads")
 MOST_REASONS = 4  # the most reasons for a verdict that are printed; the CSV of an audit of all has each
 
 
 def run_audit(_config: dict[str, Any]) -> int:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
+    They are written at the profile's own settings alone; of others a line says that nothing is written.
     Returns the exit code, see the module. Raises InvalidInput, after all of that, when the finding about a
     baseline is not NO_BIAS_SEEN.
     """
-    choices, configs = HydraConfig.get().runtime.choices, settings()
+    hydra = HydraConfig.get()
+    choices, configs = hydra.runtime.choices, settings(hydra.overrides.task)
+    others = _not_of_the_profile(configs, hydra.overrides.task)
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import markdown, write
     from experiments.auditing.evidence import candidates
@@ -52,6 +59,9 @@ def run_audit(_config: dict[str, Any]) -> int:
     sys.stdout.write("\n".join([markdown(table), *lines, ""]))
     if config["verifier"]:
         sys.stdout.write("\n".join([*summary(audits), ""]))
+    elif others:
+        reason = f"they have the settings of profile {config['profile']}; here others: {', '.join(others)}"
+        sys.stdout.write(f"audit.csv and audit.md are not written: {reason}\n")
     else:
         write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     failures = [
@@ -95,13 +105,13 @@ def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
     return [f"{finding} with draws: {', '.join(named[finding]) or 'none'}" for finding in [*others, *always]]
 
 
-def settings() -> list[dict[str, Any]]:
-    """The resolved configurations, one for each data set: the chosen one, or all of the profile's."""
-    hydra = HydraConfig.get()
-    dataset = hydra.runtime.choices.get("dataset")
-    overrides = [override for override in hydra.overrides.task if not override.startswith("dataset=")]
+def settings(words: Sequence[str]) -> list[dict[str, Any]]:
+    """The resolved configurations of a command line, one for each data set: its own, or the profile's."""
+    chosen = compose("audit", [*words], return_hydra_config=True)
+    dataset = chosen.hydra.runtime.choices.get("dataset")
+    overrides = [word for word in words if not word.startswith("dataset=")]
     configs = []
-    for name in [dataset] if dataset else axis_of(compose("audit", overrides), "datasets"):
+    for name in [dataset] if dataset else axis_of(chosen, "datasets"):
         composed = compose("audit", [*overrides, f"dataset={name}"])
         unlabelled(composed)
         config: Any = OmegaConf.to_container(composed, resolve=True)
@@ -111,6 +121,19 @@ def settings() -> list[dict[str, Any]]:
             raise InvalidInput(f"temperature is 0; allowed in an audit: above 0, since {reason}")
         configs.append(config)
     return configs
+
+
+def _not_of_the_profile(configs: Sequence[Mapping[str, Any]], words: Sequence[str]) -> list[str]:
+    """Keys whose values in these configurations are not those that the profile gives an audit."""
+    free = [word for word in words if word.partition("=")[0].lstrip("+") in FREE]
+    own = settings([*free, *of_profile(free, "audit", ["pair"])])
+    if len(own) != len(configs):
+        return ["dataset"]
+    differing = set()
+    for config, expected in zip(configs, own, strict=True):
+        values, wanted = (leaves(Cell({}, dict(one)).determining) for one in (config, expected))
+        differing |= {key for key in values | wanted if values.get(key) != wanted.get(key)}
+    return sorted(differing - {*FREE})
 
 
 def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:

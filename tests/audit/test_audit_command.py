@@ -60,6 +60,31 @@ def test_the_law_behind_filters_is_said(monkeypatch, capsys, tmp_path):
     assert code == 1 and printed.err.endswith("min_p is 2.0; allowed: from 0 to 1, where 0 is off\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "differing"),
+    [
+        (["temperature=1.0", "device=cpu", "num_threads=2"], None),
+        (["temperature=0.6", "sampling.top_p=0.9"], "sampling.top_p, temperature"),
+        (["dataset=embedded_code"], "dataset"),
+        (["pair=embedded_800k__80k"], "pair.fingerprint, pair.target"),
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
+    monkeypatch, capsys, tmp_path, arguments, differing
+):
+    """Defect: at any temperature and behind any filter it was written over the profile's file."""
+    monkeypatch.setattr(evidence, "available", lambda: ["standard"])
+    monkeypatch.setattr("resispec.verifiers.BASELINES", ())
+    given = ["profile=embedded", f"results={tmp_path}", *arguments]
+    code, printed = run_command(monkeypatch, capsys, *given)
+    files = sorted(path.name for path in tmp_path.rglob("*.*"))
+    said = f"not written: they have the settings of profile embedded; here others: {differing}\n"
+    assert code == 0 and printed.out.count("not written") == (differing is not None)
+    assert files == ["audit.csv", "audit.md"] if differing is None else not files
+    assert differing is None or printed.out.endswith(said)
+
+
 @pytest.mark.usefixtures("small")
 def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, capsys, tmp_path):
     """Defect: the exit code was 0, and all reasons stood in one line of 4,913 characters."""
