@@ -5,9 +5,9 @@ prints the worst error of the enumerated law, the estimated total variation at V
 from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
 that follows from these numbers. The pair and the data sets are the profile's. An audit of all verifiers at
 the profile's own settings is written to results/PROFILE/audit.{csv,md}; another one is printed alone. The
-exit code is 1 unless the verdict about every baseline is that no bias was seen. A verifier that was chosen gets a
-summary in two lines, and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with
-some.
+exit code is 1 unless the verdict about every baseline is that no bias was seen. A verifier that was chosen
+gets a summary in two lines, and the exit code 3 if it is biased with some draws, else 4 if it is
+inconsistent with some.
 """
 
 import sys
