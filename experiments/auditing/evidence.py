@@ -14,8 +14,8 @@ from experiments.cell import build
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, cases_of, supported_draws, worst
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulated
-from resispec.audit.simulation_cases import scenes
+from resispec.audit.simulate import NUM_TURNS, simulated, walked
+from resispec.audit.simulation_cases import scenes, scenes_of_laws
 from resispec.audit.verdict import Evidence, Judgement, Statistics, judge, remeasured
 from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Step
@@ -26,7 +26,6 @@ from resispec.verifiers import Draws, Verifier, as_verifier, available
 from resispec.verifiers.rehearsal import is_defined_on
 
 DECODED_SIBLINGS = 3  # the most children of the root in the trees of decoding
-NUM_TURNS = 500  # turns through the simulated scenes
 STREAMS = 8  # the most streams of random numbers of an audit
 
 
@@ -111,19 +110,22 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
             z_scores[f"{topology.num_levels} levels"] = remeasured(
                 lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
             )
-        simulated_scenes = [scene for scene in scenes(max_siblings) if is_defined(scene.topology)]
+        walks = scenes(max_siblings)
+        for setting, laws in material.walked_laws.items():
+            walks += scenes_of_laws(setting, *laws, max_siblings)
+        walks = [scene for scene in walks if is_defined(scene.topology)]
         evidence = Evidence(
             enumerated_error=worst(cases_of(rule, verifier, draws, is_chain)).error,
             total_variations={kind: stats["total variation"] for kind, (stats, _) in estimates.items()},
-            simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
+            simulations=simulated(verifier, walks, draws, NUM_TURNS, simulating),
             z_scores=z_scores,
             excesses={kind: stats["excess"] for kind, (stats, _) in estimates.items()},
             levels={
                 "enumerated": max(topology.num_levels for topology, _ in trees if is_defined(topology)),
-                "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
+                "simulated": max(scene.topology.num_levels for scene in walks),
                 "decoded": max(lengths),
             },
-            simulated_siblings=max(scene.num_siblings for scene in simulated_scenes),
+            walked=walked(walks, NUM_TURNS),
         )
     excess, ceiling = evidence.excesses["recorded"].value, estimates["recorded"][1]
     return JudgedVerifier(candidate.name, draws, evidence, judge(evidence), ceiling + excess, ceiling)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from analysis import labels
+from analysis.load import FILTERS_OFF
 from experiments.cell import build, sampling_of
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
@@ -17,10 +19,18 @@ from resispec.audit.verdict import Statistics, remeasured
 from resispec.data import Prompt
 from resispec.decode import Sampling
 from resispec.errors import NotDefined
-from resispec.models import Pair, features_of
+from resispec.models import Model, Pair, features_of
+from resispec.sampling import FILTERS, Warp
 from resispec.verifiers import Draws, SiblingRule
 
 POSITION = 40  # in a prompt, after which laws are recorded; the last one of a shorter prompt
+SETTINGS: tuple[Mapping[str, Any], ...] = (
+    {"temperature": 0.6},
+    {"temperature": 0.6, "top_p": 0.9},
+    {"top_k": 20},
+    {"min_p": 0.1},
+)
+"""Sampling settings under which a pair's laws are walked, beside the audit's own."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +71,15 @@ class Nodes:
 class Material:
     """The material of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
 
-    seed: the seed of all random numbers.
+    walked_laws: laws p, q (R, V) of the pair after R prompts, float32 on the CPU, by the sampling settings
+    that made them. seed: the seed of all random numbers.
     """
 
     pair: Pair
     sampling: Sampling
     prompts: list[list[int]]
     nodes: dict[str, Nodes]
+    walked_laws: Mapping[str, tuple[Tensor, Tensor]]
     seed: int = 0
 
 
@@ -81,17 +93,27 @@ def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
     sampling = sampling_of(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     prompts = [pair.tokenizer.encode_prompt(document, length, template) for document in documents]
-    models = pair.target, pair.draft_model()
-    recorded = []
-    for prompt in prompts:
-        place = min(POSITION, len(prompt) - 1)
-        features = (features_of(model, prompt, prompt_length=place + 1) for model in models)
-        logits = (model.head(rows) for model, rows in zip(models, features, strict=True))
-        p, q = (sampling.warp.law(rows)[place].cpu() for rows in logits)
-        recorded.append((p, q))
+    logits = [logits_of(model, prompts) for model in (pair.target, pair.draft_model())]
+    warps = [sampling.warp, *(Warp(**setting) for setting in SETTINGS)]
+    laws = {warp: (warp.law(logits[0]), warp.law(logits[1])) for warp in warps}
+    recorded = [*zip(*laws[sampling.warp], strict=True)]
     nodes = {
         "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),
         "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], 4000),
         "recorded": Nodes(recorded, [1 + place % MOST_SIBLINGS for place in range(len(recorded))], 400),
     }
-    return Material(pair, sampling, prompts, nodes, config["seed"])
+    walked_laws = {setting_of(warp): pair_of_laws for warp, pair_of_laws in laws.items()}
+    return Material(pair, sampling, prompts, nodes, walked_laws, config["seed"])
+
+
+def logits_of(model: Model, prompts: Sequence[Sequence[int]]) -> Tensor:
+    """A model's logits (R, V) after the first POSITION + 1 tokens of every prompt, on the CPU."""
+    starts = [prompt[: POSITION + 1] for prompt in prompts]
+    return torch.cat([model.head(features_of(model, start)[-1:]).cpu() for start in starts])
+
+
+def setting_of(warp: Warp) -> str:
+    """A temperature and filters, for people: "T = 0.6, top-p = 0.9"."""
+    filters = {f"sampling.{name}": getattr(warp, name) for name in FILTERS}
+    changed = {key: value for key, value in filters.items() if value != FILTERS_OFF[key]}
+    return labels.setting({"temperature": f"{warp.temperature:g}", **changed})

@@ -55,15 +55,28 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
         f"{law}, the furthest of two trees. Acceptance: probability that the emitted "
         "token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule "
         "can have with these draws.",
-        f"Walked: {levels}. What begins deeper, is rarer than a total variation of "
-        f"{frame.smallest_seen.max():.2g} at one node of the stated law, or is done by `verify` alone in few "
-        "of the verdicts of a scene, at other temperatures than 1 or behind filters, could hide from all of "
-        "it. An exact verifier is called biased with probability below "
-        f"{frame.false_alarm_rate.max():.1e} a row.",
+        f"Walked: {levels}; by `verify`, {walked_by(audits)}. What begins deeper, is rarer than a total "
+        f"variation of {frame.smallest_seen.max():.2g} at one node of the stated law, or is done by `verify` "
+        "alone and more rarely than that, could hide from all of it. An exact verifier is called biased with "
+        f"probability below {frame.false_alarm_rate.max():.1e} a row.",
     )
     behind = f", behind {labels.setting(filters)}" if filters else ""
     caption = f"Audit: which verifiers are exact? Pair: {pair}{behind}."
     return plain("audit", frame, caption, notes, shown=pd.DataFrame(shown).set_index(["verifier", "draws"]))
+
+
+def walked_by(audits: Sequence[JudgedVerifier]) -> str:
+    """The ground that every audit's `verify` walked, and the error of it that shows."""
+    ground = [audit.evidence.walked for audit in audits if audit.evidence.walked]
+    first, *others = dict.fromkeys(setting for walked in ground for setting in walked.settings)
+    siblings = min(walked.siblings for walked in ground)
+    moved = max(walked.moved for walked in ground)
+    moved_elsewhere = max(walked.moved_elsewhere for walked in ground)
+    return (
+        f"each position apart, up to {siblings} siblings, so that {moved:.2g} of the mass moved to or from a "
+        f"set of tokens at one in ten of a walk's tokens would have shown at {first}, and "
+        f"{moved_elsewhere:.2g} at every token at {'; '.join(others)}"
+    )
 
 
 def _row(audit: JudgedVerifier) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import MOST_SIBLINGS, cases_of, is_defined, worst
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulated
+from resispec.audit.simulate import simulated, walked
 from resispec.audit.simulation_cases import scenes, wide_laws
 from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judge, remeasured
 from resispec.draws import Draws
@@ -23,6 +23,8 @@ from resispec.verifiers.rehearsal import is_defined_on
 
 VOCABULARY = 32_000
 """Vocabulary size of the laws on which a rule is estimated."""
+TREES_PER_TURN = 60
+"""The trees of an average scene that are verified in a turn through all scenes."""
 MOST_SHOWN = 16
 """The most tokens of laws that a failure prints whole."""
 
@@ -39,8 +41,9 @@ def assert_exact(
     counted. `resispec.audit.verdict.judge` decides from all of this.
     draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the rule takes
     only one sibling, as in a chain; assumed of a rule that refuses two with InvalidInput. samples: the number
-    of turns in which the trees of the audit's scenes are verified, and of tuples of siblings at the wide
-    vocabulary; suspicious results are measured again, four times as long. seed: by default the pytest run's.
+    of tuples of siblings at the wide vocabulary, and of trees of an average scene of the audit, where 6,000
+    are as many as in `make audit`; suspicious results are measured again, four times as long. seed: by
+    default the pytest run's.
 
     Returns a report of the bias that would have shown. Raises AssertionError unless no bias is seen, and
     InvalidInput for an invalid subject, law or kind of draws, such as a rule whose masses are negative or do
@@ -69,13 +72,14 @@ def assert_exact(
         for scene in scenes(1 if is_chain else MOST_SIBLINGS)
         if is_defined_on(verifier, kind, scene.topology)
     ]
-    counts = simulated(verifier, trees, kind, samples, generator)
+    num_turns = -(-samples // TREES_PER_TURN)
+    counts = simulated(verifier, trees, kind, num_turns, generator)
     evidence = Evidence(
         case.error,
         remeasured(variation),
         counts,
         levels={"simulated": max((scene.topology.num_levels for scene in trees), default=0)},
-        simulated_siblings=max((scene.num_siblings for scene in trees), default=0),
+        walked=walked(trees, num_turns),
     )
     judgement = judge(evidence, ("enumerated_error", "total_variations", "simulations"))  # without a model
     if judgement.finding is not Finding.NO_BIAS_SEEN:

@@ -1,6 +1,7 @@
 """A chi-square for martingales: counts against chances that change from one outcome to the next."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,29 +25,41 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
     return Statistic(value, z, float(torch.special.gammaincc(half[0], half[1])), n, degrees=degrees)
 
 
-def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
-    """Compare n outcomes with the law that each outcome had, however the laws depend on earlier outcomes.
+def chi_square(laws: Tensor, counts: Tensor) -> Statistic:
+    """Compare counts of outcomes with the laws that they had, however the laws depend on earlier outcomes.
 
-    laws: (n, K) float64, the chances of K cells. cells: (n,) int64, the cell of each outcome. With pi_t the
-    law of outcome t, the counts minus sum pi_t have mean 0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
+    laws: (R, K) float64, the chances of K cells. counts: (R, K), how often outcomes with the law of this row
+    were in each cell. With pi_t the law of outcome t, the counts minus sum pi_t have mean 0 and covariance
+    sum (diag(pi_t) - pi_t pi_t^T).
     """
-    count = len(cells)
-    observed = torch.bincount(cells, minlength=laws.shape[1]).double()
-    expected = laws.sum(0)
-    impossible = chi_squared(math.inf, 1, count)
-    if bool((laws.gather(1, cells[:, None]) <= 0).any()):
-        return impossible
+    counts = counts.double()
+    sizes = counts.sum(1, keepdim=True)
+    count = int(sizes.sum())
+    observed, expected = counts.sum(0), (sizes * laws).sum(0)
+    if bool(counts[laws <= 0].any()):
+        return chi_squared(math.inf, 1, count)
     groups = _merged(expected)
-    deviation = groups @ (observed - expected)
-    covariance = groups @ (expected.diag() - laws.T @ laws) @ groups.T
+    covariance = expected.diag() - laws.T @ (sizes * laws)
+    return of_sums(groups @ (observed - expected), groups @ covariance @ groups.T, count)
+
+
+def of_sums(sums: Tensor, covariance: Tensor, count: int) -> Statistic:
+    """The chi-square of sums (K,) of `count` terms with mean 0 and this covariance (K, K), all float64."""
     variances, axes = torch.linalg.eigh(covariance)
     is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
-    components = axes.T @ deviation
-    # Components that are not random cannot deviate: the counts add up to n, for example.
+    components = axes.T @ sums
+    # Components that are not random cannot deviate: the counts add up to their number, for example.
     if bool((components[~is_random].abs() > 1e-4 * count).any()):
-        return impossible
+        return chi_squared(math.inf, 1, count)
     statistic = (components[is_random].square() / variances[is_random]).sum()
     return chi_squared(float(statistic), int(is_random.sum()), count)
+
+
+def summed(parts: Sequence[Statistic]) -> Statistic:
+    """The sum of independent chi-squares, which is one itself."""
+    return chi_squared(
+        sum(part.value for part in parts), sum(part.degrees for part in parts), sum(part.n for part in parts)
+    )
 
 
 def _merged(expected: Tensor) -> Tensor:

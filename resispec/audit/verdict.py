@@ -32,7 +32,13 @@ MIN_TOKENS = 1000
 """Fewest audited tokens for the finding that no bias is seen."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
 """Least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
-AGAINST_OUTCOMES = ("verdicts", "verdict surprisal", "verdict rank")
+FINAL_TOKENS = ("residual", "leaf")
+"""Where the final token of a verdict comes from: a node with children, or one without."""
+AGAINST_OUTCOMES = (
+    "verdicts",
+    *FINAL_TOKENS,
+    *(f"{place} {name}" for place in FINAL_TOKENS for name in ("surprisal", "rank")),
+)
 """Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """Evidence that the finding that no bias is seen requires."""
@@ -124,6 +130,21 @@ def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
 
 
 @dataclass(frozen=True)
+class Walked:
+    """The ground that a simulation of `verify` covers, see `resispec.audit.simulate.walked`.
+
+    siblings: the most children of a node. settings: the temperatures and filters of the laws, first those
+    that are walked most. moved: the mass of an error that shows there at one in ten of a walk's tokens.
+    moved_elsewhere: that of an error that shows under the other settings at every token.
+    """
+
+    siblings: int
+    settings: tuple[str, ...]
+    moved: float
+    moved_elsewhere: float
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All measurements of one verifier with one kind of draws. Missing evidence is None or empty.
 
@@ -132,7 +153,8 @@ class Evidence:
     and of the statistic, see `simulate`. z_scores: of real decoding, by what was decoded ("3 levels"; "" for
     one decoding) and the statistic's name. excesses: acceptance minus its ceiling, by the name of the nodes.
     levels: deepest level of a tree that was walked, by the kind of evidence ("enumerated", "simulated",
-    "decoded"). simulated_siblings: the most children of a node in the scenes of `simulations`.
+    "decoded").
+    walked: the ground that `simulations` cover beside the levels of "simulated".
     """
 
     enumerated_error: float | None = None
@@ -141,7 +163,7 @@ class Evidence:
     z_scores: Mapping[str, Statistics] = field(default_factory=dict)
     excesses: Statistics = field(default_factory=dict)
     levels: Mapping[str, int] = field(default_factory=dict)
-    simulated_siblings: int | None = None
+    walked: Walked | None = None
 
     @property
     def num_statistics(self) -> int:
@@ -161,7 +183,8 @@ class Evidence:
         Two accidents must coincide: a statistic is suspicious and, with fresh random numbers, a statistic
         that is measured together with it (on the same nodes, scene or tree) is beyond its limit. A normal
         number lies more than LIMIT standard errors above 0 with probability 3.2e-5, on either side of 0 with
-        6.3e-5. However dependent the statistics are, their probabilities add up (union bound).
+        6.3e-5. However dependent the statistics are, their probabilities add up (union bound). Simulations
+        are looked at twice, see `resispec.audit.simulate.simulated`.
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
         groups = [
@@ -169,7 +192,7 @@ class Evidence:
             *((len(counts), LEAST_P) for counts in self.simulations.values()),
             *((len(scores), 2 * tail) for scores in self.z_scores.values()),
         ]
-        return sum(n * (CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in groups)
+        return sum(n * (2 * CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in groups)
 
     @property
     def smallest_seen(self) -> float:
@@ -283,11 +306,14 @@ def _nothing_seen(evidence: Evidence) -> str:
         told = f"a total variation above {smallest:.2g} at one node would have shown"
         parts.append(f"in the law that the verifier states, {told}")
         gaps.append("is rarer than that")
-    if verdicts := [counts["verdicts"].n for counts in evidence.simulations.values() if "verdicts" in counts]:
-        width = f"up to {evidence.simulated_siblings} siblings, " if evidence.simulated_siblings else ""
-        size = f"{min(verdicts)} verdicts or more a scene"
-        parts.append(f"what `verify` draws: {size}, {width}at temperature 1, without filters")
-        gaps.append("`verify` alone does in few of these verdicts or elsewhere")
+    if walked := evidence.walked:
+        first, *others = walked.settings
+        told = f"{walked.moved:.2g} of the mass moved at one in ten of a walk's tokens at {first}"
+        if others:
+            told += f", or {walked.moved_elsewhere:.2g} at every token at {'; '.join(others)}"
+        ground = f"at each position, up to {walked.siblings} siblings"
+        parts.append(f"in what `verify` draws ({ground}), {told}, would have shown")
+        gaps.append("`verify` does more rarely or elsewhere")
     return "; ".join([*parts, f"what {' or '.join(gaps)} could hide"] if gaps else parts)
 
 

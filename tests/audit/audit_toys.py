@@ -23,7 +23,8 @@ def toy_material(num_prompts=18, num_tuples=600):
         for kind in ("V = 32,000", "8 siblings", "recorded")
     }
     prompts = [[0, 1, index % 12] for index in range(num_prompts)]
-    return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes)
+    walked_laws = {"T = 1": tuple(torch.stack(laws) for laws in zip(*nodes["recorded"].laws, strict=True))}
+    return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes, walked_laws)
 
 
 def use(monkeypatch, material, draws_of):
@@ -34,7 +35,7 @@ def use(monkeypatch, material, draws_of):
 
     monkeypatch.setattr(processes, "audit_all", audit_all)
     monkeypatch.setattr(audit, "documents_of", lambda _: [])
-    monkeypatch.setattr(evidence, "NUM_TURNS", 25)  # simulation has tests of its own
+    monkeypatch.setattr(evidence, "NUM_TURNS", 5)  # simulation has tests of its own
 
 
 def run_command(monkeypatch, capsys, *arguments):

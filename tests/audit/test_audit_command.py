@@ -28,7 +28,7 @@ from resispec.verifiers import available, get_rule, get_verifier
 def small(monkeypatch):
     """Too little material for a verdict without a bias, quickly."""
     use(monkeypatch, toy_material(num_prompts=2, num_tuples=40), lambda _: [Draws.IID])
-    monkeypatch.setattr(evidence, "NUM_TURNS", 2)
+    monkeypatch.setattr(evidence, "NUM_TURNS", 1)
     monkeypatch.setattr("resispec.audit.battery.KINDS", ("random",))
     monkeypatch.setattr("resispec.audit.battery.RESIDUAL_MASSES", (1e-1,))
     monkeypatch.setattr("resispec.audit.battery.TREES", evidence.TREES[:2])
@@ -175,6 +175,11 @@ def test_material_is_that_of_the_configuration(tmp_path):
     assert material.prompts == [encode("abc def gh a" * 4)[:12], encode("abc")]
     assert len(material.nodes["recorded"].laws) == 2 and material.nodes["recorded"].siblings == [1, 2]
     assert len(material.nodes["V = 32,000"].laws[0][0]) == 32_000
+    assert [*material.walked_laws][:2] == ["T = 1", "T = 0.6"]
+    assert all(torch.stack(laws).sum(-1).allclose(torch.ones(2, 2)) for laws in material.walked_laws.values())
+    assert torch.equal(
+        material.walked_laws["T = 1"][0], torch.stack([p for p, _ in material.nodes["recorded"].laws])
+    )
     decoder = Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier("standard"))
     lengths = []
     [score, *_] = decode_terms(decoder, material, 1, lengths).scores().values()

@@ -21,6 +21,7 @@ from resispec.audit.verdict import (
     SUSPICIOUS_P,
     Evidence,
     Finding,
+    Walked,
     deviation,
     holm,
     judge,
@@ -75,7 +76,7 @@ CLEAN = Evidence(
     {"": {"surprisal": score(0.5, 5000, 9000.0)}, "c4": {"overdraft": score(-1.0, 4000, 800.0)}},
     {"V = 9": deviation(-0.1, 0.008)},
     {"enumerated": 6, "decoded": 9},
-    simulated_siblings=8,
+    Walked(8, ("T = 1", "T = 0.6"), 0.03, 0.05),
 )
 
 
@@ -124,10 +125,11 @@ def test_the_worst_statistic_is_named(evidence, words):
             Finding.NO_BIAS_SEEN,
             r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics "
             r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; in the "
-            r"law that the verifier states, a total variation above 0.01 at one node would have shown; what "
-            r"`verify` draws: 1500 verdicts or more a scene, up to 8 siblings, at temperature 1, "
-            r"without filters; what begins below level 6 or is rarer than that or `verify` alone does in "
-            r"few of these verdicts or elsewhere could hide$",
+            r"law that the verifier states, a total variation above 0.01 at one node would have shown; in "
+            r"what `verify` draws \(at each position, up to 8 siblings\), 0.03 of the mass moved at one in "
+            r"ten of a walk's tokens at T = 1, or 0.05 at every token at T = 0.6, would have shown; what "
+            r"begins below level 6 or is rarer than that or `verify` does more rarely or elsewhere could "
+            r"hide$",
         ),
         (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),  # computed in float32
         (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
@@ -168,9 +170,9 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
     # By hand: two deviations of one kind of node, one simulation, two z-scores measured apart; two accidents
     # must meet.
     two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + LEAST_P + 2 * 2 * norm.sf(4))
-    assert CLEAN.false_alarm_rate == pytest.approx(5 * CERTAIN_P + two, rel=1e-3)
+    assert CLEAN.false_alarm_rate == pytest.approx(10 * CERTAIN_P + two, rel=1e-3)
     together = Evidence(simulations={"wide": {name: chi_squared(9.0, 8, 15) for name in ("tokens", "turns")}})
-    assert together.false_alarm_rate == pytest.approx(2 * CERTAIN_P + 4 * SUSPICIOUS_P * LEAST_P)
+    assert together.false_alarm_rate == pytest.approx(4 * CERTAIN_P + 4 * SUSPICIOUS_P * LEAST_P)
     assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
     assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
 

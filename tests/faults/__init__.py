@@ -4,10 +4,10 @@ A module holds the faults of one kind, in its table FAULTS; here all of them sta
 on the exact parts by the smallest change (`parts`). `truth` computes its bias.
 """
 
-from faults import drafting, innocent, inputs, randomness, rules, walks
+from faults import drafting, innocent, inputs, moved, randomness, rules, walks
 from faults.parts import Fault, Where
 
 __all__ = ["FAULTS", "Fault", "Where"]
 
-_KINDS = (rules, inputs, walks, drafting, randomness, innocent)
+_KINDS = (rules, inputs, walks, moved, drafting, randomness, innocent)
 FAULTS: dict[str, Fault] = {fault.name: fault for kind in _KINDS for fault in kind.FAULTS}

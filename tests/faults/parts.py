@@ -139,6 +139,10 @@ class Walk(TopDown):
         """The law that `draw` has."""
         return node.law
 
+    def bonus_law(self, tree, place, law):  # noqa: ARG002 - faults differ by place
+        """The law (V,) of the token after a leaf, whose target is `law`."""
+        return law
+
     def child(self, node, index, token):
         """The child at which the walk goes on after what `draw` returned; None if it ends there."""
         if index is None:
@@ -165,7 +169,7 @@ class Walk(TopDown):
             place = self.child(node, index, token)
             path += [] if place is None else [place]
         if place is not None:
-            tokens.append(draw_one(target_probs[place], generator))
+            tokens.append(draw_one(self.bonus_law(tree, place, target_probs[place]), generator))
         return Verdict(tuple(path), tuple(tokens))
 
     def true_outcomes(self, tree, target_probs, draft_probs):
@@ -175,6 +179,7 @@ class Walk(TopDown):
         for place, children in enumerate(tree.topology.children):
             stop[place] = reach[place]
             if not children:
+                final[place] = self.bonus_law(tree, place, final[place])
                 continue
             node = self.node_at(tree, place, target_probs, draft_probs)
             law, ends = self.drawn(node), torch.zeros_like(final[place])

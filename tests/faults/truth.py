@@ -16,6 +16,8 @@ from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tr
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.models import Pair
+from resispec.verifiers import SiblingRule
+from resispec.verifiers.base import interface_of
 
 NUM_TOKENS = 4
 """The length of the continuations that faults of the loop are judged by."""
@@ -29,7 +31,7 @@ def truth(fault):
     A rule is judged by the first token, a verifier by the first D tokens, on the fault's tree.
     """
     made = fault.make()
-    if hasattr(made, "law"):
+    if interface_of(made) is SiblingRule:
         p, q = laws(fault.vocab, 0, fault.noise)
         return total_variation(emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p)
     verifier = SimpleNamespace(outcomes=getattr(made, "true_outcomes", made.outcomes))

@@ -44,31 +44,55 @@ def no_residual():
 
 @dataclass(frozen=True)
 class CoinAgain(Walk):
-    """The random number that decided at a node decides again two levels below it.
+    """The random number that decided at depth `first` decides again at depth `again`.
 
-    What was accepted with it is likelier to be accepted again, which trees of two levels do not show.
+    What was accepted with it is likelier to be accepted again, which trees of fewer levels do not show.
     coins: of the walk so far, from the root down.
     """
 
+    first: int = 0
+    again: int = 2
     coins: list[float] = field(default_factory=list)
 
     def draw(self, node, generator):
         depth = int(node.tree.topology.depths[node.place])
         del self.coins[depth:]
         coin = float(torch.rand((), generator=generator, dtype=torch.float64))
-        self.coins.append(self.coins[depth - 2] if depth >= 2 else coin)
+        self.coins.append(self.coins[self.first] if depth == self.again else coin)
         index = int((node.law.select.cumsum(-1) <= self.coins[depth]).sum())
         if index < len(node.children):
             return index, node.siblings[index]
         return None, draw_one(node.law.residual, generator)
 
     def drawn(self, node):
-        """On a chain of three: the coin lies below the chance that it met first."""
-        if int(node.tree.topology.depths[node.place]) < 2:
+        """On a chain, whose nodes are numbered by depth: the coin lies below the chance that it met first."""
+        if node.place != self.again:
             return node.law
-        root = self.node_at(node.tree, 0, node.target_probs, node.draft_probs)
-        chance = root.law.select.clamp_min(1e-30)
+        met = self.node_at(node.tree, self.first, node.target_probs, node.draft_probs)
+        chance = met.law.select.clamp_min(1e-30)
         return Law(torch.minimum(node.law.select, chance) / chance, node.law.residual)
+
+
+def last_coin():
+    return CoinAgain(again=5)
+
+
+class CoinOfSiblings(Walk):
+    """One random number tests all siblings of a node: who was refused with it is likelier to be again."""
+
+    def draw(self, node, generator):
+        coin = float(torch.rand((), generator=generator, dtype=torch.float64))
+        index = int((self.drawn(node).select.cumsum(-1) <= coin).sum())
+        if index < len(node.children):
+            return index, node.siblings[index]
+        return None, draw_one(node.law.residual, generator)
+
+    def drawn(self, node):
+        """A sibling is accepted if the coin lies below its chance and above all chances before it."""
+        before = node.law.select.cumsum(-1) - node.law.select
+        chances = node.law.select / (1 - before).clamp_min(1e-30)
+        highest = chances.cummax(-1).values
+        return Law(torch.diff(highest, prepend=torch.zeros_like(highest[:1])), node.law.residual)
 
 
 class LevelsForget(LevelOptimal):
@@ -134,9 +158,14 @@ class NullMassDropped(Standard):
 
 
 DEEP = {"vocab": 4, "topology": chain(4)}
+LONG = {"vocab": 3, "topology": chain(6)}
 FAULTS = [
     Fault("acceptance times 1.15 from depth 3", more_often, Where.LAW, 0.0060, **DEEP),
     Fault("coin used again two levels below", CoinAgain, Where.VERIFY, 0.0793, vocab=4, topology=chain(3)),
+    Fault(
+        "coin of the root used again at depth 5", last_coin, Where.VERIFY, 0.0138, vocab=3, topology=chain(6)
+    ),
+    Fault("one coin for all siblings", CoinOfSiblings, Where.VERIFY, 0.0146, vocab=4, noise=0.5),
     Fault("levels forget what they passed on, from depth 3", LevelsForget, Where.LAW, 0.0936, **DEEP),
     Fault("no residual from depth 4", no_residual, Where.VERIFY, 0.0507, vocab=3, topology=chain(5)),
     Fault("best subtree among equal siblings", BestSubtree, Where.VERIFY, 0.0444, **FORKED),

@@ -1,27 +1,34 @@
 """Power and false alarms of the audits: planted faults are caught, exact verifiers are not accused."""
 
 import math
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accounts import rng
 from faults import FAULTS, Where
+from faults.moved import MovedAndTold
+from faults.parts import Walk
+from faults.walks import CoinAgain
 from toys import TableModel, table_pair
 
-from experiments.auditing.evidence import NUM_TURNS, decode_terms
+from experiments.auditing.evidence import decode_terms
+from experiments.auditing.material import SETTINGS, setting_of
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, TREES, cases_of, pair_of_laws
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulate, simulated
-from resispec.audit.simulation_cases import scenes
+from resispec.audit.simulate import MOVED_ELSEWHERE, NUM_TURNS, simulate, simulated
+from resispec.audit.simulation_cases import scenes, scenes_of_laws
 from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
+from resispec.distributions import draw_one
 from resispec.drafters import DraftModel
 from resispec.models import Pair
+from resispec.sampling import Warp
 from resispec.trees import chain, complete
 from resispec.verifiers import Block, as_verifier, get_rule, get_verifier
 
@@ -102,24 +109,39 @@ def test_enumeration_catches_every_fault_of_a_law_and_no_other(name, monkeypatch
 
 
 SHOWN_IN = {
-    "bonus token from the root's law": ("deep", 60),
-    "bonus token greedy": ("wide", 60),
+    "bonus token from the root's law": ("sparse chain", 5),
+    "bonus token greedy": ("single, 16 tokens", 5),
     "bonus token by a sum in bfloat16": ("single, 300 tokens", NUM_TURNS),
-    "bonus token at T = .9": ("single, 300 tokens", NUM_TURNS),
-    "bonus token cut to its top 50": ("wide", 400),
-    "draft's rows off by one": ("near", 60),
-    "verification greedy": ("far", 60),
-    "laws of the previous tree": ("far", 60),
-    "temperature forgotten": ("near", 120),
-    "coin used again two levels below": ("deep chain", 400),
-    "no residual from depth 4": ("deep chain", 100),
-    "best subtree among equal siblings": ("far", 200),
-    "block without the prefix's weight": ("far", 60),
-    "draft's noise in the residual draw": ("single, 16 tokens", NUM_TURNS),
-    "generator rewound after drafting": ("deep", 120),
-    "noise of the first step in all steps": ("deep", 60),
-    "generator seeded anew in every step": ("far", 60),
-    "one uniform for test and residual": ("deep chain", 400),
+    "bonus token at T = .8": ("bonus, 2,048 tokens", 10),
+    "bonus token at T = .9": ("bonus, 2,048 tokens", 20),
+    "bonus token cut to its top 50": ("bonus, 2,048 tokens", 10),
+    "draft's rows off by one": ("near", 5),
+    "verification greedy": ("far", 5),
+    "laws of the previous tree": ("far", 5),
+    "temperature forgotten": ("near", 5),
+    "coin used again two levels below": ("equal levels", 50),
+    "coin of the root used again at depth 5": ("equal levels", 100),
+    "one coin for all siblings": ("equal siblings", 50),
+    "no residual from depth 4": ("long chain", 5),
+    "best subtree among equal siblings": ("far", 10),
+    "block without the prefix's weight": ("far", 5),
+    "draft's noise in the residual draw": ("single, 64 tokens", 20),
+    "generator rewound after drafting": ("single, 64 tokens", 5),
+    "noise of the first step in all steps": ("equal levels", 5),
+    "generator seeded anew in every step": ("far", 5),
+    "one uniform for test and residual": ("single, 64 tokens", 5),
+    "mass moved to even tokens, bonus": ("single, 64 tokens", NUM_TURNS),
+    "mass moved from even tokens, bonus": ("single, 64 tokens", NUM_TURNS),
+    "mass moved to the first quarter, bonus": ("single, 64 tokens", NUM_TURNS),
+    "mass moved to unlikely tokens, bonus": ("single, 64 tokens", NUM_TURNS),
+    "mass moved from unlikely tokens, bonus": ("single, 64 tokens", NUM_TURNS),
+    "mass moved to even tokens, bonus behind six accepted": ("long chain", NUM_TURNS),
+    "mass moved to even tokens, at the root": ("far", 10),
+    "mass moved from even tokens, behind two accepted": ("long chain", 5),
+    "mass moved to unlikely tokens, behind five accepted": ("long chain", 10),
+    "mass moved to even tokens, where p is peaked": ("peaked chain", 10),
+    "mass moved to even tokens, residual": ("single, 64 tokens", NUM_TURNS),
+    "mass moved to the first quarter, residual": ("single, 64 tokens", NUM_TURNS),
 }
 """Faults that enumeration does not see, each with a scene that shows it and the turns that this takes.
 
@@ -134,14 +156,61 @@ HIDDEN = {
 def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
     fault, (scene, num_turns) = FAULTS[name], SHOWN_IN[name]
     verifier = as_verifier(fault.make())
-    [case] = [one for one in scenes(1 if isinstance(verifier, Block) else 8) if one.name == scene]
+    found = simulated_in(scene, verifier, num_turns, 1 if isinstance(verifier, Block) else 8, fault.draws)
+    assert min(count.p_value for count in found.values()) < LEAST_P
+
+
+def simulated_in(scene, verifier, num_turns, max_siblings=8, draws=Draws.IID):
+    """The statistics of a scene after so many turns, measured again as in an audit if it has NUM_TURNS."""
+    [case] = [one for one in scenes(max_siblings) if one.name == scene]
     measure = simulated if num_turns == NUM_TURNS else simulate
-    counts = measure(verifier, [case], fault.draws, num_turns, rng(0))[scene]
-    assert min(count.p_value for count in counts.values()) < LEAST_P
+    return measure(verifier, [case], draws, num_turns, rng(0))[scene]
 
 
 def test_every_hidden_fault_is_simulated():
-    assert {*SHOWN_IN} == HIDDEN - {"bonus token at T = .8"}  # that at T = .9 is the smaller one
+    assert {*SHOWN_IN} == HIDDEN
+
+
+@pytest.mark.parametrize(("first", "again"), [*combinations(range(6), 2)])
+def test_a_coin_that_two_levels_share_shows_at_every_pair(first, again):
+    found = simulated_in("equal levels", CoinAgain(first=first, again=again), 70)
+    assert min(count.p_value for count in found.values()) < LEAST_P
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_coin_that_a_later_step_uses_again_shows(back):
+    """Of 2 k steps in a row the last k decide at the root with the coins of the first k."""
+    coins = []
+
+    class CoinOfStep(Walk):
+        def draw(self, node, generator):
+            coin = float(torch.rand((), generator=generator, dtype=torch.float64))
+            if node.place == 0:
+                is_second = len(coins) // back % 2 == 1
+                coin = coins[-back] if is_second else coin
+                coins.append(coin)
+            index = int((node.law.select.cumsum(-1) <= coin).sum())
+            if index < len(node.children):
+                return index, node.siblings[index]
+            return None, draw_one(node.law.residual, generator)
+
+    found = simulated_in("equal levels", CoinOfStep(), 70)
+    assert found[f"{back} back, overdraft"].p_value < LEAST_P
+
+
+@pytest.mark.parametrize(
+    "setting", ["T = 0.6", "T = 0.6, top-p = 0.9", "T = 1, top-k = 20", "T = 1, min-p = 0.1"]
+)
+def test_an_error_behind_a_filter_alone_shows_in_the_pairs_laws(setting):
+    """An error that only laws with this temperature or filter have, in scenes of a pair's laws."""
+    warps = {setting_of(warp): warp for warp in (Warp(**options) for options in SETTINGS)}
+    logits = 1.5 * torch.randn(2, 18, 200, generator=rng(0))
+    laws = [warps[setting].law(rows) for rows in (logits[0], logits[0] + logits[1] / 3)]
+    [chain_scene, _] = scenes_of_laws(setting, *laws, 8)
+    found = simulated(MovedAndTold(size=MOVED_ELSEWHERE), [chain_scene], Draws.IID, NUM_TURNS, rng(0))[
+        chain_scene.name
+    ]
+    assert min(count.p_value for count in found.values()) < LEAST_P
 
 
 def test_ranks_catch_a_biased_loop():
