@@ -1,19 +1,41 @@
 """Committed cells give the committed numbers: what is published is drawn again, or one of both is old."""
 
+import shutil
+from dataclasses import replace
+
 import pytest
 
-from analysis import artefact, published, table
+from analysis import artefact, gallery, published, table
 from analysis.load import read_plan
 from analysis.page.sections import maker
 
 ARCHIVES = sorted(published.FOLDER.glob(f"*/{published.CELLS}"))
+GALLERIES = sorted(published.FOLDER.glob("*/gallery.csv"))
+COMMITTED = ("csv", "md")
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
-def test_published_numbers_are_those_of_the_published_cells(archive, tmp_path):
-    """The CSV files, byte for byte; pages also name what changed since."""
+def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
+    """The CSV files and the pages, byte for byte, but for what changed in conf/ since they were measured."""
+    drawn = set()
     for folder in sorted(published.unpacked(archive).iterdir()):
         plan = read_plan(folder.name, archive.parent.name, folder)
-        for one in artefact.complete(maker(folder.name), plan).tables:
-            [path] = table.write(one, tmp_path, ("csv",))
-            assert path.read_bytes() == (archive.parent / path.name).read_bytes(), path.name
+        made = artefact.complete(maker(folder.name), plan)
+        for one in made.tables:
+            as_measured = replace(one, notes=replace(one.notes, stale=()))
+            suffixes = [suffix for suffix in made.suffixes if suffix in COMMITTED]
+            for path in table.write(as_measured, tmp_path, suffixes):
+                assert path.read_bytes() == (archive.parent / path.name).read_bytes(), path.name
+                drawn.add(path.name)
+        own = [file for suffix in COMMITTED for file in archive.parent.glob(f"{folder.name}*.{suffix}")]
+        assert {file.name for file in own} <= drawn
+
+
+@pytest.mark.parametrize("path", GALLERIES, ids=[path.parent.name for path in GALLERIES])
+def test_the_published_gallery_is_drawn_from_its_numbers(path, tmp_path):
+    profile = path.parent.name
+    (tmp_path / profile).mkdir()
+    shutil.copy(path, tmp_path / profile)
+    assert gallery.main(["--results", str(tmp_path), "--pair", profile]) == 0
+    for name in ("gallery.csv", "gallery.md"):
+        assert (tmp_path / profile / name).read_bytes() == path.with_name(name).read_bytes()
