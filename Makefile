@@ -163,8 +163,8 @@ gpu-check: .venv/installed ## everything that needs a CUDA device, in some 17 mi
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
 
 .PHONY: submission
-submission: profile .venv/installed ## what was measured as a checked folder to send
-	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS)
+submission:
+	@printf 'make submission is gone; `make report` writes what to send, see the issue form `A result`\n' >&2; exit 1
 
 .PHONY: publish
 publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers, with their cells
