@@ -159,8 +159,8 @@ joint: .venv/installed ## the most that any exact verifier of a small tree can a
 	@$(PY) docs/studies/joint_optimum.py --results $(RESULTS)
 
 .PHONY: gpu-check
-gpu-check: .venv/installed ## everything that needs a CUDA device, in some 17 minutes on an H100, and what of it passed
-	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
+gpu-check:
+	@printf 'make gpu-check is gone; `make test-gpu` runs the tests that need a CUDA device and times a step\n' >&2; exit 1
 
 .PHONY: submission
 submission:
@@ -177,6 +177,11 @@ test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
 .PHONY: test-all
 test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too (CPU, no network)
 	@$(PY) -m pytest
+
+.PHONY: test-gpu
+test-gpu: .venv/installed ## the tests that need a CUDA device, and the times of a step at the size of Llama-2-7B there
+	@$(PY) -m pytest -o addopts= -q --strict-markers -m cuda
+	@$(PY) -m experiments.bench.step_time --device cuda --results $(RESULTS)
 
 NEWEST := tests/models/test_custom_generate.py tests/models/test_architectures.py tests/reports/test_metric_table.py
 .PHONY: test-newest
