@@ -29,7 +29,8 @@ from analysis.page import provenance
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
-SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
+SUFFIXES = (".csv", ".md", ".png")
+"""Of the files that are published; any artefact's command draws .tex and .pdf from published cells."""
 CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
