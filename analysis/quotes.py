@@ -12,7 +12,7 @@ them give one text each. A single row gives its value with its interval. Several
 values, or of their intervals with the word `bounds`. The quantity `verdict` counts the verdicts of audits. An
 artefact of another profile than embedded is called PROFILE/ARTEFACT.
 
-    <!-- from: docs/studies/few_rows.py, a run on an AMD EPYC, 2026-11-25 -->
+    <!-- from: docs/studies/run_spread.csv -->
 
 The third form names the source of numbers that are not quotes: the numbers of its paragraph, or of its
 section if it stands right below a heading. tests/reports/test_quotes.py finds numbers without any of these.

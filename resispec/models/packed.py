@@ -1,7 +1,7 @@
 """Linear layers on a CPU, with weights in the order in which the CPU's kernels read them.
 
 Otherwise oneDNN brings a weight into its own order in every call, and in float32 torch calls MKL, which is
-slow on AMD's processors: docs/studies/few_rows.py has the times.
+slow on AMD's processors: docs/speed.md has the times.
 """
 
 from typing import Any
