@@ -216,7 +216,9 @@ def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple
         _outline(axes, laws)
         axes.set_ylim(0, limits[0])
         share = _percent(rejected) if rejected >= 0.005 else "< 1 %"
-        axes.set_title(f"after {count} rejection{'s' * (count > 1)} ({share} of drafts)", fontsize=SIZE)
+        axes.set_title(
+            f"after {count} rejection{'s' if count > 1 else ''} ({share} of drafts)", fontsize=SIZE
+        )
         axes.set_xlabel(f"overlap with the draft: {_percent(values['overlap', count])}", fontsize=SIZE)
         axes.tick_params(labelleft=count == 1)
     excess = _percent(values["excess"].iloc[0])

@@ -124,7 +124,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     hottest, bound = measured.temperature.max(), figures.LOOKS[long.CEILING]
     on_reference = [
         (
-            f"{REFERENCE_TREE}: {labels.name('verifier', name)}{' (biased)' * (name == 'resispec')}",
+            f"{REFERENCE_TREE}: {labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
             figures.LOOKS[name],
             lengths[(lengths.tree == REFERENCE_TREE) & (lengths.verifier == name)],
         )

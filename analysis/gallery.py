@@ -86,7 +86,9 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     """The page: a row for each engine, and the notes; the row of an engine that did not run says why."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
     kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
-    notes = TEXTS["notes"] + [TEXTS["control"]] * ("against_control" in frame)
+    notes = list(TEXTS["notes"])
+    if "against_control" in frame:
+        notes.append(TEXTS["control"])
     by_name = {row["engine"]: row for row in rows}
     shown = pd.DataFrame([_shown(row, by_name.get(row["beside"], row)) for row in rows])
     shown = shown.fillna(labels.ABSENT).set_index("Engine")

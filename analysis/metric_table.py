@@ -194,7 +194,7 @@ def _notes_of_times(results: Results) -> list[Note]:
         for cell in cells[cells.decoder == "autoregressive"].to_dict("records")
     ]
     notes = disagreement((work, metrics.TOKENS_PER_S.of(rows)) for work, rows in rates)
-    return [RUNS_DIFFER] * is_apart + notes
+    return [RUNS_DIFFER, *notes] if is_apart else notes
 
 
 def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:

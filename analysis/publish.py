@@ -91,7 +91,8 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
         names = [CELL, provenance.FILE, STATUS]
-        names += [ROWS] * (plan.status(cell_id).state == "done")
+        if plan.status(cell_id).state == "done":
+            names.append(ROWS)
         files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
         places = [plan.results]
         if CELL in files and (measured_in := json.loads(files[CELL])["config"].get("results")):

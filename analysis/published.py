@@ -163,14 +163,22 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = A
         else:
             numbers.append(_overlap(row, other))
             own, theirs = (Number.of(entry, compared.spec) for entry in (row, other))
-            differences += [f"{title} has {own}, published {theirs}"] * (not numbers[-1])
+            if not numbers[-1]:
+                differences.append(f"{title} has {own}, published {theirs}")
         own, theirs = row.get("verdict"), other.get("verdict")
         if own in DECIDED and theirs in DECIDED:
             verdicts.append(own == theirs)
-            differences += [f"{title}: {own}, published as {theirs}"] * (own != theirs)
-    shares = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
-    shares += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
-    remark = ", ".join(f"{count} row{'s' * (count > 1)} {reason}" for reason, count in omissions.items())
+            if own != theirs:
+                differences.append(f"{title}: {own}, published as {theirs}")
+    shares = list[str]()
+    if numbers:
+        shares.append(f"{sum(numbers)} of {len(numbers)} {compared.name} agree")
+    if verdicts:
+        agree = "" if numbers else " agree"
+        shares.append(f"{sum(verdicts)} of {len(verdicts)} verdicts{agree}")
+    remark = ", ".join(
+        f"{count} row{'s' if count > 1 else ''} {reason}" for reason, count in omissions.items()
+    )
     opening = f"Compared with results/published/{profile}/{stem}.csv"
     summary = f"{opening}: {', '.join(shares) or 'nothing in it can be compared'}"
     summary += f" (not compared: {remark})" if remark else ""

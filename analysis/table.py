@@ -227,8 +227,10 @@ def markdown(table: Table) -> str:
     sides = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
     text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else ())
-    picture = [f"![{table.notes.picture}]({table.stem}.png)"] * bool(table.notes.picture)
-    return "\n\n".join([f"**{table.caption}**", text, *picture, *table.notes]) + "\n"
+    paragraphs = [f"**{table.caption}**", text]
+    if table.notes.picture:
+        paragraphs.append(f"![{table.notes.picture}]({table.stem}.png)")
+    return "\n\n".join([*paragraphs, *table.notes]) + "\n"
 
 
 _TEX = str.maketrans({

@@ -36,8 +36,9 @@ def make(plan: Plan) -> Artefact:
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     settings = set(zip(figures.pair, figures.dataset, strict=True))
     is_same = set(zip(frame.pair, frame.dataset, strict=True)) <= settings
-    about = ["biased"] * bool((frame.verifier == "resispec").any())
-    about += ["same_setting" if is_same else "other_setting", "compared"]
+    about = ["same_setting" if is_same else "other_setting", "compared"]
+    if (frame.verifier == "resispec").any():
+        about.insert(0, "biased")
     notes = footer(results, plan, [TEXTS[name] for name in about], definitions(metrics.METRICS, results))
     return Artefact((by_cell("table1", results, frame, TEXTS["caption"], notes, metrics.METRICS),))
 

@@ -151,7 +151,9 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
         if part_name and part_name not in parts:
             raise unknown(f"part of {artefact}", part_name, parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)
-        skippable = [artefact] * skips + [part.name] * bool(part_name)
+        skippable = [artefact] if skips else []
+        if part_name:
+            skippable.append(part.name)
         if not named and any(name in of_profile and of_profile[name] is None for name in skippable):
             part.lacks = LEFT_OUT
             yield part
@@ -164,7 +166,8 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
                 swept[key] = OmegaConf.select(config, value[2:-1])
-                part.lacks = part.lacks or value[2:-1] * (swept[key] is None)
+                if swept[key] is None and not part.lacks:
+                    part.lacks = value[2:-1]
         if part.lacks and not skips:
             needs = f"{part.lacks}, which conf/profile/{choices['profile']}.yaml does not give"
             allowed = f"allowed: a profile that gives it, or {part.lacks}=VALUE"

@@ -96,7 +96,7 @@ def publish(arguments: Sequence[str]) -> int:
     if mode == "offline":
         folder = f"{config.results}/wandb"
         where = f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
-    sys.stderr.write(f"W&B: {num_runs} run{'s' * (num_runs != 1)} {where}\n")
+    sys.stderr.write(f"W&B: {num_runs} run{'s' if num_runs != 1 else ''} {where}\n")
     return int(bool(errors))
 
 

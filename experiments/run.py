@@ -272,7 +272,7 @@ def _sum_up(
     elif not commands:
         commands = [f"python -m analysis.cells {AD_HOC} {where}"]
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    counts = f"{num_cells} cell{'s' * (num_cells != 1)}: {num_done} done ({num_before} before)"
+    counts = f"{num_cells} cell{'s' if num_cells != 1 else ''}: {num_done} done ({num_before} before)"
     sys.stderr.write(f"{counts}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n")
 
 

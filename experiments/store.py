@@ -86,7 +86,9 @@ class CellStore:
         for path in [self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).is_file()][:1]:
             with suppress(ValueError, FileNotFoundError):
                 for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
-                    rows += [json.loads(line)] * line.endswith("\n")
+                    row = json.loads(line)
+                    if line.endswith("\n"):
+                        rows.append(row)
         return rows
 
     def rows(self, row_type: type[Row]) -> list[Any]:

@@ -119,8 +119,9 @@ class Record:
         requests = []
         for request in plan.requests:
             try:
-                if _setting(plan, request) == _setting(plan, first):
-                    requests += [request] * (plan.status(request.cell_id).state == "done")
+                is_alike = _setting(plan, request) == _setting(plan, first)
+                if is_alike and plan.status(request.cell_id).state == "done":
+                    requests.append(request)
             except InvalidInput as error:
                 if request.cell_id in cell_ids:
                     yield error
@@ -159,9 +160,12 @@ class Record:
         extras = [f"{name}={value}" for name, value in texts.items() if name not in (*LABELS, "seed")]
         words = [labels.text("dataset", request.labels["dataset"])]
         words += [labels.method(request.labels["decoder"], request.labels["verifier"])]
-        words += [labels.text("tree", request.labels["tree"])] * ("tree" in texts)
+        if "tree" in texts:
+            words.append(labels.text("tree", request.labels["tree"]))
         words += [f"T={texts['temperature']:g}", f"seed={config['seed']}"]
-        words += [labels.text("pair", request.labels["pair"]), *extras, *["audit"] * request.is_audit]
+        words += [labels.text("pair", request.labels["pair"]), *extras]
+        if request.is_audit:
+            words.append("audit")
         artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
         tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
         named = {name: value for name, value in texts.items() if name in LABELS}

@@ -179,7 +179,8 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
     if isinstance(error, SystemExit):
         return f"the code ended the process: sys.exit({error.code!r})"
     verifier = str(config["verifier"].get("name"))
-    return f"{type(error).__name__}: {first_line(error)}" + f" (verifier {verifier})" * (".py:" in verifier)
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    return f"{reason} (verifier {verifier})" if ".py:" in verifier else reason
 
 
 def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:

@@ -65,7 +65,7 @@ def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
 def methods(rows: pd.DataFrame) -> str:
     """The methods of rows, each with their count: "EAGLE + ResiSpec (6 rows)"."""
     counts = Counter(map(labels.method, rows.decoder, rows.verifier))
-    return ", ".join(f"{method} ({count} row{'s' * (count > 1)})" for method, count in counts.items())
+    return ", ".join(f"{method} ({count} row{'s' if count > 1 else ''})" for method, count in counts.items())
 
 
 def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:

@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     patient = Patient(profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name))
     problems = list[str]()
     for line in (line for look in CHECKS for line in look(patient)):
-        problems += [line.name] * (line.state == PROBLEM)
+        if line.state == PROBLEM:
+            problems.append(line.name)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
     if problems:

@@ -187,7 +187,8 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback
     wanted, reason = repository.wanted, repository.reason
     if repository.is_open:
         return Check(OK, name, f"in {repository.copy}{size}" if repository.copy else on_hub)
-    page = f"{constants.ENDPOINT}/{'datasets/' * (wanted.kind == 'dataset')}{wanted.name}"
+    folder = "datasets/" if wanted.kind == "dataset" else ""
+    page = f"{constants.ENDPOINT}/{folder}{wanted.name}"
     login = "log in: `hf auth login`, or HF_TOKEN" + ("" if get_token() else " (no token is known here)")
     why, todo = {
         Access.OPEN: (reason, "complete it"),
@@ -269,7 +270,7 @@ def runs(patient: Patient) -> Iterator[Check]:
     """The number of cells that the profile has, and the cells that will not run."""
     axes = {"pair": "pair", "dataset": "data set", "temperature": "temperature"}
     counts = {name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()}
-    options = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
+    options = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
     artefacts = {part.artefact for part in patient.parts if part.cells}
     yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
     yield from (Check(NOTE, "skipped", line) for line in left_out(patient.parts))

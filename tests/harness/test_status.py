@@ -19,7 +19,7 @@ def cell_of(results, name, state="missing", seconds=1.0, **labels):
     cell = make_cell(results, name, **labels)
     if state != "missing":
         rows = rows_of(METHODS["standard"]) if state == "done" else None
-        save(cell, rows, state, "too large" * (state == "failed"), seconds=seconds)
+        save(cell, rows, state, "too large" if state == "failed" else "", seconds=seconds)
     return cell
 
 

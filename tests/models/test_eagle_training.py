@@ -185,7 +185,7 @@ def test_a_recipes_file_has_its_defaults(name, kind):
 )
 def test_wrong_values_are_refused_in_one_line(line, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$"):
-        train_eagle.checked(composed(f"output=x {'pair=embedded ' * ('pair' not in line)}{line}"))
+        train_eagle.checked(composed(f"output=x {'' if 'pair' in line else 'pair=embedded '}{line}"))
 
 
 def test_a_drafter_is_not_written_over_its_target(tmp_path):
