@@ -11,7 +11,7 @@ from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import Plan, Results, filters_in, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.table import Cell, Column, Notes, Paper, Table
+from analysis.table import Column, Notes, Paper, Table, TableCell
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
@@ -77,7 +77,7 @@ def summary(frame: pd.DataFrame, law: str) -> Table:
         place = {"decoder": "specinfer", "tree": tree, "verifier": verifier}
         rows = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
         rows = rows[rows.temperature.isin(TEMPERATURES)]
-        cells: list[Cell] = [long.key_cell(place, key) for key in ("tree", "method")]
+        cells: list[TableCell] = [long.key_cell(place, key) for key in ("tree", "method")]
         for metric, at in ranges:
             values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
             low, high = values.min(), values.max()

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis import labels
 from analysis.load import Results
 from analysis.stats import Interval
-from analysis.table import NAN, Cell, Column, Found, Gap, Key, Kind, Number, Paper
+from analysis.table import NAN, Column, ColumnKind, Found, Gap, Key, Number, Paper, TableCell
 
 CEILING = "ceiling"
 """Name in place of a verifier: the most that an exact verifier can reach."""
@@ -70,7 +70,9 @@ def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Co
     return Column(key, header, "key", cell=lambda rows: Key(rows[()][key], text(rows[()])))
 
 
-def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Column:
+def words(
+    key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: ColumnKind = "text"
+) -> Column:
     """A column of words made from a line's first row. kind: "number" for words that contain numbers."""
     return Column(key, header, kind, cell=lambda rows: text(rows[()]) or labels.ABSENT)
 
@@ -97,7 +99,7 @@ def figure(header: str, spec: str, *place: Any, of: str = "") -> Column:
 
 def tabulate(
     frame: pd.DataFrame, by: Iterable[str], columns: Iterable[Column], places: Sequence[str] = ("quantity",)
-) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
+) -> tuple[tuple[Column, ...], tuple[tuple[TableCell, ...], ...]]:
     """The columns and the lines of a table.
 
     by: columns of the frame whose values the rows of a line share. places: columns that tell these rows

@@ -25,7 +25,7 @@ RUN_SPREAD = 0.14
 """Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.csv."""
 
 # Numerators and denominators: one number per prompt, (n,) each.
-Sums: TypeAlias = tuple[ArrayLike, ArrayLike]
+PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def ratio(above: ArrayLike, below: ArrayLike) -> Interval:
     return _interval([(above, below)])
 
 
-def paired_gain(own: Sums, baseline: Sums) -> Interval:
+def paired_gain(own: PairOfSums, baseline: PairOfSums) -> Interval:
     """The ratio of `own` divided by that of `baseline`, on the same resampled prompts; else like `ratio`."""
     above, below = baseline
     return _interval([own, (below, above)])
@@ -80,7 +80,7 @@ def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
     return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
 
 
-def _interval(factors: list[Sums]) -> Interval:
+def _interval(factors: list[PairOfSums]) -> Interval:
     """The product of ratios of sums, with its interval."""
     value, resamples = 1.0, np.ones(())
     for above, below in factors:

@@ -102,8 +102,8 @@ class Gap:
         return text if len(text) <= 60 else text[:59] + "…"
 
 
-Cell: TypeAlias = str | Key | Number | Paper | Audit | Gap
-Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
+TableCell: TypeAlias = str | Key | Number | Paper | Audit | Gap
+ColumnKind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
 """The rows of one line, by the values that tell them apart, such as the quantity; () has the first row."""
 
@@ -119,9 +119,9 @@ class Column:
 
     key: str
     header: str
-    kind: Kind
+    kind: ColumnKind
     of: str = ""
-    cell: Callable[[Found], Cell] = field(default=lambda _: ABSENT, repr=False, compare=False)
+    cell: Callable[[Found], TableCell] = field(default=lambda _: ABSENT, repr=False, compare=False)
 
 
 Note: TypeAlias = str | Mapping[str, str]
@@ -161,7 +161,7 @@ class Table:
 
     stem: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     caption: str
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Notes = field(default_factory=Notes)

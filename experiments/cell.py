@@ -20,7 +20,7 @@ from analysis.load import FILTERS_OFF, filters_of
 from resispec.errors import InvalidInput, first_line
 from resispec.sampling import Sampling
 
-Report = Callable[[str, int, int], None]
+Reporter = Callable[[str, int, int], None]
 """Called with the current work, the number of things done and their total: of prompts, for example."""
 
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.cell import Cell, Report, build
+from experiments.cell import Cell, Reporter, build
 from experiments.configurations import DRAWN_AS, METHODS, ON_CHAINS, ONE_TOKEN, Configuration
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked, read_sealed, sealed, write_json
@@ -51,8 +51,8 @@ STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
 PARTS = ("draft", "target", "verify")
 """Parts of a step that have a clock; the remaining time of the step is its rest."""
 
-Terms = Mapping[str, float]
-Step = Mapping[str, Any]
+TermsByName = Mapping[str, float]
+TimedStep = Mapping[str, Any]
 """A timed step, as JSON holds it: `Configuration.facts`; `length`, the mean number of positions that were
 cached before it; `step_s`, and the seconds of its PARTS, like `draft_s`."""
 
@@ -60,7 +60,7 @@ cached before it; `step_s`, and the seconds of its PARTS, like `draft_s`."""
 # --- the model
 
 
-def forward_terms(model: str, size: int, length: float) -> Terms:
+def forward_terms(model: str, size: int, length: float) -> TermsByName:
     """Terms of a forward of the "target" or the "draft" over `size` positions after `length` cached ones."""
     knots = SIZES if model == "target" else WIDTHS
     place = min(bisect_right(knots, size), len(knots) - 1)
@@ -70,7 +70,7 @@ def forward_terms(model: str, size: int, length: float) -> Terms:
     return {f"{model} {low}": 1 - share, f"{model} {high}": share} | cache_terms
 
 
-def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
+def step_terms(configuration: Configuration, length: float) -> dict[str, TermsByName]:
     """The terms of every part of a step. length: positions that are cached before it.
 
     draft: forwards over the nodes that have children, level by level, and their draws. target: its forward,
@@ -115,7 +115,7 @@ class CostModel:
     source: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def fitted(cls, steps: Sequence[Step], source: Mapping[str, str] | None = None) -> CostModel:
+    def fitted(cls, steps: Sequence[TimedStep], source: Mapping[str, str] | None = None) -> CostModel:
         """The model with the least squared errors relative to the times of the timed steps.
 
         No term is below 0 s, except for those of the rest: the rest is negative if the clocks of the parts
@@ -150,7 +150,7 @@ class CostModel:
         forwards = {size: self._sum(forward_terms("target", size, length)) for size in sorted({1, *sizes})}
         return Times(forwards, self._sum(forward_terms("draft", LEVEL_WIDTH, length)))
 
-    def _sum(self, terms: Terms) -> float:
+    def _sum(self, terms: TermsByName) -> float:
         return sum(value * self.seconds[name] for name, value in terms.items() if value)
 
 
@@ -206,7 +206,7 @@ def model_of(path: Path, key: str, entry: Any) -> CostModel:
         raise InvalidInput(f"{reason}; delete the file, and costs are measured again") from error
 
 
-def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
+def costs_of(cell: Cell, report: Reporter, again: bool = False) -> CostModel:
     """The costs of a cell's pair on its device, measured first if the file lacks them. again: measure anyway.
 
     Only one process at a time measures. Raises InvalidInput for a damaged file.
@@ -222,7 +222,7 @@ def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
     return model_of(path, key, read(path)[key])
 
 
-def _measured(cell: Cell, report: Report) -> dict[str, Any]:
+def _measured(cell: Cell, report: Reporter) -> dict[str, Any]:
     """A new entry of the file: every timed step, and where and when the steps were timed."""
     from experiments.provenance import provenance
     from experiments.worker import build_pair
@@ -271,7 +271,9 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     return list(dict.fromkeys([*product(short, [SHORT]), *product(long, [length])]))
 
 
-def time_probes(pair: Pair, text: list[int], report: Callable[[int, int], None], rounds: int) -> list[Step]:
+def time_probes(
+    pair: Pair, text: list[int], report: Callable[[int, int], None], rounds: int
+) -> list[TimedStep]:
     """Time every probe in `rounds` rounds and return medians over them; one more round warms up.
 
     On a CPU, where other work shows in the times, all probes take turns, so that it falls on all alike; their

@@ -17,7 +17,7 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from hydra.utils import get_object
 
-from experiments.cell import OURS, Cell, Report, build
+from experiments.cell import OURS, Cell, Reporter, build
 from experiments.configurations import SETTINGS, check_settings
 from experiments.scheduler import Job
 from resispec.data import CHAT, TIMEOUT_S, check_turn
@@ -51,7 +51,7 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
         raise InvalidInput(reasons[0])
 
 
-def _rehearse(cells: Sequence[Cell], report: Report) -> None:
+def _rehearse(cells: Sequence[Cell], report: Reporter) -> None:
     reasons: dict[str, str] = {}
     refusals = []
     for number, cell in enumerate(cells):

@@ -26,7 +26,7 @@ from typing import Any
 from tqdm import tqdm
 
 from analysis.load import Status, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Report, build
+from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build
 from experiments.store import CellStore
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
@@ -57,15 +57,16 @@ class Job:
     """Work for a process of its own: cells to measure, or a tree to search for.
 
     number: its place among all jobs, from 1. name: its name in messages. work: the function that the process
-    calls, with a `Report`. ended: gets the exit code and the reasons for failures; returns lines for people,
-    and the jobs that try once more. size: the number that reports count up to, for cells their prompts. pair:
-    the cells' pair, as JSON. is_timed: whether no other timed job may run beside it. not_before: instant of
-    `time.monotonic` to wait for, since another run does this work. process: None before the start.
+    calls, with a `Reporter`. ended: gets the exit code and the reasons for failures; returns lines for
+    people, and the jobs that try once more. size: the number that reports count up to, for cells their
+    prompts. pair: the cells' pair, as JSON. is_timed: whether no other timed job may run beside it.
+    not_before: instant of `time.monotonic` to wait for, since another run does this work. process: None
+    before the start.
     """
 
     number: int
     name: str
-    work: Callable[[Report], object]
+    work: Callable[[Reporter], object]
     ended: Callable[[int, list[str]], tuple[list[str], list[Job]]]
     size: int
     pair: str = ""
@@ -73,7 +74,7 @@ class Job:
     not_before: float = 0.0
     process: Any = None
 
-    def start(self, report: Report) -> None:
+    def start(self, report: Reporter) -> None:
         """Start the process. Raises InvalidInput if the server that forks it ends meanwhile."""
         self._report, self._reasons = report, list[str]()
         self.channel, sender = PROCESSES.Pipe(duplex=False)
@@ -273,7 +274,7 @@ def _how(code: int) -> str:
     return f"the worker ended with exit code {code}" if code else "the worker ended without a result"
 
 
-def _live(work: Callable[[Report], object], channel: Any) -> None:
+def _live(work: Callable[[Reporter], object], channel: Any) -> None:
     """Do the work of a process, which ends with the process that started it, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     follow_parent()
@@ -299,13 +300,13 @@ def _live(work: Callable[[Report], object], channel: Any) -> None:
         sys.exit(1)
 
 
-def _measure(cells: Sequence[Cell], report: Report) -> None:
+def _measure(cells: Sequence[Cell], report: Reporter) -> None:
     from experiments.worker import measure
 
     measure(cells, report)
 
 
-def _search(search: Any, path: Path, cells: Sequence[Cell], report: Report) -> None:
+def _search(search: Any, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
     with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))):
         if not path.is_file():  # another run may have found it meanwhile
             search(path, cells, report)
@@ -330,7 +331,7 @@ class Progress:
         self._bar = tqdm(total=size, dynamic_ncols=True, leave=False, **options)
         self.close = self._bar.close
 
-    def start(self, number: int, name: str, size: int) -> Report:
+    def start(self, number: int, name: str, size: int) -> Reporter:
         """Note that the job with this number begins; returns the function for its reports."""
         self.show(number, name)
         begun, self._left[number] = False, size

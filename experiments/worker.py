@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from analysis.load import Status, origins, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Report, build, sampling_of
+from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, sampling_of
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
@@ -84,7 +84,7 @@ class _Measurement:
         self.store.write_status(Status("done", "", 0.0 if self.is_resumed else self.seconds))
 
 
-def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
+def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None:
     """Measure the cells that are not complete, in this process, in turns prompt by prompt.
 
     cells: equal except for their decoders, see `Cell.setting`. wait: wait for another run that is measuring
@@ -113,13 +113,13 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
         raise CellFailed("\n".join(reasons))
 
 
-def measured(cell: Cell, report: Report) -> list[Row]:
+def measured(cell: Cell, report: Reporter) -> list[Row]:
     """The rows of a cell, measured here first if it is not complete. Raises CellFailed with the reason."""
     measure([cell], report, wait=True)
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
 
-def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
+def _take_turns(measurements: Sequence[_Measurement], report: Reporter) -> None:
     """Measure every prompt in all cells that lack it; the order of cells is drawn anew for each prompt."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workload, timed_by = None, uuid.uuid4().hex[:8]

@@ -9,7 +9,7 @@ from analysis import labels
 from analysis.audits import ENUMERATED
 from analysis.metrics import METRICS
 from analysis.page.sections import titled
-from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table
+from analysis.table import Audit, Column, Gap, Key, Paper, Table, TableCell
 from resispec.audit.verdict import Finding
 
 CAPTION = (
@@ -39,7 +39,7 @@ def table(frames: Mapping[str, pd.DataFrame]) -> Table:
     return Table("overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION)
 
 
-def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
+def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[TableCell, ...]]:
     """The lines of an artefact. frame: that of its first table; without figures of the paper, no lines."""
     if "paper" in frame:
         frame = frame.assign(paper_low=frame.paper, paper_high=frame.paper)
@@ -51,7 +51,7 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
     for (method, quantity), rows in frame.assign(method=methods).groupby(["method", "quantity"], sort=False):
         fallback = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
         name, spec, paper_spec = QUANTITIES.get(quantity, fallback)
-        audit: Cell = labels.ABSENT
+        audit: TableCell = labels.ABSENT
         verdicts = rows.get("verdict", pd.Series(dtype=object)).replace(ENUMERATED, str(Finding.BIASED))
         for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last found is shown
             if count := int((verdicts == finding).sum()):

@@ -19,7 +19,7 @@ from analysis.audits import ENUMERATED
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
 from analysis.page import documentation, headline, overview
 from analysis.page.sections import Section, titled
-from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table, csv
+from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table, TableCell, csv
 from resispec.audit.verdict import LIMIT, Finding
 
 MAX_OPEN_ROWS = 24
@@ -165,7 +165,7 @@ def heights(table: Table) -> list[list[float]]:
     return [[value / largest for value in row] for row in measured]
 
 
-def entry(cell: Cell) -> Entry:
+def entry(cell: TableCell) -> Entry:
     """A typed cell as the page shows it."""
     if isinstance(cell, Gap):
         return Entry(str(cell), kind="gap")

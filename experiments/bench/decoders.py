@@ -37,17 +37,17 @@ PROMPT_TOKENS = 64
 NUM_CLOCKS = 10_000
 """Empty parts that are timed to learn the time of a clock."""
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
-Decode = Callable[[list[int], int], object]
+DecodeCall = Callable[[list[int], int], object]
 """A function that decodes a prompt with a seed."""
 
 
-def ours(pair: Pair, decoder: Decoder) -> Decode:
+def ours(pair: Pair, decoder: Decoder) -> DecodeCall:
     """Decoding by our loop."""
     device = pair.target.device
     return lambda prompt, seed: decoder.generate(pair, prompt, SAMPLING, Generator(device).manual_seed(seed))
 
 
-def theirs(pair: Pair, mode: str = "plain") -> Decode:
+def theirs(pair: Pair, mode: str = "plain") -> DecodeCall:
     """`generate` of transformers with the same law and length. mode: "assisted" drafts NUM_DRAFTED a step."""
     engine = TransformersEngine(pair, mode, NUM_DRAFTED)
     engine.target.generation_config.eos_token_id = None
@@ -60,7 +60,9 @@ def theirs(pair: Pair, mode: str = "plain") -> Decode:
     return decode
 
 
-def tokens_per_s(ways: Mapping[Name, Decode], prompts: Sequence[list[int]], pair: Pair) -> dict[Name, float]:
+def tokens_per_s(
+    ways: Mapping[Name, DecodeCall], prompts: Sequence[list[int]], pair: Pair
+) -> dict[Name, float]:
     """Tokens a second of every way of decoding, on the same prompts in turn: a round is a prompt."""
     calls = {
         name: [lambda turn, decode=decode: decode(prompts[turn], turn + 1)] for name, decode in ways.items()

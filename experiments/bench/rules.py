@@ -37,7 +37,7 @@ TREES, WALKS = 6, 4
 LAW_ROUNDS, WALK_ROUNDS = 30, 7
 BINS = (1024, 0, 512, 2048)
 BASELINE = ("standard", "iid")
-Times = dict[tuple[str, str], float]
+TimesByRule = dict[tuple[str, str], float]
 """Milliseconds by verifier and draws."""
 
 
@@ -70,7 +70,7 @@ def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.devi
     return lambda: rule.law(*inputs, draws)
 
 
-def time_laws(num_nodes: int, device: torch.device) -> Times:
+def time_laws(num_nodes: int, device: torch.device) -> TimesByRule:
     """Times of every rule's law."""
     calls = {}
     for name, rule, draws in rules():
@@ -91,7 +91,7 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
     return Tree(topology, tokens, draws)
 
 
-def time_walks(shape: str, device: torch.device) -> Times:
+def time_walks(shape: str, device: torch.device) -> TimesByRule:
     """Times of verifiers on trees of one shape with all their draws; a walk has one seed in all rounds."""
     topology, calls = SHAPES[shape], {}
     cpu_laws = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]

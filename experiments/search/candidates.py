@@ -15,7 +15,7 @@ from resispec.trees import Topology, from_child_counts, from_widths
 from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
-Shape = TypeVar("Shape")
+Shaped = TypeVar("Shaped")
 FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: 1 leaves it, others make it more even
 
 
@@ -81,7 +81,7 @@ def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
     return [shape for levels, group in by_depth if levels > 2 for shape in spread(list(group), per_level)]
 
 
-def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
+def spread(shapes: Sequence[Shaped], most: int) -> list[Shaped]:
     """At most so many of the shapes, evenly over the list, its ends included; `most` is at least 2."""
     if len(shapes) <= most:
         return list(shapes)

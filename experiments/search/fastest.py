@@ -35,7 +35,7 @@ CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
 LEADING = 2  # configurations of every method, draws and verifier, that are compared again
 FIRST, DECISION = 1, 2  # numbers of stages; stage 0 measures acceptance
 
-Compared = Mapping[Configuration, Value]
+ValueByConfiguration = Mapping[Configuration, Value]
 Rate = Callable[[Configuration, Value], float]
 """Tokens a second of a configuration whose expected tokens a step are known."""
 
@@ -135,12 +135,12 @@ def kind_of(one: Configuration) -> str:
     return "chain" if is_chain and one.draws == "iid" and one.verifier in ON_CHAINS else one.draws
 
 
-def ranked(found: Compared, rate: Rate) -> list[Configuration]:
+def ranked(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
     """All trees that were compared, the fastest first."""
     return sorted((tree for tree in found if tree != ONE_TOKEN), key=lambda tree: -rate(tree, found[tree]))
 
 
-def leading(found: Compared, rate: Rate) -> list[Configuration]:
+def leading(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
     """Configurations to compare again: the fastest of every kind and size, and LEADING of every method."""
     trees = ranked(found, rate)
     of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}  # the first stays
@@ -151,7 +151,7 @@ def leading(found: Compared, rate: Rate) -> list[Configuration]:
     return list(dict.fromkeys([*of_size.values(), *leaders]))
 
 
-def choose(decided: Compared, rate: Rate) -> Chosen:
+def choose(decided: ValueByConfiguration, rate: Rate) -> Chosen:
     """The fastest configuration, and the fastest of every kind and size."""
     best: dict[str, dict[int, Configuration]] = {}
     for tree in ranked(decided, rate):

@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis.labels import options
 from analysis.load import FILTERS_OFF, filters_of
-from experiments.cell import Cell, Report, build, file_name, filter_suffix
+from experiments.cell import Cell, Reporter, build, file_name, filter_suffix
 from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -38,7 +38,7 @@ COMPARING = {
     "topologies": "experiments.tasks.shapes.Shapes",
     "configurations": "experiments.tasks.shapes.Configurations",
 }
-Tree = TypeVar("Tree")
+NamedTree = TypeVar("NamedTree")
 
 
 class SearchStage(NamedTuple):
@@ -101,7 +101,7 @@ class TreeSearch(ABC):
             shape = f"search.num_levels {self.num_levels} and {NUM_SIBLINGS} children a node"
             raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}")
 
-    def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
+    def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
 
         cells: those that name the file, checked; for every data set the first one's configuration counts.
@@ -126,7 +126,7 @@ class TreeSearch(ABC):
         share = self.num_prompts // sum(one.share for one in self.STAGES)
         return share * stage.share * max(1, stage.num_prefixes)
 
-    def begin(self, cells: Sequence[Cell], report: Report) -> None:
+    def begin(self, cells: Sequence[Cell], report: Reporter) -> None:
         """Take one cell of every data set."""
         by_dataset = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
         self.cells, self._report = [by_dataset[name] for name in sorted(by_dataset)], report
@@ -184,8 +184,8 @@ class TreeSearch(ABC):
         return self.values(0, cells, f"acceptance of siblings, {labels['decoder']}", "selected")
 
     def compared(
-        self, stage: int, kind: str, trees: Mapping[Tree, Any], decoder: Any, labels: Mapping[str, str]
-    ) -> dict[Tree, Value]:
+        self, stage: int, kind: str, trees: Mapping[NamedTree, Any], decoder: Any, labels: Mapping[str, str]
+    ) -> dict[NamedTree, Value]:
         """Expected tokens of trees, over all data sets; every prefix counts alike.
 
         kind: "topologies" or "configurations", which chooses the task. trees: tree -> its form in the task.

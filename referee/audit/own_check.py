@@ -25,7 +25,7 @@ COPIES = 8
 """The most continuations of a prompt that are drawn together; a greedy row has one."""
 NEW_TOKENS = 32
 """The most tokens of a continuation, which never has more than its row."""
-Law = Callable[[Sequence[Tensor], Tensor], Tensor]
+LawOfLogits = Callable[[Sequence[Tensor], Tensor], Tensor]
 """A function from each model's logits (R, V) and the emitted tokens (R, T) int64 to the next law (R, V)."""
 
 
@@ -75,7 +75,7 @@ def _own_rows(
 
 
 def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> Tensor:
-    """The law (R, V) under a row's settings, see `Law`."""
+    """The law (R, V) under a row's settings, see `LawOfLogits`."""
     prompt = torch.tensor(transcript.prompt_token_ids, device=emitted.device)
     rows = zip(emitted, logits[0][:, None], strict=True)
     stretches = [Stretch(0, prompt, outputs, len(outputs), scores) for outputs, scores in rows]
@@ -84,7 +84,11 @@ def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> T
 
 @torch.inference_mode()
 def draw(
-    law: Law, prompts: Sequence[Sequence[int]], scorers: Sequence[Scorer], new: int, generator: Generator
+    law: LawOfLogits,
+    prompts: Sequence[Sequence[int]],
+    scorers: Sequence[Scorer],
+    new: int,
+    generator: Generator,
 ) -> list[tuple[tuple[int, ...], str]]:
     """Draw the tokens after each prompt, with the reason why they end: "stop" or "length".
 
