@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from analysis.artefact import listed
@@ -35,7 +36,7 @@ class MeasuredOnce(Candidate):
 
 def run_false_alarms(_config: DictConfig) -> None:
     """Audit the exact verifiers with several seeds, print and write what their p-values are."""
-    configs = settings()
+    configs = settings(HydraConfig.get().overrides.task)
     config, documents = configs[0], documents_of(configs)
     exact = [MeasuredOnce(one.name, one.node) for one in candidates(config, None) if one.name != "resispec"]
     audits = [found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, documents)]

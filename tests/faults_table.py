@@ -38,7 +38,7 @@ class Planted(Candidate):
 
 def run_faults(_config: DictConfig) -> None:
     """Audit all faults, print and write the table. Raises InvalidInput when an innocent case is accused."""
-    configs = settings()
+    configs = settings(HydraConfig.get().overrides.task)
     config, pair = configs[0], HydraConfig.get().runtime.choices["pair"]
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, documents_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]

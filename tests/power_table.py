@@ -19,6 +19,7 @@ from faults.moved import (
     unlikely,
     where_peaked,
 )
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
@@ -95,7 +96,7 @@ def is_found(number: int, seed: int) -> bool:
 
 def run_power(_config: DictConfig) -> None:
     """Plant every error TRIES times, print and write how often it was found."""
-    config = settings()[0]
+    config = settings(HydraConfig.get().overrides.task)[0]
     work = [(number, seed) for number in range(len(PLANTED)) for seed in range(TRIES)]
     counts = [0] * len(PLANTED)
     with ProcessPoolExecutor(2, PROCESSES) as pool, progress_bar(total=len(work), desc="power") as bar:
