@@ -28,13 +28,15 @@ from experiments.auditing.material import Nodes
 from experiments.cli import run_single
 from experiments.provenance import origin
 from experiments.scheduler import PROCESSES
-from resispec.audit.simulate import MOVED, NUM_TURNS, simulated
+from resispec.audit.simulate import MOVED, NUM_TURNS, simulate, simulated
 from resispec.audit.simulation_cases import scenes, wide_laws
-from resispec.audit.verdict import LEAST_P, LIMIT
+from resispec.audit.verdict import LEAST_P, LIMIT, SUSPICIOUS_P
 from resispec.draws import Draws
 from resispec.progress import progress_bar
 
 TRIES = 10
+LARGE = ("single, 64 tokens", "long chain")
+"""Scenes in which only the first measurement is tried: a second one, four times as long, leaves no doubt."""
 NUM_TUPLES = 4_000
 """The tuples of siblings at V = 32,000 in an audit."""
 
@@ -50,7 +52,7 @@ class Planted:
     options: dict[str, Any]
 
     def is_found(self, seed: int) -> bool:
-        """Whether an audit's simulation of this scene alone, or its estimate, calls the verifier biased."""
+        """Whether an audit's simulation of this scene alone, or its estimate, finds it."""
         generator = torch.Generator().manual_seed(seed)
         made = self.make(**self.options)
         if self.scene == "law":
@@ -58,8 +60,10 @@ class Planted:
             statistics, _ = nodes.estimates(made, Draws.IID, 2, generator)
             return statistics["total variation"].z > LIMIT
         chosen = [scene for scene in scenes(8) if scene.name == self.scene]
-        counts = simulated(made, chosen, Draws.IID, NUM_TURNS, generator)
-        return min(count.p_value for count in counts[self.scene].values()) < LEAST_P
+        is_large = self.scene in LARGE
+        measure, limit = (simulate, SUSPICIOUS_P) if is_large else (simulated, LEAST_P)
+        counts = measure(made, chosen, Draws.IID, NUM_TURNS, generator)
+        return min(count.p_value for count in counts[self.scene].values()) < limit
 
 
 def moved(error: str, scene: str, make: Callable[..., Any] = MovedAndTold, **options: Any) -> Planted:
@@ -126,7 +130,8 @@ def table_of(frame: pd.DataFrame, source: str) -> Table:
         f"{source} Made by: make faults. Each error is planted in `verify` alone, but for those of the law, "
         "and tried with other random numbers each time, in an audit of one scene. One that moves mass to or "
         "from a set of tokens is in one place of a walk; at bonus tokens and behind accepted ones it is "
-        "hidden from `outcomes`, so that only the tokens show it.",
+        "hidden from `outcomes`, so that only the tokens show it. Found: biased, or in the scenes "
+        f"{' and '.join(LARGE)} suspicious at first, after which it is measured four times as long.",
     )
     texts = shown.set_index(["error", "shown in"])
     return plain("power", frame, "How small an error an audit finds", notes, shown=texts)
