@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from resispec.audit.verdict import Statistic
 
@@ -25,7 +26,12 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
     return Statistic(value, z, float(torch.special.gammaincc(half[0], half[1])), n, degrees=degrees)
 
 
-def chi_square(laws: Tensor, counts: Tensor) -> Statistic:
+def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
+    """`chi_square_of_counts` of n outcomes, each with its law (n, K) float64 and its cell (n,) int64."""
+    return chi_square_of_counts(laws, one_hot(cells, laws.shape[1]))
+
+
+def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
     """Compare counts of outcomes with the laws that they had, however the laws depend on earlier outcomes.
 
     laws: (R, K) float64, the chances of K cells. counts: (R, K), how often outcomes with the law of this row

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot, pad
 
-from resispec.audit.chi_square import chi_square, chi_squared, of_sums, summed
+from resispec.audit.chi_square import chi_square, chi_square_of_counts, chi_squared, of_sums, summed
 from resispec.audit.verdict import MIN_VARIANCE, Statistic, z_score
 from resispec.core import Tree, Verdict
 from resispec.trees import Topology, families_by_level_on
@@ -194,7 +194,7 @@ def _siblings(walks: Walks) -> Statistic:
     by_rank = []
     for rank, parts in laws.items():
         chances = torch.cat(parts)
-        by_rank.append(chi_square(chances, one_hot(torch.cat(cells[rank]), chances.shape[1])))
+        by_rank.append(chi_square(chances, torch.cat(cells[rank])))
     return summed(by_rank)
 
 
@@ -205,8 +205,8 @@ def _tokens(walks: Walks) -> dict[str, Statistic]:
     counts = _counted(rows, scene.classes[tokens], scene.class_laws.shape)
     by_row = zip(scene.class_laws.split(1), counts.split(1), strict=True)
     found = {
-        "tokens": chi_square(scene.class_laws, counts),
-        "tokens by row": summed([chi_square(*row) for row in by_row if bool(row[1].any())]),
+        "tokens": chi_square_of_counts(scene.class_laws, counts),
+        "tokens by row": summed([chi_square_of_counts(*row) for row in by_row if bool(row[1].any())]),
     }
     found |= _scored(scene, rows, tokens, "token")
     for place in range(levels):
@@ -215,7 +215,7 @@ def _tokens(walks: Walks) -> dict[str, Statistic]:
         rows, tokens = walks.rows[is_here, place], walks.tokens[is_here, place]
         if len(rows):
             counts = _counted(rows, scene.classes[tokens], scene.class_laws.shape)
-            found[name] = chi_square(scene.class_laws, counts)
+            found[name] = chi_square_of_counts(scene.class_laws, counts)
             found |= _scored(scene, rows, tokens, name)
     return found
 
@@ -278,7 +278,7 @@ def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
             is_here = torch.tensor([bool(topology.children[node]) is is_inner for node in nodes.tolist()])
             if bool(is_here.any()):
                 final[name].add(outcomes.final, nodes[is_here], tokens[is_here], times[is_here])
-    found = {"verdicts": chi_square(torch.stack(chances), torch.stack(counts))}
+    found = {"verdicts": chi_square_of_counts(torch.stack(chances), torch.stack(counts))}
     for name, part in final.items():
         found |= part.statistics(name)
     return found
@@ -310,7 +310,7 @@ class _FinalTokens:
             return {}
         counts = torch.cat(self.counts)
         count = int(counts.sum())
-        found = {name: chi_square(torch.cat(self.laws), counts)}
+        found = {name: chi_square_of_counts(torch.cat(self.laws), counts)}
         for kind, (deviation, variance) in self.sums.items():
             found[f"{name} {kind}"] = _score(kind, deviation, variance, count)
         return found
