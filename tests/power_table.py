@@ -42,7 +42,7 @@ NUM_TUPLES = 4_000
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedError:
     """An error, the scene that shows it, and its size: the mass that is moved, or a total variation."""
 
     error: str
@@ -66,9 +66,9 @@ class Planted:
         return min(count.p_value for count in counts[self.scene].values()) < limit
 
 
-def moved(error: str, scene: str, make: Callable[..., Any] = MovedAndTold, **options: Any) -> Planted:
+def moved(error: str, scene: str, make: Callable[..., Any] = MovedAndTold, **options: Any) -> PlantedError:
     """An error that moves MOVED of the mass."""
-    return Planted(error, scene, MOVED, make, options)
+    return PlantedError(error, scene, MOVED, make, options)
 
 
 PLANTED = (
@@ -81,11 +81,11 @@ PLANTED = (
     moved("to unlikely tokens, behind five accepted", "long chain", where=at_depth(5), event=unlikely),
     moved("to even tokens, where p is peaked", "peaked chain", where=where_peaked),
     *(
-        Planted("even over 2,048 tokens, bonus", "bonus, 2,048 tokens", size, EvenError, {"size": size})
+        PlantedError("even over 2,048 tokens, bonus", "bonus, 2,048 tokens", size, EvenError, {"size": size})
         for size in (0.02, 0.03, 0.05)
     ),
     *(
-        Planted("of the law, V = 32,000", "law", size, LawMoved, {"size": size})
+        PlantedError("of the law, V = 32,000", "law", size, LawMoved, {"size": size})
         for size in (0.01, 0.015, 0.02)
     ),
 )

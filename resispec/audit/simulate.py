@@ -32,7 +32,7 @@ MOVED = 0.03
 It is found nine times in ten after NUM_TURNS turns, as `make faults` measures it, with at most 64 tokens.
 """
 MOVED_ELSEWHERE = 0.05
-"""The same of mass that is moved at every token, with a pair's laws at other temperatures and filters."""
+"""Mass that is found like MOVED where it is moved at every token, at other temperatures and filters."""
 
 
 def simulate(

