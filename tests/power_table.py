@@ -82,11 +82,11 @@ PLANTED = (
     moved("to even tokens, where p is peaked", "peaked chain", where=where_peaked),
     *(
         PlantedError("even over 2,048 tokens, bonus", "bonus, 2,048 tokens", size, EvenError, {"size": size})
-        for size in (0.02, 0.03, 0.05)
+        for size in (0.03, 0.05, 0.1)
     ),
     *(
         PlantedError("of the law, V = 32,000", "law", size, LawMoved, {"size": size})
-        for size in (0.01, 0.015, 0.02)
+        for size in (0.005, 0.01, 0.015)
     ),
 )
 
