@@ -310,9 +310,9 @@ def _nothing_seen(evidence: Evidence) -> str:
         first, *others = walked.settings
         told = f"{walked.moved:.2g} of the mass moved at one in ten of a walk's tokens at {first}"
         if others:
-            told += f", or {walked.moved_elsewhere:.2g} at every token at {'; '.join(others)}"
+            told += f", or {walked.moved_elsewhere:.2g} at every token at {'; '.join(others)},"
         ground = f"at each position, up to {walked.siblings} siblings"
-        parts.append(f"in what `verify` draws ({ground}), {told}, would have shown")
+        parts.append(f"in what `verify` draws ({ground}), {told} would have shown")
         gaps.append("`verify` does more rarely or elsewhere")
     return "; ".join([*parts, f"what {' or '.join(gaps)} could hide"] if gaps else parts)
 
