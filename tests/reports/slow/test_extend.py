@@ -63,7 +63,7 @@ def edits(text):
 
 
 FEWER = (
-    ("experiments/auditing/evidence.py", "NUM_TURNS = 500", "NUM_TURNS = 25"),
+    ("resispec/audit/simulate.py", "\nNUM_TURNS = 100", "\nNUM_TURNS = 3"),
     ("experiments/auditing/material.py", "[2], 4000)", "[2], 200)"),
     ("experiments/auditing/material.py", "[MOST_SIBLINGS], 4000)", "[MOST_SIBLINGS], 200)"),
     ("resispec/audit/battery.py", "repeats: int = 3", "repeats: int = 1"),
