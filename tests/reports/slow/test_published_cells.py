@@ -1,5 +1,6 @@
 """Committed cells give the committed numbers: what is published is drawn again, or one of both is old."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -29,6 +30,13 @@ def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
                 drawn.add(path.name)
         own = [file for suffix in COMMITTED for file in archive.parent.glob(f"{folder.name}*.{suffix}")]
         assert {file.name for file in own} <= drawn
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
+def test_published_archives_name_no_folder_of_a_machine(archive):
+    """Defect: 3,736 absolute paths were in them."""
+    for file in published.unpacked(archive).rglob("*.json"):
+        assert not re.search(r"(?<![\w.~])/(tmp|home|root|work|Users|mnt)/", file.read_text()), file.name
 
 
 @pytest.mark.parametrize("path", GALLERIES, ids=[path.parent.name for path in GALLERIES])
