@@ -16,8 +16,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot, pad
 
 from resispec.audit.chi_square import chi_square, chi_square_of_counts, chi_squared, of_sums, summed
-from resispec.audit.verdict import MIN_VARIANCE, Statistic, z_score
+from resispec.audit.verdict import FINAL_TOKENS, MIN_VARIANCE, Statistic, z_score
 from resispec.core import Tree, Verdict
+from resispec.errors import InvalidInput
 from resispec.trees import Topology, families_by_level_on
 from resispec.verifiers.base import Draws, Verifier, outcomes_of
 
@@ -40,9 +41,9 @@ class TokenScores(NamedTuple):
     @classmethod
     def of(cls, values: Tensor, laws: Tensor) -> "TokenScores":
         """From the numbers (R, V) of tokens and their laws (R, V), float64; 0 times infinity is 0."""
-        finite = torch.where(laws > 0, values, 0.0)
-        deviations = values - (laws * finite).sum(-1, keepdim=True)
         is_counted = laws > 0
+        finite = torch.where(is_counted, values, 0.0)
+        deviations = values - (laws * finite).sum(-1, keepdim=True)
         squares = torch.where(is_counted, deviations, 0.0).square()
         return cls(deviations, (laws * squares).sum(-1))
 
@@ -121,8 +122,15 @@ class Walks:
 
     @cached_property
     def tokens(self) -> Tensor:
-        """The emitted tokens (n, D), -1 after the last one of a walk."""
-        levels = self.scene.topology.num_levels
+        """The emitted tokens (n, D), -1 after the last one of a walk.
+
+        Raises InvalidInput for a verdict with a token that is not in the vocabulary, or with too many tokens.
+        """
+        levels, vocab = self.scene.topology.num_levels, len(self.scene.classes)
+        for verdict in self.verdicts:
+            if verdict.num_emitted > levels or not all(0 <= token < vocab for token in verdict.tokens):
+                allowed = f"at most {levels} tokens from 0 to {vocab - 1}"
+                raise InvalidInput(f"`verify` emitted {verdict.tokens}; allowed: {allowed}")
         rows = [verdict.tokens + (-1,) * (levels - verdict.num_emitted) for verdict in self.verdicts]
         return torch.tensor(rows)
 
@@ -264,7 +272,7 @@ def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
             ends[key][(0, *verdict.path)[-1], verdict.tokens[-1]] += 1
     num_classes = scene.member.shape[1]
     chances, counts = [], []
-    final = {"residual": _FinalTokens(scene), "leaf": _FinalTokens(scene)}
+    final = {name: _FinalTokens(scene) for name in FINAL_TOKENS}
     for key, outcomes_seen in ends.items():
         given = scene.given(torch.tensor(key), walks.draws)
         outcomes = outcomes_of(verifier, *given)
@@ -274,7 +282,7 @@ def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
         times = torch.tensor([*outcomes_seen.values()])
         cells = nodes * num_classes + scene.classes[tokens]
         counts.append(torch.bincount(cells, times.double(), minlength=len(chance)))
-        for name, is_inner in (("residual", True), ("leaf", False)):
+        for name, is_inner in zip(FINAL_TOKENS, (True, False), strict=True):
             is_here = torch.tensor([bool(topology.children[node]) is is_inner for node in nodes.tolist()])
             if bool(is_here.any()):
                 final[name].add(outcomes.final, nodes[is_here], tokens[is_here], times[is_here])

@@ -14,7 +14,8 @@ from resispec.audit.simulate import simulate, simulated
 from resispec.audit.simulation_cases import scenes
 from resispec.audit.verdict import LEAST_P, Evidence, Finding, judge
 from resispec.audit.walk_statistics import Scene
-from resispec.core import Draws
+from resispec.core import Draws, Verdict
+from resispec.errors import InvalidInput
 from resispec.trees import chain, root_only
 from resispec.verifiers import get_verifier
 
@@ -94,6 +95,14 @@ def test_walks_that_follow_one_another_are_caught():
     scene = Scene("it", chain(1), *laws, torch.arange(3))
     found = simulate(Remembering(step=alternating), [scene], Draws.IID, 1000, rng(0))
     assert found["it"]["1 back, overdraft"].p_value < LEAST_P <= found["it"]["verdicts"].p_value
+
+
+@pytest.mark.parametrize("tokens", [(-1,), (4,), (0, 1, 2, 3)])
+def test_a_verdict_that_cannot_be_is_refused(tokens):
+    """Defect: -1 stands after the last token of a walk, so that a verifier's own -1 was left out."""
+    wrong = Remembering(step=lambda *_: Verdict((), tokens))
+    with pytest.raises(InvalidInput, match="`verify` emitted .*; allowed: at most 3 tokens from 0 to 3"):
+        simulate(wrong, scenes(8)[:1], Draws.IID, 1, rng(0))
 
 
 def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
