@@ -1,10 +1,11 @@
 """The evidence of an audit: measurements of a verifier on the material."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import product
+from operator import or_
 from typing import Any
 
 from torch import Generator
@@ -21,12 +22,15 @@ from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
-from resispec.trees import complete, parallel_chains
+from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, Verifier, as_verifier, available
 from resispec.verifiers.rehearsal import is_defined_on
 
 DECODED_SIBLINGS = 3  # the most children of the root in the trees of decoding
-STREAMS = 8  # the most streams of random numbers of an audit
+STREAMS = 16  # the most streams of random numbers of an audit
+WALKS = 8  # the first stream of walks; those before are of laws and of decoding
+GROUPS = 3
+"""The groups of scenes that are walked apart, so that two cores share one verifier."""
 
 
 @dataclass(frozen=True)
@@ -86,49 +90,89 @@ def blamed(name: str) -> Iterator[None]:
         raise InvalidInput(f"verifier {name!r} raised {type(error).__name__}: {first_line(error)}") from error
 
 
-def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerifier:
-    """Collect the evidence about one verifier with one kind of draws, and judge it.
+class Subject:
+    """A verifier with one kind of draws, under audit.
+
+    max_siblings: MOST_SIBLINGS, or 1 for a verifier of chains alone.
+    """
+
+    def __init__(self, candidate: Candidate, draws: Draws) -> None:
+        self.draws = draws
+        self.verifier = candidate.build()
+        self.rule = CheckedRule(rule_of(self.verifier), candidate.name)
+        self.is_chain = not supported_draws(self.rule)
+        self.max_siblings = 1 if self.is_chain else MOST_SIBLINGS
+
+    def is_defined(self, topology: Topology) -> bool:
+        """Whether the verifier is defined on such trees."""
+        return is_defined_on(self.verifier, self.draws, topology)
+
+
+def stated(subject: Subject, material: Material) -> Evidence:
+    """The law that the verifier states, enumerated on small laws and trees, and estimated on nodes."""
+    generator = Generator().manual_seed(STREAMS * material.seed)
+    estimates = {
+        kind: nodes.estimates(subject.rule, subject.draws, subject.max_siblings, generator)
+        for kind, nodes in material.nodes.items()
+    }
+    cases = cases_of(subject.rule, subject.verifier, subject.draws, subject.is_chain)
+    trees = CHAINS if subject.is_chain else TREES
+    return Evidence(
+        enumerated_error=worst(cases).error,
+        total_variations={kind: stats["total variation"] for kind, (stats, _) in estimates.items()},
+        excesses={kind: stats["excess"] for kind, (stats, _) in estimates.items()},
+        ceilings={kind: ceiling for kind, (_, ceiling) in estimates.items()},
+        levels={"enumerated": max(tree.num_levels for tree, _ in trees if subject.is_defined(tree))},
+    )
+
+
+def decoded(subject: Subject, material: Material) -> Evidence:
+    """The tokens of real decoding, on bushy trees and on a few paths of nine levels."""
+    z_scores, lengths = dict[str, Statistics](), [1]
+    width = min(DECODED_SIBLINGS, subject.max_siblings)
+    for topology in filter(subject.is_defined, (complete(3, width), parallel_chains(width, 8))):
+        decoder = Decoder(DraftModel(topology, subject.draws), subject.verifier)
+        z_scores[f"{topology.num_levels} levels"] = remeasured(
+            lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
+        )
+    return Evidence(z_scores=z_scores, levels={"decoded": max(lengths)})
+
+
+def walks(subject: Subject, material: Material, group: int) -> Evidence:
+    """What `verify` draws in one of GROUPS groups of scenes, each of which has chains and other trees."""
+    every = scenes(subject.max_siblings)
+    for setting, laws in material.walked_laws.items():
+        every += scenes_of_laws(setting, *laws, subject.max_siblings)
+    every = [scene for scene in every if subject.is_defined(scene.topology)]
+    chosen = every[group::GROUPS]
+    generator = Generator().manual_seed(STREAMS * material.seed + WALKS + group)
+    return Evidence(
+        simulations=simulated(subject.verifier, chosen, subject.draws, NUM_TURNS, generator),
+        levels={"simulated": max((scene.topology.num_levels for scene in chosen), default=0)},
+        walked=walked(every, NUM_TURNS),
+    )
+
+
+Part = Callable[[Subject, Material], Evidence]
+PARTS: tuple[Part, ...] = (stated, *(partial(walks, group=group) for group in range(GROUPS)), decoded)
+"""The parts of an audit. The first one checks the laws that a rule returns."""
+
+
+def measure(part: Part, candidate: Candidate, draws: Draws, material: Material) -> Evidence:
+    """One part of the evidence about a verifier with one kind of draws.
 
     Raises InvalidInput, naming the verifier, for an invalid law, and for whatever else its code raises.
     """
     with blamed(candidate.name):
-        verifier = candidate.build()
-        rule = CheckedRule(rule_of(verifier), candidate.name)
-        is_defined = partial(is_defined_on, verifier, draws)
-        is_chain = not supported_draws(rule)
-        max_siblings, trees = (1, CHAINS) if is_chain else (MOST_SIBLINGS, TREES)
-        estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
-        estimates = {
-            kind: nodes.estimates(rule, draws, max_siblings, estimating)
-            for kind, nodes in material.nodes.items()
-        }
-        z_scores, lengths = dict[str, Statistics](), [1]
-        width = min(DECODED_SIBLINGS, max_siblings)
-        topologies = complete(3, width), parallel_chains(width, 8)  # bushy; a few paths of nine levels
-        for topology in filter(is_defined, topologies):
-            decoder = Decoder(DraftModel(topology, draws), verifier)
-            z_scores[f"{topology.num_levels} levels"] = remeasured(
-                lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
-            )
-        walks = scenes(max_siblings)
-        for setting, laws in material.walked_laws.items():
-            walks += scenes_of_laws(setting, *laws, max_siblings)
-        walks = [scene for scene in walks if is_defined(scene.topology)]
-        evidence = Evidence(
-            enumerated_error=worst(cases_of(rule, verifier, draws, is_chain)).error,
-            total_variations={kind: stats["total variation"] for kind, (stats, _) in estimates.items()},
-            simulations=simulated(verifier, walks, draws, NUM_TURNS, simulating),
-            z_scores=z_scores,
-            excesses={kind: stats["excess"] for kind, (stats, _) in estimates.items()},
-            levels={
-                "enumerated": max(topology.num_levels for topology, _ in trees if is_defined(topology)),
-                "simulated": max(scene.topology.num_levels for scene in walks),
-                "decoded": max(lengths),
-            },
-            walked=walked(walks, NUM_TURNS),
-        )
-    excess, ceiling = evidence.excesses["recorded"].value, estimates["recorded"][1]
-    return JudgedVerifier(candidate.name, draws, evidence, judge(evidence), ceiling + excess, ceiling)
+        return part(Subject(candidate, draws), material)
+
+
+def judged(candidate: Candidate, draws: Draws, parts: Sequence[Evidence]) -> JudgedVerifier:
+    """The judgement about a verifier with one kind of draws, by the evidence of all parts."""
+    evidence = reduce(or_, parts)
+    ceiling = evidence.ceilings["recorded"]
+    acceptance = ceiling + evidence.excesses["recorded"].value
+    return JudgedVerifier(candidate.name, draws, evidence, judge(evidence), acceptance, ceiling)
 
 
 def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list[int]) -> Terms:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from experiments.auditing.evidence import Candidate, JudgedVerifier, audit
+from experiments.auditing.evidence import PARTS, Candidate, JudgedVerifier, Part, judged, measure
 from experiments.auditing.material import Material, gather
 from experiments.scheduler import PROCESSES, follow_parent, unstopped
+from resispec.audit.verdict import Evidence
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.progress import LINES_S, progress_bar
@@ -28,6 +29,8 @@ def audit_all(
 ) -> list[JudgedVerifier]:
     """Audit every verifier with all its kinds of draws in processes of their own: two on a CPU, one on a GPU.
 
+    A part of a row's evidence at a time, so that one row is shared, too.
+
     Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
     is raised here, an interrupt included, ends these processes at once.
     """
@@ -38,12 +41,14 @@ def audit_all(
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(candidate,) for candidate in chosen])]
         rows = [(candidate, draws) for candidate, group in zip(chosen, kinds, strict=True) for draws in group]
-        judged = list[JudgedVerifier]()
-        with progress_bar(desc="audit", unit="row", total=len(rows)) as bar:
-            for row in _each(pool, _audit_row, rows, while_waiting=bar.refresh):
-                judged.append(row)
+        work = [(*row, part) for row in rows for part in PARTS]
+        found = list[Evidence]()
+        with progress_bar(desc="audit", unit="part", total=len(work)) as bar:
+            for evidence in _each(pool, _measure, work, while_waiting=bar.refresh):
+                found.append(evidence)
                 bar.update()
-        return judged
+        parts = zip(*[iter(found)] * len(PARTS), strict=True)
+        return [judged(*row, evidence) for row, evidence in zip(rows, parts, strict=True)]
     except BaseException:
         for process in multiprocessing.active_children():
             process.kill()
@@ -84,5 +89,5 @@ def _material() -> Material:
 
 
 @torch.inference_mode()
-def _audit_row(candidate: Candidate, draws: Draws) -> JudgedVerifier:
-    return audit(candidate, draws, _material())
+def _measure(candidate: Candidate, draws: Draws, part: Part) -> Evidence:
+    return measure(part, candidate, draws, _material())

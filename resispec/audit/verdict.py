@@ -16,7 +16,7 @@ TOLERANCE = 1e-5
 """Enumerated errors above this are bias: a rule in float32 stays below it, one in float64 below 1e-12."""
 LIMIT = 4.0
 """Statistics more than this many standard errors out are bias."""
-LEAST_P = 1e-5
+LEAST_P = 5e-6
 """Counts with a p-value below this are bias; the limit is low since there are many counts."""
 SUSPICIOUS_P = 0.003
 """p-value below which a statistic is measured again with fresh random numbers."""
@@ -42,6 +42,8 @@ AGAINST_OUTCOMES = (
 """Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """Evidence that the finding that no bias is seen requires."""
+LEVELS = ("enumerated", "simulated", "decoded")
+"""Kinds of evidence from trees, of which it is said how deep they were."""
 
 
 class Finding(StrEnum):
@@ -152,8 +154,8 @@ class Evidence:
     estimated, by the name of the nodes. simulations: counts of what `verify` drew, by the names of the scene
     and of the statistic, see `simulate`. z_scores: of real decoding, by what was decoded ("3 levels"; "" for
     one decoding) and the statistic's name. excesses: acceptance minus its ceiling, by the name of the nodes.
-    levels: deepest level of a tree that was walked, by the kind of evidence ("enumerated", "simulated",
-    "decoded").
+    ceilings: these ceilings, means over the nodes of a name. levels: deepest level of a tree that was
+    walked, by the kind of evidence, one of LEVELS.
     walked: the ground that `simulations` cover beside the levels of "simulated".
     """
 
@@ -164,6 +166,26 @@ class Evidence:
     excesses: Statistics = field(default_factory=dict)
     levels: Mapping[str, int] = field(default_factory=dict)
     walked: Walked | None = None
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+
+    def __or__(self, other: "Evidence") -> "Evidence":
+        """Both pieces of evidence about the same verifier; what both have is the other's."""
+        levels = {
+            kind: max(part.levels[kind] for part in (self, other) if kind in part.levels)
+            for kind in LEVELS
+            if kind in {*self.levels, *other.levels}
+        }
+        error = self.enumerated_error
+        return Evidence(
+            error if other.enumerated_error is None else other.enumerated_error,
+            total_variations={**self.total_variations, **other.total_variations},
+            simulations={**self.simulations, **other.simulations},
+            z_scores={**self.z_scores, **other.z_scores},
+            excesses={**self.excesses, **other.excesses},
+            ceilings={**self.ceilings, **other.ceilings},
+            levels=levels,
+            walked=other.walked or self.walked,
+        )
 
     @property
     def num_statistics(self) -> int:
@@ -184,12 +206,13 @@ class Evidence:
         that is measured together with it (on the same nodes, scene or tree) is beyond its limit. A normal
         number lies more than LIMIT standard errors above 0 with probability 3.2e-5, on either side of 0 with
         6.3e-5. However dependent the statistics are, their probabilities add up (union bound). Simulations
-        are looked at twice, see `resispec.audit.simulate.simulated`.
+        are looked at twice, and so are those that are measured again, see
+        `resispec.audit.simulate.simulated`.
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
         groups = [
             *((2, tail) for _ in {*self.total_variations, *self.excesses}),
-            *((len(counts), LEAST_P) for counts in self.simulations.values()),
+            *((len(counts), 2 * LEAST_P) for counts in self.simulations.values()),
             *((len(scores), 2 * tail) for scores in self.z_scores.values()),
         ]
         return sum(n * (2 * CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in groups)

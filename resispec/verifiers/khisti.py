@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -48,22 +49,27 @@ class Khisti:
         size = target_probs.shape[-1]
         p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
         tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
-        meetings: dict[bytes, list[_Meeting]] = {}  # shared by equal rows, which are usual in audits
         chances, laws = [], []
         for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
-            key = target.tobytes() + draft.tobytes()
-            if key not in meetings:
-                meetings[key], winner = [], draft  # the winner so far, at first a draft from q
-                for _ in row[1:]:
-                    meetings[key].append(_Meeting.of(target, winner, draft, self.size))
-                    winner = meetings[key][-1].law
-            chances.append(_chances(meetings[key], row))
-            laws.append(meetings[key][-1].law if len(row) > 1 else draft)
+            meetings = _meetings(target.tobytes(), draft.tobytes(), len(row), self.size)
+            chances.append(_chances(meetings, row))
+            laws.append(meetings[-1].law if meetings else draft)
         wins = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
         proposal = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
         accept = quotient(target_probs, proposal).clamp_max(1).gather(-1, siblings)
         residual = (target_probs - proposal).clamp_min(0)
         return Law(wins * accept, normalise(residual, target_probs, null_mass(target_probs)))
+
+
+@lru_cache(maxsize=16)  # equal laws follow one another in audits
+def _meetings(target: bytes, draft: bytes, num_siblings: int, size: int) -> Sequence[_Meeting]:
+    """The meetings of siblings in turn. target, draft: the bytes of laws (V,), float64."""
+    p, q = np.frombuffer(target), np.frombuffer(draft)
+    meetings, winner = list[_Meeting](), q  # the winner so far, at first a draft from q
+    for _ in range(num_siblings - 1):
+        meetings.append(_Meeting.of(p, winner, q, size))
+        winner = meetings[-1].law
+    return tuple(meetings)
 
 
 def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:

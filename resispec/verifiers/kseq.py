@@ -52,6 +52,8 @@ def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
     step cuts the interval in the middle and then moves the new end from the middle to its A / b.
     """
     low = torch.ones_like(p[..., :1], dtype=torch.float64)
+    if count == 1:  # one sibling is tested once, with the factor 1
+        return low
     high = low * count
     for _ in range(16):  # each step at least halves the interval, most leave a quarter
         middle = (low + high) / 2

@@ -27,11 +27,17 @@ def toy_material(num_prompts=18, num_tuples=600):
     return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes, walked_laws)
 
 
+def audited(candidate, draws, material):
+    """An audit in this process."""
+    parts = [evidence.measure(part, candidate, draws, material) for part in evidence.PARTS]
+    return evidence.judged(candidate, draws, parts)
+
+
 def use(monkeypatch, material, draws_of):
     """Let the command audit on this material, in this process, each candidate with these draws."""
 
     def audit_all(chosen, *_):
-        return [evidence.audit(one, kind, material) for one in chosen for kind in draws_of(one)]
+        return [audited(one, kind, material) for one in chosen for kind in draws_of(one)]
 
     monkeypatch.setattr(processes, "audit_all", audit_all)
     monkeypatch.setattr(audit, "documents_of", lambda _: [])

@@ -141,7 +141,7 @@ def test_the_worst_statistic_is_named(evidence, words):
         (
             counts(tokens=FAR),
             Finding.BIASED,
-            r"simulation \(tokens, x\): .* 1500 .* probability 4e-08; .*1e-05",
+            r"simulation \(tokens, x\): .* 1500 .* probability 4e-08; .*5e-06",
         ),
         (counts(tokens=chi_squared(math.inf, 1, 9)), Finding.BIASED, "probability 0"),
         (counts(verdicts=FAR, tokens=NEAR), Finding.INCONSISTENT, "the tokens may be right"),
@@ -167,12 +167,12 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
     only = Evidence(z_scores={"": {"surprisal": score(0.5, 5000, 9000.0)}})
     found = [judge(only).finding, judge(only, required=("z_scores",)).finding]
     assert found == [Finding.UNDECIDED, Finding.NO_BIAS_SEEN]
-    # By hand: two deviations of one kind of node, one simulation, two z-scores measured apart; two accidents
-    # must meet.
-    two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + LEAST_P + 2 * 2 * norm.sf(4))
+    # By hand: two deviations of one kind of node, one simulation, which is looked at twice when measured
+    # again, two z-scores measured apart; two accidents must meet.
+    two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + 2 * LEAST_P + 2 * 2 * norm.sf(4))
     assert CLEAN.false_alarm_rate == pytest.approx(10 * CERTAIN_P + two, rel=1e-3)
     together = Evidence(simulations={"wide": {name: chi_squared(9.0, 8, 15) for name in ("tokens", "turns")}})
-    assert together.false_alarm_rate == pytest.approx(4 * CERTAIN_P + 4 * SUSPICIOUS_P * LEAST_P)
+    assert together.false_alarm_rate == pytest.approx(4 * CERTAIN_P + 4 * SUSPICIOUS_P * 2 * LEAST_P)
     assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
     assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
 

@@ -9,10 +9,11 @@ import time
 
 import pandas as pd
 import pytest
-from audit_toys import run_command, toy_material, use
+from audit_toys import audited, run_command, toy_material, use
 from toy_runs import save_rule, save_toys, toy_overrides
 
-from experiments.auditing.evidence import Candidate, audit
+from experiments.auditing import evidence
+from experiments.auditing.evidence import Candidate
 from resispec.audit import battery, verdict
 from resispec.draws import Draws
 
@@ -52,12 +53,13 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     assert page in printed.out and "resispec, iid: biased: " in printed.out
 
 
-def test_a_rule_for_one_sibling_is_audited_on_chains(tmp_path):
+def test_a_rule_for_one_sibling_is_audited_on_chains(monkeypatch, tmp_path):
     """Defect: it was enumerated with as many siblings as any other rule, and refused."""
     body = "if s.shape[-1] > 1: raise InvalidInput('one')\n        return Standard().law(p, q, s, draws)"
     name = save_rule(tmp_path, body)
     one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
-    found = audit(one, Draws.IID, toy_material())
+    monkeypatch.setattr(evidence, "NUM_TURNS", 5)  # simulation has tests of its own
+    found = audited(one, Draws.IID, toy_material())
     assert found.judgement.finding == "no bias seen" and found.evidence.enumerated_error < 1e-12
 
 
