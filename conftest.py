@@ -1,4 +1,6 @@
-"""Quiet, quick and offline: one thread a test process, no hub, and nothing of the `make` around the tests."""
+"""Quiet, quick and offline: one thread a test process, no hub,
+and nothing of the `make` around the tests.
+"""
 
 import os
 
@@ -10,8 +12,8 @@ import torch
 
 torch.set_num_threads(1)
 if "ATEN_CPU_CAPABILITY" in os.environ:
-    # Fused attention in half precision packs by what the processor can (AMX), not by what this variable
-    # allows, and ends with "pack_vnni2 is only supported when avx512 is supported".
+    # Fused attention in half precision packs by what the processor can (AMX), not by what this
+    # variable allows, and ends with "pack_vnni2 is only supported when avx512 is supported".
     torch.backends.cuda.enable_flash_sdp(False)
 for name in [name for name in os.environ if name.startswith("MAKE")]:
     del os.environ[name]  # a `make` that a test calls would print and do otherwise

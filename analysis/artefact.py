@@ -1,4 +1,6 @@
-"""An artefact and its command: read the plan and its cells, make tables and figures, write and show them."""
+"""An artefact and its command: read the plan and its cells, make tables and figures,
+write and show them.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Artefact:
-    """Tables and figures of an artefact. The first table is printed and compared with the published one.
+    """Tables and figures of an artefact.
 
-    figures: file name without suffix -> figure. suffixes: those of the tables' files. compared: the numbers
-    of the first table to compare with the published ones.
+    The first table is printed and compared with the published one.
+
+    figures: file name without suffix -> figure. suffixes: those of the tables' files. compared: the
+    numbers of the first table to compare with the published ones.
     """
 
     tables: tuple[Table, ...]
@@ -40,23 +44,29 @@ Maker: TypeAlias = Callable[[Plan], Artefact]
 
 def texts(name: str) -> dict[str, Any]:
     """The prose of an artefact, its caption and its notes, from analysis/texts/NAME.yaml."""
-    return yaml.safe_load((ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(
+        (ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8")
+    )
 
 
 @in_one_line()
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
-    """Write `results/PROFILE/NAME.*` and print the first table; the exit code is 1 for invalid input.
+    """Write `results/PROFILE/NAME.*` and print the first table;
+    the exit code is 1 for invalid input.
 
-    Without a plan in the usual folder, the artefact is made from the published cells. A slice is written to
-    `results/PROFILE/NAME@DIGEST/`, and each of its captions begins by saying so. The last printed line says
-    how far the numbers agree with the published ones. Invalid input is reported in one line on stderr.
+    Without a plan in the usual folder, the artefact is made from the published cells. A slice is
+    written to `results/PROFILE/NAME@DIGEST/`, and each of its captions begins by saying so. The
+    last printed line says how far the numbers agree with the published ones. Invalid input is
+    reported in one line on stderr.
 
-    name: the artefact's name. make: reads the cells of a plan and makes the artefact. arguments: those of
-    the command line, by default the process's own.
+    name: the artefact's name. make: reads the cells of a plan and makes the artefact. arguments:
+    those of the command line, by default the process's own.
     """
     description = f"Writes {name} from the cells that exist, or else from ours that are published."
     parser = profile_parser(f"analysis.{name}", description)
-    help_text = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
+    help_text = (
+        "of a slice of it instead, by the beginning of its digest; by default the last one planned"
+    )
     parser.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=help_text)
     options = parser.parse_args(arguments)
     plan_name, folder, opening = name, options.results / options.profile, ""
@@ -69,8 +79,12 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.outdated))
     artefact = complete(make, plan)
     agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
-    tables = [replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables]
-    paths = [path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)]
+    tables = [
+        replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables
+    ]
+    paths = [
+        path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)
+    ]
     if artefact.figures:  # a table takes no matplotlib
         from analysis.figures import save_figure
 
@@ -103,33 +117,49 @@ def paper(stem: str) -> pd.DataFrame:
 def beside(
     figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any] = {}
 ) -> pd.DataFrame:
-    """The paper's rows with the wanted values; only those with the preferred ones, too, if there are any."""
+    """The paper's rows with the wanted values; only those with the preferred ones,
+    too, if there are any.
+    """
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     matches = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
     return rows if matches.empty else matches
 
 
 def footer(
-    results: Results, plan: Plan, about: Sequence[Note], definitions: Sequence[Note] = (), picture: str = ""
+    results: Results,
+    plan: Plan,
+    about: Sequence[Note],
+    definitions: Sequence[Note] = (),
+    picture: str = "",
 ) -> Notes:
-    """The notes of an artefact's table: its own notes, the origin of its numbers, and what is missing.
+    """The notes of an artefact's table: its own notes, the origin of its numbers,
+    and what is missing.
 
-    results: the cells behind the table's rows. plan: all cells of the artefact, its ceilings included.
+    results: the cells behind the table's rows. plan: all cells of the artefact, its ceilings
+    included.
     """
     done_cells = results.cells[results.cells.status == "done"]
-    measured = {(request.cell_id, repr(request.labels)) for request in plan.requests if not request.is_audit}
+    measured = {
+        (request.cell_id, repr(request.labels)) for request in plan.requests if not request.is_audit
+    }
     count = sum(plan.status(cell_id).state != "done" for cell_id, _ in measured)
     gaps = (
-        f"Incomplete: {count} of {len(measured)} cells are missing, failed or interrupted." if count else ""
+        f"Incomplete: {count} of {len(measured)} cells are missing, failed or interrupted."
+        if count
+        else ""
     )
-    prompts = sorted({len(results.rows[cell_id]) for cell_id in done_cells.cell_id[~done_cells.is_audit]})
+    prompts = sorted(
+        {len(results.rows[cell_id]) for cell_id in done_cells.cell_id[~done_cells.is_audit]}
+    )
     runs = [run for cell_id in done_cells.cell_id for run in origins(plan.provenance(cell_id))]
     facts = {
         "Device": [run.get("device") for run in runs],
         "Prompts per cell": prompts,
         "Commit": [commit_of(run, 10) for run in runs],
     }
-    return Notes(tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.outdated)
+    return Notes(
+        tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.outdated
+    )
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:

@@ -1,4 +1,6 @@
-"""Verdicts of audit cells: z-scores of decoding, the number of tokens behind them, and the finding."""
+"""Verdicts of audit cells: z-scores of decoding, the number of tokens behind them,
+and the finding.
+"""
 
 import math
 from collections import Counter
@@ -29,13 +31,15 @@ QUANTITIES = ("z_surprisal", "z_overdraft", "audited_tokens")
 TERMS = tuple(name + kind for name in MIN_VARIANCE for kind in ("", "_variance"))
 """Fields of an audit's rows; each is a list with one term per token."""
 DEFINITION = (
-    "Audit: is the output's law the target's? Two z-scores over the tokens of a separate run with the same "
-    "prompts and seeds (surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens "
-    "are undecided. Samples see only a bias that is large enough, so they say no bias seen; exact is said of "
-    "enumeration and proof alone."
+    "Audit: is the output's law the target's? Two z-scores over the tokens of a separate run with "
+    "the same prompts and seeds (surprisal and overdraft, see docs/exactness.md); beyond 4 is "
+    "biased, too few tokens are undecided. Samples see only a bias that is large enough, so they "
+    "say no bias seen; exact is said of enumeration and proof alone."
 )
 ENUMERATED = "biased (enumerated)"
-"""The verdict of a verifier whose bias enumeration shows, where no audit of its decoding found it."""
+"""The verdict of a verifier whose bias enumeration shows,
+where no audit of its decoding found it.
+"""
 NOT_AUDITED = "not audited"
 RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
@@ -48,10 +52,11 @@ def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """QUANTITIES and "verdict" of each audit cell, by its labels, which the cell that it audits has, too.
+    """QUANTITIES and "verdict" of each audit cell, by its labels,
+    which the cell that it audits has, too.
 
-    An audit that did not finish has NaN, and its status in its verdict. A verifier that is known to be biased
-    has a verdict without an audit, too, and where its audit saw no bias.
+    An audit that did not finish has NaN, and its status in its verdict. A verifier that is known to
+    be biased has a verdict without an audit, too, and where its audit saw no bias.
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     verdicts = {}
@@ -81,10 +86,16 @@ def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None) -> dict[str, Any
 
 
 def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """QUANTITIES and "verdict" of a finished audit. Raises InvalidInput when a statistic is missing."""
+    """QUANTITIES and "verdict" of a finished audit.
+
+    Raises InvalidInput when a statistic is missing.
+    """
     scores = _scores(cell_id, rows)
     tokens = scores["surprisal"].n if "surprisal" in scores else 0
-    z = {f"z_{name}": scores[name].z if name in scores else np.nan for name in ("surprisal", "overdraft")}
+    z = {
+        f"z_{name}": scores[name].z if name in scores else np.nan
+        for name in ("surprisal", "overdraft")
+    }
     return z | {"audited_tokens": tokens, "verdict": str(_finding(scores))}
 
 
@@ -93,11 +104,15 @@ def of_many(results: Results) -> list[str]:
     frame = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
     cells = {cell["cell_id"]: cell for cell in frame.to_dict("records")}
     scores = {cell_id: _scores(cell_id, results.rows[cell_id]) for cell_id in cells}
-    statistics = [(cell_id, one) for cell_id in cells for one in scores[cell_id].items() if is_weighty(*one)]
+    statistics = [
+        (cell_id, one) for cell_id in cells for one in scores[cell_id].items() if is_weighty(*one)
+    ]
     if len(cells) < 2 or not statistics:
         return []
     is_out = holm([score.p_value for _, (_, score) in statistics], RATE)
-    by_holm = {cell_id for (cell_id, _), is_biased in zip(statistics, is_out, strict=True) if is_biased}
+    by_holm = {
+        cell_id for (cell_id, _), is_biased in zip(statistics, is_out, strict=True) if is_biased
+    }
     by_limit = {cell_id for cell_id in cells if _finding(scores[cell_id]) is Finding.BIASED}
     expected = len(statistics) * math.erfc(LIMIT / math.sqrt(2))
     changes = [
@@ -108,14 +123,17 @@ def of_many(results: Results) -> list[str]:
     ]
     by_rule = "; ".join(changes) + " are" if changes else f"the same rows ({len(by_limit)}) are"
     return [
-        f"{len(cells)} audits have {len(statistics)} statistics; {expected:.1g} of them are expected beyond "
-        f"{LIMIT:g} where all verifiers are exact. By Holm's rule, with a false alarm in {RATE:.0%} of such "
-        f"tables, {by_rule} biased."
+        f"{len(cells)} audits have {len(statistics)} statistics; {expected:.1g} of them are "
+        f"expected beyond {LIMIT:g} where all verifiers are exact. By Holm's rule, with a false "
+        f"alarm in {RATE:.0%} of such tables, {by_rule} biased."
     ]
 
 
 def _scores(cell_id: str, rows: pd.DataFrame) -> dict[str, Statistic]:
-    """The z-scores of a finished audit, by name. Raises InvalidInput when a statistic is missing."""
+    """The z-scores of a finished audit, by name.
+
+    Raises InvalidInput when a statistic is missing.
+    """
     if missing := [name for name in TERMS if name not in rows]:
         raise InvalidInput(f"cell {cell_id}: its rows lack the statistics {', '.join(missing)}")
     return z_scores({name: list(chain.from_iterable(rows[name])) for name in TERMS})
@@ -132,6 +150,10 @@ def cell_of(quantities: Mapping[str, Any]) -> Audit:
 
 
 def counted(verdicts: Collection[str]) -> str:
-    """Verdicts with their counts, the most frequent first: "no bias seen (6 of 6)"; "–" without any."""
+    """Verdicts with their counts, the most frequent first:
+    "no bias seen (6 of 6)"; "–" without any.
+    """
     counts = Counter(verdict for verdict in verdicts if verdict).most_common()
-    return ", ".join(f"{verdict} ({count} of {len(verdicts)})" for verdict, count in counts) or ABSENT
+    return (
+        ", ".join(f"{verdict} ({count} of {len(verdicts)})" for verdict, count in counts) or ABSENT
+    )

@@ -15,19 +15,30 @@ FIELD = "category"
 """The field with the category of a row's prompt."""
 ALL = "all prompts"
 """Name in place of a category for all prompts of a cell."""
-MEASURED = ("cell_id", "status", "reason", FIELD, "num_prompts", "quantity", "value", "lower", "upper")
+MEASURED = (
+    "cell_id",
+    "status",
+    "reason",
+    FIELD,
+    "num_prompts",
+    "quantity",
+    "value",
+    "lower",
+    "upper",
+)
 CAPTION = "Accepted length by category of prompts."
 DEFINITION = (
-    f"Accepted length: {ACCEPTED_LENGTH.definition}. The CSV also has the tokens/s of every category, and "
-    "its gain and speedups over the same prompts of the baselines."
+    f"Accepted length: {ACCEPTED_LENGTH.definition}. The CSV also has the tokens/s of every "
+    "category, and its gain and speedups over the same prompts of the baselines."
 )
 
 
 def of(plan: Plan) -> Table | None:
     """The table of a plan; None if no finished cell has prompts with categories.
 
-    The table has a line for each timed cell on a data set with categories, and a column for each category.
-    Its frame has MEASURED and the cells' labels, with a row for each cell, category and quantity of METRICS.
+    The table has a line for each timed cell on a data set with categories, and a column for each
+    category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
+    quantity of METRICS.
     """
     parts = plan.only(lambda cell: not cell.is_audit).by_part()
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
@@ -43,22 +54,32 @@ def of(plan: Plan) -> Table | None:
     columns = long.names(varying)
     columns += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in names]
     lines = long.tabulate(lengths, keys, columns, (FIELD,))
-    return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, Notes((DEFINITION, BRACKETS)))
+    return Table(
+        f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, Notes((DEFINITION, BRACKETS))
+    )
 
 
 def _by_category(results: Results) -> pd.DataFrame:
-    """The frame of one sweep, whose cells are compared with each other; empty if no prompt has a category."""
-    by_cell = {cell_id: rows for cell_id, rows in metrics.decoded(results.rows).items() if FIELD in rows}
+    """The frame of one sweep, whose cells are compared with each other;
+    empty if no prompt has a category.
+    """
+    by_cell = {
+        cell_id: rows for cell_id, rows in metrics.decoded(results.rows).items() if FIELD in rows
+    }
     names = dict.fromkeys(name for rows in by_cell.values() for name in rows[FIELD].dropna())
     if not names:
         return pd.DataFrame()
     cells = results.cells
     has_rows = cells.cell_id.isin(by_cell)
-    cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
+    cells = cells[
+        cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))
+    ]
     frames = [measure(replace(results, cells=cells, rows=by_cell)).assign(**{FIELD: ALL})]
     for name in names:
         of_category = {
-            cell_id: rows[rows[FIELD] == name] for cell_id, rows in by_cell.items() if name in {*rows[FIELD]}
+            cell_id: rows[rows[FIELD] == name]
+            for cell_id, rows in by_cell.items()
+            if name in {*rows[FIELD]}
         }
         subset = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
         frames.append(measure(subset).assign(**{FIELD: name}))

@@ -1,4 +1,6 @@
-"""Ceilings of trees beside cells that decode: no exact verifier emits more on trees drawn in the same way."""
+"""Ceilings of trees beside cells that decode: no exact verifier emits more
+on trees drawn in the same way.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +16,10 @@ from analysis.stats import ABSENT, ceiling
 CEILING = Metric(
     "ceiling",
     "Ceiling",
-    "no exact verifier emits more on trees drawn like these (a bound over whole paths, held out; brackets: "
-    "1.96 standard errors, prefixes counted as independent). It need not be attained. Measured in text that "
-    "the target wrote after the same prompts. Draws other than i.i.d. have no ceiling here",
+    "no exact verifier emits more on trees drawn like these (a bound over whole paths, held out; "
+    "brackets: 1.96 standard errors, prefixes counted as independent). It need not be attained. "
+    "Measured in text that the target wrote after the same prompts. Draws other than i.i.d. have "
+    "no ceiling here",
 )
 FIELDS = ("rollout_log_ratios", "tree_log_ratios")
 
@@ -27,7 +30,8 @@ def is_bound(part: str) -> bool:
 
 
 def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The frame of `measure` with the quantity "ceiling" for each cell; NaN if its tree has no ceiling.
+    """The frame of `measure` with the quantity "ceiling" for each cell;
+    NaN if its tree has no ceiling.
 
     plan: the plan of an artefact with parts that measure ceilings.
     """
@@ -36,7 +40,8 @@ def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     keys += [name for name in bounds.more if name in frame]
 
     def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
-        is_own = Label.of(labels["tree"]).option.startswith("own_")  # another tree for every verifier
+        # another tree for every verifier
+        is_own = Label.of(labels["tree"]).option.startswith("own_")
         return *(labels[key] for key in keys), labels["verifier"] if is_own else ""
 
     ceilings = {

@@ -3,9 +3,9 @@
 Usage: python -m analysis.cells [--profile embedded] [--results results] [ARTEFACT...]
 
 It reads the plans of artefacts and of other sweeps, by default all plans, and writes
-results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the tables. If
-prompts have categories, it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex}, where ARTEFACT is
-"sweep" for sweeps without a name.
+results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the
+tables. If prompts have categories, it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex},
+where ARTEFACT is "sweep" for sweeps without a name.
 """
 
 import sys
@@ -23,7 +23,9 @@ from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
 
-METRICS = tuple(metric.name + bound for metric in metrics.METRICS for bound in ("", "_lower", "_upper"))
+METRICS = tuple(
+    metric.name + bound for metric in metrics.METRICS for bound in ("", "_lower", "_upper")
+)
 FIRST = ("artefact", "part", "cell_id", "task", *LABELS)
 LAST = ("status", "num_prompts", *METRICS, *audits.QUANTITIES, "verdict", "is_audit")
 LAST += ("device", "commit", "reason", "command")
@@ -31,26 +33,34 @@ MEMORY = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
 
 
 def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
-    """The plans of artefacts, by default all plans; the published plans if the profile has no own ones.
+    """The plans of artefacts, by default all plans; the published plans
+    if the profile has no own ones.
 
     Raises InvalidInput for an artefact without a plan, without any plan, and for a damaged plan.
     """
     folder = results / profile / "plans"
     sources = dict.fromkeys(plan_names(profile, results), results)
     if not sources:
-        folders = {path.stem: published.source(path.stem, profile, results) for path in EXPERIMENTS.iterdir()}
+        folders = {
+            path.stem: published.source(path.stem, profile, results)
+            for path in EXPERIMENTS.iterdir()
+        }
         sources = {name: folders[name] for name in sorted(folders) if folders[name] != results}
     if not sources:
         raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
     if unknown := [name for name in artefacts if name not in sources]:
-        raise InvalidInput(f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(sources)}")
+        raise InvalidInput(
+            f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(sources)}"
+        )
     return [read_plan(artefact, profile, sources[artefact]) for artefact in artefacts or sources]
 
 
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
-    """A frame with a row for each cell of each sweep; an audit is in the row of the cell that it audits.
+    """A frame with a row for each cell of each sweep; an audit is in the row
+    of the cell that it audits.
 
-    Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells (`_rows`).
+    Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells
+    (`_rows`).
     Raises InvalidInput for a damaged cell.
     """
     pairs = [pair for plan in plans for part in plan.by_part() for pair in _rows(part)]
@@ -62,7 +72,9 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Pairs of a row and its cell's own numbers for one part of a plan; only decoded cells have METRICS."""
+    """Pairs of a row and its cell's own numbers for one part of a plan;
+    only decoded cells have METRICS.
+    """
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
     decoded = metrics.decoded(results.rows)
@@ -77,7 +89,10 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for cell in results.cells.to_dict("records"):
         key, cell_id = results.place(cell), cell["cell_id"]
         if not cell["is_audit"] or key not in by_place:
-            about = {"artefact": plan.artefact, "command": plan.commands[cell["part"]]} | results.about(cell)
+            about = {
+                "artefact": plan.artefact,
+                "command": plan.commands[cell["part"]],
+            } | results.about(cell)
             peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
             extras: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
             if cell_id in decoded:
@@ -85,7 +100,13 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
                 extras["is_across_runs"] = cell_id in frame.attrs[ACROSS_RUNS]
             if cell_id in results.biases:
                 extras["shown_bias"] = results.biases[cell_id]
-            row = cell | about | {"task": tasks[cell_id]} | by_place.get(key, {}) | verdicts.get(key, {})
+            row = (
+                cell
+                | about
+                | {"task": tasks[cell_id]}
+                | by_place.get(key, {})
+                | verdicts.get(key, {})
+            )
             yield row, extras
 
 

@@ -1,4 +1,5 @@
-"""Options of the commands that read or write a profile's results: --profile, its default, and --results.
+"""Options of the commands that read or write a profile's results: --profile,
+its default, and --results.
 
 python -m analysis.cli      # prints the default profile and the reason for it; make calls this, too
 """
@@ -19,16 +20,20 @@ PROFILES = Path(__file__).resolve().parent.parent / "conf" / "profile"
 TARGET = "models--meta-llama--Llama-2-7b-hf"
 """Folder of the paper's target in the hub's cache."""
 DIALECTS = (
-    "Commands whose options are keys of conf/ take them as Hydra does, KEY=VALUE, with groups, sweeps and "
-    "completion; commands with a few options of their own take --flags."
+    "Commands whose options are keys of conf/ take them as Hydra does, KEY=VALUE, with groups, "
+    "sweeps and completion; commands with a few options of their own take --flags."
 )
 """The sentence of every --help about the two kinds of options."""
 
 
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
     """A parser with --profile and --results. module: the module that the command runs."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description, epilog=DIALECTS)
-    help_text = "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=description, epilog=DIALECTS
+    )
+    help_text = (
+        "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
+    )
     parser.add_argument("--profile", type=chosen_profile, default="", help=help_text)
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
@@ -37,7 +42,8 @@ def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
 
 
 def chosen_profile(name: str = "") -> str:
-    """The profile named on the command line, else PROFILE of the environment, else the machine's default.
+    """The profile named on the command line, else PROFILE of the environment,
+    else the machine's default.
 
     A line on stderr says when the machine's default is taken.
     """
@@ -52,12 +58,18 @@ def chosen_profile(name: str = "") -> str:
 def default_profile() -> tuple[str, str]:
     """The profile that fits the machine, and the reason in words.
 
-    The choice depends on a CUDA device that torch can use, and on a hub or a copy of the paper's target.
+    The choice depends on a CUDA device that torch can use, and on a hub or a copy of the paper's
+    target.
     """
     if not has_cuda():
-        return "embedded", "torch finds no CUDA device; the profile paper has the models of the paper"
+        return (
+            "embedded",
+            "torch finds no CUDA device; the profile paper has the models of the paper",
+        )
     if _has_models():
-        choices = "inflated has a pair that costs the same and needs no hub, embedded the small pair"
+        choices = (
+            "inflated has a pair that costs the same and needs no hub, embedded the small pair"
+        )
         return "paper", f"torch finds a CUDA device; the profile {choices}"
     choices = "paper has the models of the paper, embedded the small pair"
     return "inflated", f"torch finds a CUDA device, but there is no hub; the profile {choices}"
@@ -85,7 +97,9 @@ def check_results(folder: Path) -> None:
     try:
         os.scandir(folder).close()
     except OSError as error:
-        raise InvalidInput(f"{folder} cannot be read ({error.strerror}), so nothing was; {hint}") from error
+        raise InvalidInput(
+            f"{folder} cannot be read ({error.strerror}), so nothing was; {hint}"
+        ) from error
 
 
 def check_profile(name: str) -> None:

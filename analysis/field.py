@@ -1,4 +1,6 @@
-"""Field: the exact verifiers of the literature and ours side by side, at as many verified positions."""
+"""Field: the exact verifiers of the literature and ours side by side,
+at as many verified positions.
+"""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -30,15 +32,22 @@ def make(plan: Plan) -> Artefact:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The figure: a panel per temperature, a row per method, a mark per tree. frame: that of the table."""
+    """The figure: a panel per temperature, a row per method, a mark per tree.
+
+    frame: that of the table.
+    """
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     names = list(map(labels.method, gains.decoder, gains.verifier))
-    gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))
+    gains = gains.assign(
+        method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN)
+    )
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)
     biased = set(gains.method[gains.verdict == Finding.BIASED])
     panels = list(gains.groupby("temperature", sort=False))
-    figure = Figure(figsize=(3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods)), layout="constrained")
+    figure = Figure(
+        figsize=(3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods)), layout="constrained"
+    )
     grid = figure.subplots(1, max(1, len(panels)), sharex=True, sharey=True, squeeze=False)
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
@@ -56,7 +65,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     trees = [tree for tree in MARKS if tree in set(gains.tree)]
     style = {"color": "black", "linestyle": ""}
     handles = [
-        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in trees
+        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style)
+        for tree in trees
     ]
     figures.legend_above(figure, handles, message(frame))
     label = "accepted length over that of SpecInfer's standard rule on d5b3 "

@@ -1,4 +1,6 @@
-"""Figure 1: how acceptance decays from the first sibling under a parent to the last, in small multiples."""
+"""Figure 1: how acceptance decays from the first sibling under a parent to the last,
+in small multiples.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +21,9 @@ from analysis.table import Table
 TEXTS = texts("figure1")
 FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
 MIN_SHARE = 5e-3
-"""The tested share below which a sibling has no rate, since it would rest on a few drafted tuples."""
+"""The tested share below which a sibling has no rate,
+since it would rest on a few drafted tuples.
+"""
 
 
 def make(plan: Plan) -> Artefact:
@@ -40,15 +44,18 @@ def make(plan: Plan) -> Artefact:
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure1", *lines, TEXTS["caption"] + fixed, frame, notes)
     compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
-    return Artefact((table,), {"figure1": draw(frame, varying)}, suffixes=("csv", "md"), compared=compared)
+    return Artefact(
+        (table,), {"figure1": draw(frame, varying)}, suffixes=("csv", "md"), compared=compared
+    )
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """A long frame with a row for each line, sibling and quantity; a cell that is not done has one empty row.
+    """A long frame with a row for each line, sibling and quantity;
+    a cell that is not done has one empty row.
 
-    acceptance_rate: of the i-th sibling, given that the siblings before it were rejected; NaN if its
-    tested_share is below MIN_SHARE. accepted_so_far: the probability that one of the first i siblings is
-    accepted. tested_share: how often the i-th sibling is tested at all.
+    acceptance_rate: of the i-th sibling, given that the siblings before it were rejected; NaN if
+    its tested_share is below MIN_SHARE. accepted_so_far: the probability that one of the first i
+    siblings is accepted. tested_share: how often the i-th sibling is tested at all.
     """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
@@ -57,7 +64,9 @@ def measure(results: Results) -> pd.DataFrame:
                 records.append(about | {"quantity": ""})
                 continue
             kind = "ceiling_" if about["verifier"] == long.CEILING else ""
-            above, below = (np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested"))
+            above, below = (
+                np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested")
+            )
             total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # cases in a prompt's sums
             shares = below.sum(0) / total.sum()
             rates = [
@@ -66,8 +75,13 @@ def measure(results: Results) -> pd.DataFrame:
             ]
             so_far = [ratio(above[:, : i + 1].sum(1), total) for i in range(len(shares))]
             records += [
-                about | {"sibling": i + 1, "tested_share": shares[i], "quantity": quantity} | vars(interval)
-                for quantity, values in {"acceptance_rate": rates, "accepted_so_far": so_far}.items()
+                about
+                | {"sibling": i + 1, "tested_share": shares[i], "quantity": quantity}
+                | vars(interval)
+                for quantity, values in {
+                    "acceptance_rate": rates,
+                    "accepted_so_far": so_far,
+                }.items()
                 for i, interval in enumerate(values)
             ]
     about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts"]
@@ -76,11 +90,16 @@ def measure(results: Results) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
-    """The small multiples: a column per data set, a row per value of other keys. frame: that of the table."""
+    """The small multiples: a column per data set, a row per value of other keys.
+
+    frame: that of the table.
+    """
     row_keys = [key for key in varying if key != "dataset"] or ["temperature"]
     datasets = list(dict.fromkeys(frame.dataset))
     rows = [group for _, group in frame.groupby(row_keys, sort=False)]
-    figure = Figure(figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows)), layout="constrained")
+    figure = Figure(
+        figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows)), layout="constrained"
+    )
     grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
     looks = figures.looks(frame.verifier)
     for axes_row, group in zip(grid, rows, strict=True):
@@ -97,7 +116,9 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     figures.legend_above(figure, list(handles.values()), title)
     note = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
     figure.supxlabel(f"sibling, in the order of testing ({note})", fontsize=figures.SIZE + 0.5)
-    figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5)
+    figure.supylabel(
+        "acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5
+    )
     return figure
 
 
@@ -107,8 +128,15 @@ def _panel(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, figures.Look]) -
         name = labels.name("verifier", verifier)
         points = rows[(rows.quantity == "acceptance_rate") & rows.value.notna()]
         if rows.quantity.eq("").all():
-            corner = {"transform": axes.transAxes, "ha": "right", "va": "top", "fontsize": figures.SIZE}
-            axes.text(0.97, 0.97 - 0.1 * len(axes.texts), f"{name}: {rows.status.iloc[0]}", **corner)
+            corner = {
+                "transform": axes.transAxes,
+                "ha": "right",
+                "va": "top",
+                "fontsize": figures.SIZE,
+            }
+            axes.text(
+                0.97, 0.97 - 0.1 * len(axes.texts), f"{name}: {rows.status.iloc[0]}", **corner
+            )
         else:
             figures.line(axes, points.sibling + 0.08 * (place - 1), points, looks[verifier], name)
     axes.set_ylim(0, 1.03)

@@ -39,8 +39,9 @@ QUOTED = 70
 class Context:
     """The subject of the picture: the cells of one setting, after one prefix.
 
-    cells: the ids of the cells. reference: the verifier whose numbers chose the prefix. row: the place of the
-    prefix's prompt among a cell's rows. prefix: its place among the prompt's prefixes. quote: its end.
+    cells: the ids of the cells. reference: the verifier whose numbers chose the prefix. row: the
+    place of the prefix's prompt among a cell's rows. prefix: its place among the prompt's prefixes.
+    quote: its end.
     """
 
     cells: frozenset[str]
@@ -64,12 +65,20 @@ def make(plan: Plan) -> Artefact:
     frame = pd.DataFrame([record for cell in cells for record in _records(*cell, context)])
     varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method", rejections="Rejections")
-    shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
+    shown += [
+        long.number(header, ".3f", key)
+        for key, header in (QUANTITIES | {"excess": "Excess"}).items()
+    ]
     lines = long.tabulate(frame, ["cell_id", *results.keys, "rejections"], shown)
     about, picture, rest, pictures = [], "", (), {}
     if context:
-        tuples = sorted({f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples})
-        words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
+        tuples = sorted(
+            {f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples}
+        )
+        words = {
+            "tuples": ", ".join(tuples),
+            "reference": labels.name("verifier", context.reference),
+        }
         about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
         picture = TEXTS["picture"]
         laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
@@ -79,13 +88,16 @@ def make(plan: Plan) -> Artefact:
         pictures = {"figure2": draw(laws, frame[frame.cell_id.isin(context.cells)], context.quote)}
     notes = footer(results, plan, about, [BRACKETS], picture)
     table = Table("figure2", *lines, TEXTS["caption"] + fixed, frame, notes)
-    return Artefact((table, *rest), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
+    return Artefact(
+        (table, *rest), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",))
+    )
 
 
 def choose(results: Results) -> Context | None:
     """The setting to draw, and its typical prefix; None if no cell is done.
 
-    The first finished cell of the standard rule chooses both, or without one the first finished cell.
+    The first finished cell of the standard rule chooses both, or without one the first finished
+    cell.
     """
     done_cells = results.cells[results.cells.status == "done"]
     if done_cells.empty:
@@ -101,11 +113,15 @@ def choose(results: Results) -> Context | None:
 
 
 def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
-    """Places of the prompt and the prefix with the numbers nearest (Euclid) to the medians over all prefixes.
+    """Places of the prompt and the prefix with the numbers nearest (Euclid)
+    to the medians over all prefixes.
 
-    rows: those of one cell; each field has one list of numbers per prefix. Among equals, the first is taken.
+    rows: those of one cell; each field has one list of numbers per prefix. Among equals, the first
+    is taken.
     """
-    places = [(row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)]
+    places = [
+        (row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)
+    ]
     numbers = np.hstack([np.concatenate(rows[field].tolist()) for field in fields])
     distances = np.linalg.norm(numbers - np.median(numbers, axis=0), axis=1)
     return places[int(distances.argmin())]
@@ -114,7 +130,9 @@ def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
 def _records(
     about: dict[str, Any], rows: pd.DataFrame | None, context: Context | None
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the CSV; `median` is over prefixes, `context` is the value at the prefix that is drawn."""
+    """Rows of the CSV; `median` is over prefixes, `context` is the value
+    at the prefix that is drawn.
+    """
     if rows is None:
         names = ("rejections", "value", "lower", "upper", "median", "context")
         yield about | {"quantity": ""} | dict.fromkeys(names, np.nan)
@@ -135,8 +153,13 @@ def _records(
         yield about | numbers | {"median": float(np.median(sum(prompts, []))), "context": value}
 
 
-def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context) -> Iterator[dict[str, Any]]:
-    """The values of a drawn cell, bar by bar; nothing for other cells. White space is made visible."""
+def _bars(
+    about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context
+) -> Iterator[dict[str, Any]]:
+    """The values of a drawn cell, bar by bar; nothing for other cells.
+
+    White space is made visible.
+    """
     if rows is None or about["cell_id"] not in context.cells:
         return
     prompt = rows.iloc[context.row]
@@ -156,8 +179,8 @@ def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context)
 def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     """The figure.
 
-    laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting. quote: the
-    end of the context.
+    laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting.
+    quote: the end of the context.
     """
     verifiers = list(dict.fromkeys(numbers.verifier))
     heights = [2.9, *[1.95] * len(verifiers)]
@@ -169,7 +192,8 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     highest = 1.35 * laws.filter(regex="^draft$|^residual_").max().max()
     furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), 0.01)  # else noise fills it
     for strip, verifier in zip(strips, verifiers, strict=True):
-        # the text of a rule describes its panels for any p and q, as long as several tokens have q > p
+        # the text of a rule describes its panels for any p and q, as long as several tokens have q
+        # > p
         name, rule = labels.name("verifier", verifier), TEXTS["rules"].get(str(verifier))
         title = f"{name}: {rule}" if rule else name
         strip.suptitle(title, x=0.005, ha="left", fontsize=SIZE + 1.5, fontweight="bold")
@@ -190,7 +214,12 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
     _outline(axes, laws, label="draft q: where candidates come from")
     axes.set_ylim(0, 1.35 * laws[["target", "draft"]].max().max())
     axes.set_ylabel("probability", fontsize=SIZE)
-    style = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": SIZE + 1, "fontweight": "bold"}
+    style = {
+        "transform": axes.get_xaxis_transform(),
+        "va": "top",
+        "fontsize": SIZE + 1,
+        "fontweight": "bold",
+    }
     axes.text(-0.4, 0.97, "the draft gives these too much (q > p)", color=OVER, **style)
     axes.text(middle + 0.2, 0.97, "the draft gives these too little (q ≤ p)", color=UNDER, **style)
     axes.legend(loc="upper left", bbox_to_anchor=(0, 0.9), frameon=False, fontsize=SIZE)
@@ -203,23 +232,33 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
         text.set_parse_math(False)  # a token may be a dollar sign
 
 
-def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple[float, float]) -> None:
+def _strip(
+    part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple[float, float]
+) -> None:
     """Draw the panels of one rule: the residual after each rejection, and the bias.
 
-    values: numbers by quantity and rejections. limits: ends of the vertical axes of residuals and bias.
+    values: numbers by quantity and rejections. limits: ends of the vertical axes of residuals and
+    bias.
     """
     names = [name for name in laws if name.startswith("residual_")]
     *panels, last = part.subplots(1, len(names) + 1)
     for count, (axes, name) in enumerate(zip(panels, names, strict=True), start=1):
         overdraft, rejected = values["overdraft", count], values["rejected", count]
-        _sums(axes, laws, laws[name], (f"{_percent(overdraft)} here", f"{_percent(1 - overdraft)} here"))
+        _sums(
+            axes,
+            laws,
+            laws[name],
+            (f"{_percent(overdraft)} here", f"{_percent(1 - overdraft)} here"),
+        )
         _outline(axes, laws)
         axes.set_ylim(0, limits[0])
         share = _percent(rejected) if rejected >= 0.005 else "< 1 %"
         axes.set_title(
             f"after {count} rejection{'s' if count > 1 else ''} ({share} of drafts)", fontsize=SIZE
         )
-        axes.set_xlabel(f"overlap with the draft: {_percent(values['overlap', count])}", fontsize=SIZE)
+        axes.set_xlabel(
+            f"overlap with the draft: {_percent(values['overlap', count])}", fontsize=SIZE
+        )
         axes.tick_params(labelleft=count == 1)
     excess = _percent(values["excess"].iloc[0])
     _sums(last, laws, laws.emitted - laws.target, (f"{excess} too much", f"{excess} too little"))
@@ -231,8 +270,17 @@ def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple
 def _sums(axes: Axes, laws: pd.DataFrame, values: pd.Series, totals: tuple[str, str]) -> None:
     """Draw bars in the colours of their sides. totals: the text above each side."""
     middle = _sides(axes, laws)
-    axes.bar(range(len(laws)), values, color=[OVER if side == OVERDRAFTED else UNDER for side in laws.side])
-    style = {"transform": axes.get_xaxis_transform(), "va": "top", "fontweight": "bold", "fontsize": SIZE + 1}
+    axes.bar(
+        range(len(laws)),
+        values,
+        color=[OVER if side == OVERDRAFTED else UNDER for side in laws.side],
+    )
+    style = {
+        "transform": axes.get_xaxis_transform(),
+        "va": "top",
+        "fontweight": "bold",
+        "fontsize": SIZE + 1,
+    }
     for end, text, colour in zip((-0.5, len(laws) - 0.5), totals, (OVER, UNDER), strict=True):
         axes.text((end + middle) / 2, 0.97, text, color=colour, ha="center", **style)
     figures.finish(axes)

@@ -1,4 +1,6 @@
-"""Figure 3: the parts of the time of a step, and the parts of the time of shaping, decoder by decoder."""
+"""Figure 3: the parts of the time of a step, and the parts of the time of shaping,
+decoder by decoder.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -23,7 +25,9 @@ Parts: TypeAlias = Mapping[str, tuple[str, str]]
 
 def tint(colour: str, white: float) -> str:
     """A colour mixed with white. white: the share of white, from 0 to 1."""
-    return mpl.colors.to_hex([1 - (1 - channel) * (1 - white) for channel in mpl.colors.to_rgb(colour)])
+    return mpl.colors.to_hex(
+        [1 - (1 - channel) * (1 - white) for channel in mpl.colors.to_rgb(colour)]
+    )
 
 
 STEP: Parts = {
@@ -41,9 +45,21 @@ SHAPING: Parts = {
     "between": ("Between them", tint(figures.GREY, 0.6)),
 }
 """The parts of shaping, in shades of its colour."""
-LEFT, RIGHT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)", "% of ResiSpec's shaping"
+LEFT, RIGHT = (
+    "ms a step, in profiling runs (whiskers: 95 % interval of the step)",
+    "% of ResiSpec's shaping",
+)
 FIELDS = (
-    *("num_emitted", "num_steps", "num_timed", "profiled_s", "draft_s", "target_s", "verify_s", "shaping_s"),
+    *(
+        "num_emitted",
+        "num_steps",
+        "num_timed",
+        "profiled_s",
+        "draft_s",
+        "target_s",
+        "verify_s",
+        "shaping_s",
+    ),
     *("clock_s", "budget_s", "redistribution_s", "proxy_s"),
 )
 COLUMNS = (
@@ -59,7 +75,10 @@ COLUMNS = (
         for part, (label, _) in SHAPING.items()
     ),
 )
-"""Columns of the table. Intervals are printed for the step and its shaping; the CSV has all intervals."""
+"""Columns of the table.
+
+Intervals are printed for the step and its shaping; the CSV has all intervals.
+"""
 
 
 def make(plan: Plan) -> Artefact:
@@ -77,7 +96,8 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """A long frame with a row per cell, part and quantity; a cell that is not done has one without a number.
+    """A long frame with a row per cell, part and quantity;
+    a cell that is not done has one without a number.
 
     Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
     """
@@ -93,8 +113,13 @@ def measure(results: Results) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple[str, str], Interval]:
-    """Numbers of one cell by part and quantity. baseline: the rows that its step is compared with."""
+def _quantities(
+    rows: pd.DataFrame, baseline: pd.DataFrame | None
+) -> dict[tuple[str, str], Interval]:
+    """Numbers of one cell by part and quantity.
+
+    baseline: the rows that its step is compared with.
+    """
     shaping = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
     step = {
         "draft": rows.draft_s,
@@ -111,10 +136,13 @@ def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple
         numbers[part, "ms_per_step"] = ratio(1e3 * values, rows.num_steps)
     for part, values in (step | clock).items():
         numbers[part, "percent_of_step"] = ratio(100 * values, rows.profiled_s)
-    for part, values in shaping.items() if rows.budget_s.any() else ():  # the standard rule has no split
+    # the standard rule has no split
+    for part, values in shaping.items() if rows.budget_s.any() else ():
         numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
     if baseline is not None:
-        gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
+        gain = paired_gain(
+            (rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps)
+        )
         gain = gain if metrics.timed_together(rows, baseline) else across_runs(gain)
         percent = [100 * (bound - 1) for bound in (gain.value, gain.lower, gain.upper)]
         numbers["step", "percent_over_standard"] = Interval(*percent)
@@ -128,7 +156,9 @@ def _clock(frame: pd.DataFrame) -> list[str]:
     if parts.empty:
         return []
     num_parts = Paper(parts.min(), parts.max(), ".0f")
-    return [TEXTS["clock"].format(parts=num_parts, percent=Paper(percent.min(), percent.max(), ".1f"))]
+    return [
+        TEXTS["clock"].format(parts=num_parts, percent=Paper(percent.min(), percent.max(), ".1f"))
+    ]
 
 
 def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
@@ -136,7 +166,9 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     methods = ("specinfer", "resispec")
     names = {method: (f"{method}_accepted_length", f"{method}_tokens_per_s") for method in methods}
     table = paper("table1")
-    standard_ms, shaped_ms = (1e3 * divide(table[above], table[below]) for above, below in names.values())
+    standard_ms, shaped_ms = (
+        1e3 * divide(table[above], table[below]) for above, below in names.values()
+    )
     percent = 100 * (shaped_ms / standard_ms - 1)
     place = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
     values = {"own": standard_ms[place], "shaped": shaped_ms[place], "over": percent[place]}
@@ -153,7 +185,9 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
 
     frame: that of `measure`. named: the keys that tell rows apart beside decoder and verifier.
     """
-    cells = [rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)]
+    cells = [
+        rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)
+    ]
     figure = Figure(figsize=(9.8, 1.3 + 0.5 * len(cells)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.4, 1))
     steps = frame[(frame.part == "step") & (frame.quantity == "ms_per_step")]
@@ -173,7 +207,10 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
     left.set_ylim(place + 0.6, 0.7)
     spot = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.2, "frameon": False}
     spot |= {"handlelength": 1.0, "columnspacing": 1.0, "handletextpad": 0.4, "fontsize": SIZE}
-    for axes, parts, x_label, columns in ((left, STEP, LEFT, len(STEP)), (right, SHAPING, RIGHT, 2)):
+    for axes, parts, x_label, columns in (
+        (left, STEP, LEFT, len(STEP)),
+        (right, SHAPING, RIGHT, 2),
+    ):
         axes.set_xlabel(x_label, fontsize=SIZE)
         handles = [Patch(facecolor=colour, label=label) for label, colour in parts.values()]
         axes.legend(handles=handles, ncols=columns, **spot)
@@ -197,19 +234,31 @@ def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
     _stack(left, place, {part: (times[part], f"{times[part]:.1f}") for part in STEP}, STEP)
     if step.notna().all():
         spread = [[step.value - step.lower], [step.upper - step.value]]
-        left.errorbar(step.value, place, xerr=spread, color=figures.BLACK, capsize=2.5, elinewidth=0.9)
+        left.errorbar(
+            step.value, place, xerr=spread, color=figures.BLACK, capsize=2.5, elinewidth=0.9
+        )
     text = f"{step.value:.1f} ms, shaping {frames['percent_of_step'].value['shaping']:.1f} %"
     end = step.value if pd.isna(step.upper) else step.upper
-    left.annotate(text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=SIZE)
+    left.annotate(
+        text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=SIZE
+    )
     if "percent_of_shaping" in frames:
         percent = frames["percent_of_shaping"].value
-        _stack(right, place, {part: (percent[part], f"{percent[part]:.0f} %") for part in SHAPING}, SHAPING)
+        _stack(
+            right,
+            place,
+            {part: (percent[part], f"{percent[part]:.0f} %") for part in SHAPING},
+            SHAPING,
+        )
     else:
         right.text(2, place, "not split", fontsize=SIZE, va="center", color=figures.GREY)
 
 
 def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], parts: Parts) -> None:
-    """Draw parts as bars end to end. widths: name -> length and text, which is written if it fits."""
+    """Draw parts as bars end to end.
+
+    widths: name -> length and text, which is written if it fits.
+    """
     start, room = 0.0, 0.075 * axes.get_xlim()[1]
     for part, (width, text) in widths.items():
         colour = parts[part][1]

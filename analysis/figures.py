@@ -1,4 +1,6 @@
-"""The looks of figures in colour and grey: palette, markers, names at the ends of lines; and their files."""
+"""The looks of figures in colour and grey: palette, markers,
+names at the ends of lines; and their files.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
 
 @dataclass(frozen=True)
 class Look:
-    """The looks of a line: colour, marker and dashes; lines of one figure can be told apart in grey, too."""
+    """The looks of a line: colour, marker and dashes; lines of one figure can be told apart
+    in grey, too.
+    """
 
     colour: str
     marker: str
@@ -38,19 +42,29 @@ LOOKS = {
     "naive": Look(ORANGE, "P", "-."),
     CEILING: Look(GREY, "^", ":"),
 }
-OTHERS = (Look(SKY, "<", "-"), Look(ORANGE, ">", "--"), Look(PURPLE, "p", "-."), Look(BLUE, "h", ":"))
+OTHERS = (
+    Look(SKY, "<", "-"),
+    Look(ORANGE, ">", "--"),
+    Look(PURPLE, "p", "-."),
+    Look(BLUE, "h", ":"),
+)
 SIZE = 8.5
 """Basic size of text, in points."""
 
 
 def looks(verifiers: Sequence[str]) -> dict[str, Look]:
-    """The looks of each verifier; verifiers that LOOKS does not have take those of OTHERS in turn."""
+    """The looks of each verifier; verifiers that LOOKS does not have take those
+    of OTHERS in turn.
+    """
     unknown = [name for name in dict.fromkeys(verifiers) if name not in LOOKS]
     return LOOKS | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(unknown)}
 
 
 def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: str = "") -> None:
-    """Draw values with intervals. rows: value, lower, upper (NaN without an interval), one row per x."""
+    """Draw values with intervals.
+
+    rows: value, lower, upper (NaN without an interval), one row per x.
+    """
     sides = (rows.value - rows.lower, rows.upper - rows.value)
     errors = [side.clip(lower=0).fillna(0).to_numpy() for side in sides]
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
@@ -69,23 +83,41 @@ def finish(axes: Axes) -> None:
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], title: str) -> None:
-    """Put a legend above the panels. title: the figure's, since the layout has no room for both apart."""
+    """Put a legend above the panels.
+
+    title: the figure's, since the layout has no room for both apart.
+    """
     place = {"loc": "outside upper center", "ncols": len(handles) or 1, "frameon": False}
-    figure.legend(handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2)
+    figure.legend(
+        handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2
+    )
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float, **arrow: Any) -> None:
-    """Write the names of lines at the right of a panel, without overlaps, with a thin leader to each end.
+def label_ends(
+    axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float, **arrow: Any
+) -> None:
+    """Write the names of lines at the right of a panel, without overlaps,
+    with a thin leader to each end.
 
-    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow: further
-    properties of the leaders.
+    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow:
+    further properties of the leaders.
     """
     ends = sorted(ends, key=lambda end: end[1])
     heights = [gap * len(end[2].splitlines()) for end in ends]
     places = spread([end[1] for end in ends], heights)
     for (x, y, name, colour), place in zip(ends, places, strict=True):
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4} | arrow
-        spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
+        leader = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.6,
+            "shrinkA": 1,
+            "shrinkB": 4,
+        } | arrow
+        spot = {
+            "xytext": (1.05, place),
+            "textcoords": axes.get_yaxis_transform(),
+            "arrowprops": leader,
+        }
         align = {"ha": "left", "va": "center", "annotation_clip": False}
         # Light colours are hard to read as text.
         ink = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))
@@ -93,7 +125,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
-    """Centres as near as possible to the wanted ones, which are sorted, in their order and without overlaps.
+    """Centres as near as possible to the wanted ones, which are sorted,
+    in their order and without overlaps.
 
     The method is least squares under an order: neighbours that would overlap move together.
     """
@@ -107,7 +140,10 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem.png` and `stem.pdf`, atomically and without dates, and return their paths."""
     mpl.rcParams["pdf.fonttype"] = 42  # text stays text
     paths = []
-    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):
+    for suffix, metadata in (
+        ("png", {"Software": None}),
+        ("pdf", {"CreationDate": None, "Producer": None}),
+    ):
         paths.append(stem.with_name(f"{stem.name}.{suffix}"))
         with replacing(paths[-1]) as partial:
             figure.savefig(partial, format=suffix, dpi=200, metadata=metadata)

@@ -1,4 +1,6 @@
-"""The frontier: the accepted length of each verifier, on d5b3 and on searched trees, and the ceilings."""
+"""The frontier: the accepted length of each verifier,
+on d5b3 and on searched trees, and the ceilings.
+"""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -26,11 +28,14 @@ SUMMARISED = (
     (REFERENCE_TREE, "traversal_optimal"),
     (BEST, "traversal_optimal"),
 )
-"""Trees of 121 verified positions, and verifiers, all with SpecInfer's draws: the lines of the summary."""
+"""Trees of 121 verified positions, and verifiers, all with SpecInfer's draws:
+the lines of the summary.
+"""
 TEMPERATURES = (1.0, 0.6)
 VERIFIERS = ("standard", "optimal", "traversal_optimal", "resispec")
 """Verifiers whose lines on the reference tree are in the figure."""
-# decoder -> the name and the looks of the line of its searched trees; the first one's draws are those of d5b3
+# decoder -> the name and the looks of the line of its searched trees; the first one's draws are
+# those of d5b3
 SEARCHED = {
     "specinfer": ("best trees: traversal,\noptimal weights", Look(GREEN, "*", "--")),
     "sequoia": ("best trees: traversal,\nwithout replacement", Look(ORANGE, "v", "-.")),
@@ -40,7 +45,9 @@ SEARCHED = {
 
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
-    results = load(plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.fields())
+    results = load(
+        plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.fields()
+    )
     results.check_one_law()
     long_results = load(plan.only(lambda cell: cell.part == LONG))
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
@@ -64,24 +71,33 @@ def _longer(results: Results) -> list[str]:
 
 
 def summary(frame: pd.DataFrame, law: str) -> Table:
-    """The frontier in a few lines: the paper's two rules, and the best exact verifiers at 121 positions.
+    """The frontier in a few lines: the paper's two rules,
+    and the best exact verifiers at 121 positions.
 
     frame: that of the frontier's table. law: a sentence about the filters that are on, or "".
     """
-    ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
+    ranges = [
+        (metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)
+    ]
     columns = long.names(("tree", "method"))
-    columns += [Column(metric.name, f"{metric.label}, T = {at:g}", "number") for metric, at in ranges]
+    columns += [
+        Column(metric.name, f"{metric.label}, T = {at:g}", "number") for metric, at in ranges
+    ]
     columns.append(Column("verdict", "Audit", "audit"))
     lines, records = [], []
     for tree, verifier in SUMMARISED:
         place = {"decoder": "specinfer", "tree": tree, "verifier": verifier}
-        rows = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
+        rows = frame[
+            (frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)
+        ]
         rows = rows[rows.temperature.isin(TEMPERATURES)]
         cells: list[TableCell] = [long.key_cell(place, key) for key in ("tree", "method")]
         for metric, at in ranges:
             values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
             low, high = values.min(), values.max()
-            records.append(place | {"temperature": at, "quantity": metric.name, "low": low, "high": high})
+            records.append(
+                place | {"temperature": at, "quantity": metric.name, "low": low, "high": high}
+            )
             cells.append(Paper(low, high, metric.spec))
         verdicts = rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name]
         lines.append((*cells, audits.counted(verdicts)))
@@ -91,7 +107,8 @@ def summary(frame: pd.DataFrame, law: str) -> Table:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """The figure in a sentence: the highest gain of the others without a bias seen, and ResiSpec's verdict.
+    """The figure in a sentence: the highest gain of the others without a bias seen,
+    and ResiSpec's verdict.
 
     frame: a long frame.
     """
@@ -110,21 +127,31 @@ def message(frame: pd.DataFrame) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The figure, for the data set measured at the most temperatures. frame: the frontier's long frame.
+    """The figure, for the data set measured at the most temperatures.
 
-    The left panel has VERIFIERS on d5b3, its ceiling and the best tree with as many positions. The right one,
-    if several sizes were measured, has the best trees of each kind of draws by size, their ceiling and d5b3.
+    frame: the frontier's long frame.
+
+    The left panel has VERIFIERS on d5b3, its ceiling and the best tree with as many positions. The
+    right one, if several sizes were measured, has the best trees of each kind of draws by size,
+    their ceiling and d5b3.
     """
     measured = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
-    dataset = measured.groupby("dataset", sort=False).temperature.nunique().idxmax() if len(measured) else ""
+    dataset = (
+        measured.groupby("dataset", sort=False).temperature.nunique().idxmax()
+        if len(measured)
+        else ""
+    )
     measured = measured[measured.dataset == dataset]
     own = measured[measured.quantity.isin(["accepted_length", CEILING.name])]
-    own = own.assign(size=own.tree.map(labels.num_nodes), option=[Label.of(tree).option for tree in own.tree])
+    own = own.assign(
+        size=own.tree.map(labels.num_nodes), option=[Label.of(tree).option for tree in own.tree]
+    )
     lengths, ceilings = (own[own.quantity == name] for name in ("accepted_length", CEILING.name))
     hottest, bound = measured.temperature.max(), figures.LOOKS[long.CEILING]
     on_reference = [
         (
-            f"{REFERENCE_TREE}: {labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
+            f"{REFERENCE_TREE}: "
+            f"{labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
             figures.LOOKS[name],
             lengths[(lengths.tree == REFERENCE_TREE) & (lengths.verifier == name)],
         )

@@ -29,7 +29,9 @@ SHOWN = (
         lambda row: f"{row['expected_tokens']:.2f} ({row['standard_error']:.2f})",
         "number",
     ),
-    long.words("s_per_token", "ms a token", lambda row: str(Number(1000 * row["s_per_token"])), "number"),
+    long.words(
+        "s_per_token", "ms a token", lambda row: str(Number(1000 * row["s_per_token"])), "number"
+    ),
     long.words(
         "fastest_up_to_ratio",
         "Fastest at cost ratios",
@@ -40,7 +42,8 @@ SHOWN = (
 
 
 def read(plan: Plan) -> list[dict[str, Any]]:
-    """The facts in the files of searched trees (experiments/search), once per tree, with the decoder.
+    """The facts in the files of searched trees (experiments/search),
+    once per tree, with the decoder.
 
     If a tree was searched for at filtered laws, the facts of all trees name those filters.
     """
@@ -52,7 +55,9 @@ def read(plan: Plan) -> list[dict[str, Any]]:
 
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
-    """The table of all searched trees; the shapes of a tree are in the order of their numbers of levels."""
+    """The table of all searched trees; the shapes of a tree are in the order
+    of their numbers of levels.
+    """
     records = []
     for about in shapes:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
@@ -61,7 +66,11 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
         no_range = dict.fromkeys(COLUMNS[-2:], math.nan)
         for levels, shape in about["frontier"].items():
             widths = [1, *shape["widths"]]
-            sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
+            sizes = {
+                "num_nodes": sum(widths),
+                "num_levels": int(levels),
+                "widths": json.dumps(widths),
+            }
             records.append({**about, **shape, **sizes, **by_levels.get(levels, no_range)})
     filters = filters_in(shapes[0]) if shapes else []
     records.sort(key=lambda row: (row["num_nodes"], row["num_levels"]))
@@ -83,9 +92,15 @@ def between(low: float, high: float) -> str:
 
 
 def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The note on the fastest numbers of levels of the largest i.i.d. trees, by cost of a draft forward."""
+    """The note on the fastest numbers of levels of the largest i.i.d. trees,
+    by cost of a draft forward.
+    """
     hottest_first = sorted(shapes, key=lambda about: -about["temperature"])
-    sizes = [(1 + sum(about["widths"]), about) for about in hottest_first if about["decoder"] == "specinfer"]
+    sizes = [
+        (1 + sum(about["widths"]), about)
+        for about in hottest_first
+        if about["decoder"] == "specinfer"
+    ]
     size = max((size for size, _ in sizes), default=0)
     lines = []
     for about in [about for count, about in sizes if count == size]:

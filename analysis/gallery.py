@@ -28,7 +28,8 @@ WORDS = ("thread", "status", "verdict", "reason", "device", "git_commit", "again
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
 PLAIN = tuple(
-    (GREY, marker, dashes) for dashes, marker in product(("-", "--", ":"), ("o", "s", "D", "^", "v"))
+    (GREY, marker, dashes)
+    for dashes, marker in product(("-", "--", ":"), ("o", "s", "D", "^", "v"))
 )
 """Colours, markers and dashes of engines without a known fault that are not called biased."""
 FAULTS = (
@@ -47,7 +48,9 @@ def read(path: Path) -> pd.DataFrame:
         raise InvalidInput(f"{path} is missing; `make gallery` makes it")
     frame = pd.read_csv(path, dtype=dict.fromkeys(WORDS, str))
     if "done" not in frame.status.values:
-        raise InvalidInput(f"{path}: no engine ran, see its column reason; `make gallery` makes it again")
+        raise InvalidInput(
+            f"{path}: no engine ran, see its column reason; `make gallery` makes it again"
+        )
     return frame.fillna(dict.fromkeys(WORDS, ""))
 
 
@@ -65,7 +68,10 @@ def first_biased(rows: pd.DataFrame) -> float:
 
 
 def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
-    """The usual checks that notice a fault of an engine. beside: the exact engine to compare it with."""
+    """The usual checks that notice a fault of an engine.
+
+    beside: the exact engine to compare it with.
+    """
     faults = {
         "perplexity": row["perplexity_lower"] > beside["perplexity_upper"],
         "T = 0": row["greedy_equal"] < row["greedy_rows"],
@@ -83,9 +89,15 @@ def seeds(row: Mapping[str, Any]) -> str:
 
 
 def markdown(frame: pd.DataFrame, pair: str) -> str:
-    """The page: a row for each engine, and the notes; the row of an engine that did not run says why."""
+    """The page: a row for each engine, and the notes;
+    the row of an engine that did not run says why.
+    """
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
-    kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
+    kind = (
+        "engines with faults that shipped, and exact ones"
+        if has_faults
+        else "engines with their defaults"
+    )
     notes = list(TEXTS["notes"])
     if "against_control" in frame:
         notes.append(TEXTS["control"])
@@ -104,13 +116,20 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
 
 
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of an engine's row by their headers; two if it did not run. beside: see `noticed`."""
+    """The texts of an engine's row by their headers; two if it did not run.
+
+    beside: see `noticed`.
+    """
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
         return {"Engine": name, "Perplexity": f"{row['status']}: {row['reason']}"}
-    value, lower, upper = (labels.number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
+    value, lower, upper = (
+        labels.number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper")
+    )
     share = row["accepted_length"] / beside["accepted_length"]
-    length = labels.number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
+    length = labels.number(row["accepted_length"], ".2f") + (
+        f" ({share:.2f} ×)" if share == share else ""
+    )
     smallest = max(row["smallest_temperature"], row["smallest_draft"])
     power = f" (TV {smallest:.2g})" if row["verdict"] == "no bias seen" else ""
     cells = {
@@ -140,7 +159,10 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
     if not faults:
         inside = alarms and all(row["normal_z"] <= row["allowed_z"] for row in runs)
         note = ",\nfor tokens that filters leave out" if inside else ""
-        return f"{alarms or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} tokens{note}"
+        return (
+            f"{alarms or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} "
+            f"tokens{note}"
+        )
     return (
         f"{hits} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
         f"and {alarms or 'none'} of {len(exact)} exact engines"
@@ -152,7 +174,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     axes = figure.subplots()
     last_rows, runs = engines(frame), frame[frame.status == "done"]
-    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]  # where most engines end
+    # where most engines end
+    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]
     top = np.log10(1.3 * max(runs.normal_z.max(), 10))
     bottom = np.log10(0.8 * min(runs.normal_z.min(), 1))
     axes.set_ylim(bottom, top)
@@ -160,7 +183,14 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.axhspan(limit, top, color="0.96", zorder=0)
     axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
     place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
-    axes.text(0.65, limit + 0.01, f"called biased above {10**limit:.1f}", **place, fontsize=SIZE, color="0.3")
+    axes.text(
+        0.65,
+        limit + 0.01,
+        f"called biased above {10**limit:.1f}",
+        **place,
+        fontsize=SIZE,
+        color="0.3",
+    )
     ends = list(_lines(axes, runs, last_rows))
     label_ends(axes, ends, (top - bottom) / 25, relpos=(0, 0.5))  # from the beginning of the name
     finish(axes)
@@ -171,7 +201,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     heights = [tick for tick in (0.5, 1, 2, 4, 10, 20, 50, 100) if bottom <= np.log10(tick) <= top]
     axes.set_yticks(np.log10(heights), [f"{tick:g}" for tick in heights])
     axes.set_xlabel("emitted tokens that were audited", fontsize=SIZE + 0.5)
-    axes.set_ylabel("standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5)
+    axes.set_ylabel(
+        "standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5
+    )
     figure.suptitle(message(last_rows), fontsize=SIZE + 2)
     return figure
 
@@ -195,13 +227,19 @@ def _note(row: Mapping[str, Any], max_tokens: float) -> str:
     """A second line for the name of a biased engine if its line does not show the bias; else ""."""
     if "rules out" in row["reason"]:
         return "\n(biased: it emits tokens that filters leave out)"
-    return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > max_tokens else ""
+    return (
+        f"\n(biased from {row['first_biased']:,.0f} tokens)"
+        if row["first_biased"] > max_tokens
+        else ""
+    )
 
 
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.gallery", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.gallery", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")
     options = parser.parse_args(arguments)

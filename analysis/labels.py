@@ -1,4 +1,6 @@
-"""Printed texts of tables and figures: names and their order, formats of numbers, and the sign for a gap."""
+"""Printed texts of tables and figures: names and their order, formats of numbers,
+and the sign for a gap.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """A label of a cell: an option of a group, and the parameters that differ from those of the option.
+    """A label of a cell: an option of a group, and the parameters that differ
+    from those of the option.
 
-    A label equals and hashes like its text, "d5b3" or "chain(num_drafted=7)", so a label without parameters
-    can be compared with a name. parameters: in the order of print. An empty label stands for no option.
+    A label equals and hashes like its text, "d5b3" or "chain(num_drafted=7)", so a label without
+    parameters can be compared with a name. parameters: in the order of print. An empty label stands
+    for no option.
     """
 
     option: str
@@ -52,7 +56,10 @@ class Label:
 
     @classmethod
     def of(cls, entry: Label | str | Mapping[str, Any]) -> Label:
-        """The label of a name or a plan's entry. LookupError, TypeError or ValueError: a damaged entry."""
+        """The label of a name or a plan's entry.
+
+        LookupError, TypeError or ValueError: a damaged entry.
+        """
         if isinstance(entry, Label):
             return entry
         if isinstance(entry, Mapping):
@@ -63,7 +70,9 @@ class Label:
 HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder": "Decoder"}
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
 HEADERS |= {"sampling.top_p": "top-p", "sampling.top_k": "top-k", "sampling.min_p": "min-p"}
-"""Headers of the keys that name a row; any other key is printed with spaces in place of underscores."""
+"""Headers of the keys that name a row; any other key is printed with spaces
+in place of underscores.
+"""
 
 
 def number(value: float, spec: str) -> str:
@@ -78,17 +87,19 @@ def number(value: float, spec: str) -> str:
 def options(group: str) -> dict[str, dict[str, Any]]:
     """The options of a group from conf/GROUP/OPTION.yaml: name -> node, in the order of print.
 
-    The `label` of a node has the option's printed `text` and its `order`. A pair's label has no text, but
-    `target`, `draft`, `paper` (the names of both in the paper's rows beside it) and `made` (how the pair is
-    made at first use). An option without an order comes last. An option without a text is printed as its
-    name, with spaces in place of underscores.
+    The `label` of a node has the option's printed `text` and its `order`. A pair's label has no
+    text, but `target`, `draft`, `paper` (the names of both in the paper's rows beside it) and
+    `made` (how the pair is made at first use). An option without an order comes last. An option
+    without a text is printed as its name, with spaces in place of underscores.
     """
     nodes = {}
     for path in sorted((CONF / group).glob("*.yaml")):
         text = path.read_text(encoding="utf-8")
         content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         nodes[path.stem] = content[group] if "@package _global_" in text else content
-    return dict(sorted(nodes.items(), key=lambda item: item[1].get("label", {}).get("order", math.inf)))
+    return dict(
+        sorted(nodes.items(), key=lambda item: item[1].get("label", {}).get("order", math.inf))
+    )
 
 
 def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
@@ -99,7 +110,9 @@ def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
     label = Label.of(value)
     node = options(group).get(label.option, {})
     if node.get("target") == "???":
-        return {role: label.parameters[role] for role in ("target", "draft") if role in label.parameters}
+        return {
+            role: label.parameters[role] for role in ("target", "draft") if role in label.parameters
+        }
     return node.get("label", {})
 
 
@@ -110,17 +123,23 @@ def models(pair: Label | str) -> tuple[str, str]:
 
 
 def paper_models(pair: Label | str) -> dict[str, str]:
-    """The target and the draft in the paper's rows that are printed beside those of a pair; "" for none."""
+    """The target and the draft in the paper's rows that are printed beside those of a pair;
+    "" for none.
+    """
     return {"target": "", "draft": ""} | _printed("pair", pair).get("paper", {})
 
 
 def made(pair: Label | str) -> str:
-    """Words about how a pair is made at first use, and how long that takes; "" if its label has none."""
+    """Words about how a pair is made at first use, and how long that takes;
+    "" if its label has none.
+    """
     return str(_printed("pair", pair).get("made", ""))
 
 
 def num_nodes(tree: Label | str) -> int | None:
-    """The number of a tree's nodes with the root, by its option and parameters; None if these do not say."""
+    """The number of a tree's nodes with the root, by its option and parameters;
+    None if these do not say.
+    """
     label = Label.of(tree)
     node = options("tree").get(label.option, {}) | label.parameters
     if "branching" in node and isinstance(node.get("depth"), int):
@@ -136,21 +155,26 @@ def header(key: str) -> str:
 def name(group: str, value: Label | str) -> str:
     """The printed name of a label: `name("dataset", "cnn_dm")` is "CNN/DM".
 
-    With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7". The printed text of a tree describes
-    the parameters in its file, so a tree with other parameters is called by the name of its option.
+    With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7". The printed text of a tree
+    describes the parameters in its file, so a tree with other parameters is called by the name of
+    its option.
     """
     label, entry = Label.of(value), _printed(group, value)
     plain = label.option.replace("_", " ")
     text = entry.get("text", plain)
     if "target" in entry:
         text = " + ".join(entry[role] for role in ("target", "draft") if role in entry)
-    parameters = [f"{key}={value}" for key, value in label.parameters.items() if entry.get(key) != value]
+    parameters = [
+        f"{key}={value}" for key, value in label.parameters.items() if entry.get(key) != value
+    ]
     return ", ".join([str(plain if group == "tree" and parameters else text), *parameters])
 
 
 def method(decoder: Label | str, verifier: Label | str) -> str:
     """A decoder with a verifier as printed: "SpecInfer (standard)", "SpecInfer + ResiSpec"."""
-    words = {"": "", "standard": " (standard)"}.get(str(verifier), f" + {name('verifier', verifier)}")
+    words = {"": "", "standard": " (standard)"}.get(
+        str(verifier), f" + {name('verifier', verifier)}"
+    )
     return name("decoder", decoder) + words
 
 
@@ -160,7 +184,9 @@ def method_on_tree(decoder: Label | str, verifier: Label | str, tree: Label | st
 
 
 def rank(group: str, value: Any) -> float:
-    """The sort key of a value in print: the order of its label; temperatures go from high to low."""
+    """The sort key of a value in print: the order of its label;
+    temperatures go from high to low.
+    """
     if group == "temperature":
         return -float(value)
     return float(_printed(group, value).get("order", math.inf))
@@ -176,4 +202,6 @@ def text(key: str, value: Any) -> str:
 def setting(values: Mapping[str, Any]) -> str:
     """Labels of a setting in a line: "embedded 2M + 80k, Python code, T = 1"."""
     texts = {key: text(key, value) for key, value in values.items()}
-    return ", ".join(word if key in GROUPS else f"{header(key)} = {word}" for key, word in texts.items())
+    return ", ".join(
+        word if key in GROUPS else f"{header(key)} = {word}" for key, word in texts.items()
+    )

@@ -1,4 +1,6 @@
-"""Levels: deciding whole levels at once, compared with deciding from the leaves up and with SpecInfer."""
+"""Levels: deciding whole levels at once, compared with deciding from the leaves up
+and with SpecInfer.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +15,17 @@ TEXTS = texts("levels")
 OVER_TRAVERSAL = metrics.Metric(
     "gain_over_traversal",
     "Over traversal",
-    "accepted length over that of traversal with optimal weights on its own best tree, on the same prompts",
+    "accepted length over that of traversal with optimal weights on its own best tree, on the same "
+    "prompts",
     **metrics.TOKENS,
 )
-COLUMNS = (metrics.ACCEPTED_LENGTH, metrics.GAIN, OVER_TRAVERSAL, metrics.TOKENS_PER_S, metrics.SPEEDUP)
+COLUMNS = (
+    metrics.ACCEPTED_LENGTH,
+    metrics.GAIN,
+    OVER_TRAVERSAL,
+    metrics.TOKENS_PER_S,
+    metrics.SPEEDUP,
+)
 
 
 def make(plan: Plan) -> Artefact:
@@ -25,10 +34,16 @@ def make(plan: Plan) -> Artefact:
     cell_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
 
     def gain(row: Mapping[str, Any]) -> Interval:
-        """The gain of `level_optimal` over `traversal_optimal` on the same tree; NaN for other verifiers."""
+        """The gain of `level_optimal` over `traversal_optimal` on the same tree;
+        NaN for other verifiers.
+        """
         prompts = results.rows.get(row["cell_id"])
-        baseline = results.rows.get(cell_ids.get(results.place({**row, "verifier": "traversal_optimal"}), ""))
-        has_both = row["verifier"] == "level_optimal" and prompts is not None and baseline is not None
+        baseline = results.rows.get(
+            cell_ids.get(results.place({**row, "verifier": "traversal_optimal"}), "")
+        )
+        has_both = (
+            row["verifier"] == "level_optimal" and prompts is not None and baseline is not None
+        )
         return OVER_TRAVERSAL.of(prompts, baseline) if has_both else ABSENT
 
     frame = with_quantity(measure(results, specinfer_on_d5b3), OVER_TRAVERSAL.name, gain)

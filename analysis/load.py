@@ -1,6 +1,7 @@
 """Plans and cells on the disk: the cells that an artefact asks for, their states, and their rows.
 
-This module is the only reader of both: tables, the page, `experiments.status` and W&B read through it.
+This module is the only reader of both: tables, the page, `experiments.status` and W&B read through
+it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,27 @@ LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
 """Labels that are equal in all rows that are compared; tables are ordered by them first."""
 FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
-"""The keys of filters, and the values with which they are off. Labels name a filter that is on or varied."""
+"""The keys of filters, and the values with which they are off.
+
+Labels name a filter that is on or varied.
+"""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
-"""Prefix of the temporary folder of an unpacked archive, with a results folder for each artefact."""
-COMPARED = ("temperature", "seed", "num_prompts", "first_prompt", "prompt_tokens", "device", "dtype")
-"""Single values of a cell's configuration that are compared with its labels, where these have them."""
+"""Prefix of the temporary folder of an unpacked archive,
+with a results folder for each artefact.
+"""
+COMPARED = (
+    "temperature",
+    "seed",
+    "num_prompts",
+    "first_prompt",
+    "prompt_tokens",
+    "device",
+    "dtype",
+)
+"""Single values of a cell's configuration that are compared with its labels,
+where these have them.
+"""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums are in its status.json."""
 
@@ -50,10 +66,11 @@ SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 class Status:
     """A cell's state.
 
-    state: "running", "done", "failed", "interrupted", "missing" if it never ran, "damaged", or "stale". The
-    files of a damaged cell must not be used. A stale cell is complete, but was measured with other code of
-    its verifier, draws or drafter than the present one. reason: one line for people, or "". seconds: the
-    duration of the last run; 0 of a complete cell that was resumed.
+    state: "running", "done", "failed", "interrupted", "missing" if it never ran, "damaged", or
+    "stale". The files of a damaged cell must not be used. A stale cell is complete, but was
+    measured with other code of its verifier, draws or drafter than the present one. reason: one
+    line for people, or "". seconds: the duration of the last run; 0 of a complete cell that was
+    resumed.
     """
 
     state: str
@@ -64,8 +81,9 @@ class Status:
 def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status:
     """The state of the cell in a folder.
 
-    The files of a complete cell are compared with their checksums, the code that it was measured with is
-    compared with the present code, and the id in any cell with its folder. config: see `changed_code`.
+    The files of a complete cell are compared with their checksums, the code that it was measured
+    with is compared with the present code, and the id in any cell with its folder. config: see
+    `changed_code`.
     """
     path, rows = folder / "status.json", folder / "rows.jsonl"
     if not path.exists():
@@ -81,8 +99,13 @@ def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status
             raise InvalidInput(problem)
     except InvalidInput as error:
         return Status("damaged", str(error))
-    reason, seconds = " ".join(str(content.get("reason") or "").split()), float(content.get("seconds") or 0.0)
-    if content["state"] == "done" and (changed := changed_code(folder, config or cell.get("config"))):
+    reason, seconds = (
+        " ".join(str(content.get("reason") or "").split()),
+        float(content.get("seconds") or 0.0),
+    )
+    if content["state"] == "done" and (
+        changed := changed_code(folder, config or cell.get("config"))
+    ):
         return Status("stale", f"its code has changed: {', '.join(changed)}", seconds)
     return Status(content["state"], reason, seconds)
 
@@ -90,8 +113,8 @@ def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status
 def changed_code(folder: Path, config: Mapping[str, Any] | None = None) -> list[str]:
     """The files of code that differ from those that the cell in a folder was measured with.
 
-    Empty if the cell does not say what code that was, as those of earlier versions. config: the configuration
-    that names the present code; by default the one that was measured.
+    Empty if the cell does not say what code that was, as those of earlier versions. config: the
+    configuration that names the present code; by default the one that was measured.
     """
     recorded = recorded_code(folder)
     if not recorded:
@@ -102,7 +125,9 @@ def changed_code(folder: Path, config: Mapping[str, Any] | None = None) -> list[
 
 
 def recorded_code(folder: Path) -> dict[str, str]:
-    """The digests of the code that the cell in a folder was measured with; empty if it does not say."""
+    """The digests of the code that the cell in a folder was measured with;
+    empty if it does not say.
+    """
     with suppress(InvalidInput):
         code = read_json(folder / "provenance.json").get("code")
         return code if isinstance(code, dict) else {}
@@ -119,21 +144,27 @@ def read_cell(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, cell: Mapping[str, Any]) -> str | None:
-    """The difference between a folder's name and the id of the cell in it, in words; None if there is none.
+    """The difference between a folder's name and the id of the cell in it, in words;
+    None if there is none.
 
     cell: the content of its `cell.json`, see `read_cell`.
     """
     cell_id = cell.get("cell_id")
-    return None if cell_id == folder.name else f"cell.json is that of cell {cell_id}, not of {folder.name}"
+    return (
+        None
+        if cell_id == folder.name
+        else f"cell.json is that of cell {cell_id}, not of {folder.name}"
+    )
 
 
 @dataclass(frozen=True)
 class Request:
     """One cell that a sweep asked for.
 
-    labels: LABELS and the other keys that the sweep varied: a `Label` for each group, the temperature as a
-    number, others as text. part: the part of the artefact, or "". is_audit: whether it audits the cell with
-    the same labels. tree_file: the file of its tree, or None. entry: its entry in the plan, for estimates.
+    labels: LABELS and the other keys that the sweep varied: a `Label` for each group, the
+    temperature as a number, others as text. part: the part of the artefact, or "". is_audit:
+    whether it audits the cell with the same labels. tree_file: the file of its tree, or None.
+    entry: its entry in the plan, for estimates.
     """
 
     cell_id: str
@@ -146,18 +177,25 @@ class Request:
     @property
     def texts(self) -> dict[str, Any]:
         """The labels as CSVs have them, in types that JSON has, too."""
-        return {key: str(value) if isinstance(value, Label) else value for key, value in self.labels.items()}
+        return {
+            key: str(value) if isinstance(value, Label) else value
+            for key, value in self.labels.items()
+        }
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], part: str = "", folder: Path = Path()) -> Request:
-        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for a damaged entry.
+        """The request of a plan's entry.
+
+        Raises LookupError, TypeError or ValueError for a damaged entry.
 
         folder: the base of the path of its tree's file.
         """
         cell_id = entry["cell_id"]
-        if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # the id names a folder
+        # the id names a folder
+        if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
-        values = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
+        # an autoregressive cell has neither
+        values = {"tree": "", "verifier": "", **entry["labels"]}
         is_audit = bool(values.pop("audit", False))
         by_name: dict[str, Any] = {
             name: float(values.pop(name)) if name == "temperature" else Label.of(values.pop(name))
@@ -172,9 +210,10 @@ class Request:
 class Plan:
     """The requests of all parts of an artefact. results: the folder of raw/ and PROFILE/.
 
-    artefact: its name; a slice is called "table1@1a2b3c4d". command: the command that makes the artefact from
-    nothing. stale: one line for each part that is older than its configuration or not planned yet. commands:
-    part -> its command. read: everything that was read of the cells, so that it is read once.
+    artefact: its name; a slice is called "table1@1a2b3c4d". command: the command that makes the
+    artefact from nothing. stale: one line for each part that is older than its configuration or not
+    planned yet. commands: part -> its command. read: everything that was read of the cells, so that
+    it is read once.
     """
 
     artefact: str
@@ -193,14 +232,19 @@ class Plan:
 
     @property
     def outdated(self) -> tuple[str, ...]:
-        """The lines of `stale`, and one about cells that were measured with other code, if there are any."""
+        """The lines of `stale`, and one about cells that were measured with other code,
+        if there are any.
+        """
         cells = dict.fromkeys(request.cell_id for request in self.requests)
         changed = [files for cell_id in cells if (files := self._once(_stale_files, cell_id))]
         if not changed:
             return self.stale
         count = f"{len(changed)} of {len(cells)} cells {'is' if len(changed) == 1 else 'are'} stale"
         names = listed(name for files in changed for name in files)
-        return (*self.stale, f"{count}: measured with other code of {names}; `{self.command}` measures anew.")
+        return (
+            *self.stale,
+            f"{count}: measured with other code of {names}; `{self.command}` measures anew.",
+        )
 
     def only(self, wanted: Callable[[Request], object]) -> Plan:
         """This plan with the wanted requests only."""
@@ -219,7 +263,9 @@ class Plan:
         return self._once(_status, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
-        """The rows of a finished cell by prompt_index; `attrs["partial"]`: the fields that some rows lack."""
+        """The rows of a finished cell by prompt_index; `attrs["partial"]`:
+        the fields that some rows lack.
+        """
         return self._once(_prompts, cell_id)
 
     def provenance(self, cell_id: str) -> dict[str, Any]:
@@ -244,8 +290,8 @@ class Plan:
 def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
     """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json.
 
-    artefact: its name, or "*" for the files of all plans. Raises InvalidInput when the folder is there and
-    cannot be read.
+    artefact: its name, or "*" for the files of all plans. Raises InvalidInput when the folder is
+    there and cannot be read.
     """
     folder = results / profile / "plans"
     try:
@@ -258,7 +304,9 @@ def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
 
 
 def plan_names(profile: str, results: Path) -> list[str]:
-    """The names of all plans of a profile, in order: of artefacts, of their slices and of other sweeps."""
+    """The names of all plans of a profile, in order: of artefacts,
+    of their slices and of other sweeps.
+    """
     folder, files = results / profile / "plans", plan_files("*", profile, results)
     return sorted({path.relative_to(folder).parts[0].removesuffix(".json") for path in files})
 
@@ -270,9 +318,10 @@ def _is_published(results: Path) -> bool:
 def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] = ()) -> Plan:
     """Read the plan of an artefact.
 
-    artefact: its name, or the name of another plan in that folder, such as a slice. files: the files of some
-    of its parts; by default all files, see `plan_files`.
-    Raises InvalidInput, one line with the command that makes the plan, when the plan is missing or cannot
+    artefact: its name, or the name of another plan in that folder, such as a slice. files: the
+    files of some of its parts; by default all files, see `plan_files`.
+    Raises InvalidInput, one line with the command that makes the plan, when the plan is missing or
+    cannot
     be read.
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
@@ -281,7 +330,9 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     files = files or plan_files(artefact, profile, results)
     if not files:
         path = results / profile / "plans" / f"{artefact}.json"
-        raise InvalidInput(f"there is no plan {path}, which says what cells to read; {maker} makes it")
+        raise InvalidInput(
+            f"there is no plan {path}, which says what cells to read; {maker} makes it"
+        )
     trees = results if _is_published(results) else Path()
     requests: dict[str, Request] = {}
     commands: dict[str, str] = {}
@@ -293,11 +344,15 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
             part = str(content["part"])
             for request in (Request.read(entry, part, trees) for entry in content["cells"]):
                 requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
-            changed = [name for name, checksum in content["sources"].items() if digest(name) != checksum]
+            changed = [
+                name for name, checksum in content["sources"].items() if digest(name) != checksum
+            ]
             commands[part] = str(content["command"])
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise InvalidInput(f"plan {file} is damaged ({reason}); {maker} makes it again") from error
+            raise InvalidInput(
+                f"plan {file} is damaged ({reason}); {maker} makes it again"
+            ) from error
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
             is_made = not is_named or part in (parts or {""})
@@ -307,7 +362,9 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     for part in sorted(parts - set(commands)):
         stale.append(f"{artefact} has a part {part} that no plan asks for yet; {maker} makes it.")
     command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
-    return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands)
+    return Plan(
+        artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands
+    )
 
 
 def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
@@ -318,22 +375,30 @@ def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
 
 
 def elsewhere(results: Path) -> str:
-    """The variable of make for a folder of results, after a blank; "" for the usual and published folders."""
+    """The variable of make for a folder of results, after a blank;
+    "" for the usual and published folders.
+    """
     is_usual = results == Path("results") or _is_published(results)
     return "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
 
 
 def part_names(path: Path) -> list[str]:
-    """The names of an artefact's parts, from its file in conf/experiment; empty without parts or file."""
+    """The names of an artefact's parts, from its file in conf/experiment;
+    empty without parts or file.
+    """
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
     return list((content or {}).get("parts", ()))
 
 
 def _left_out(artefact: str, profile: str) -> set[str]:
-    """The parts of an artefact that a profile leaves out: those that its `artefacts` set to null."""
+    """The parts of an artefact that a profile leaves out:
+    those that its `artefacts` set to null.
+    """
     artefacts: dict[str, Any] = {}
     for source in composed_of(f"profile/{profile}"):
-        artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get("artefacts", {})
+        artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get(
+            "artefacts", {}
+        )
     names = (name.partition("/") for name, values in artefacts.items() if values is None)
     return {part for name, _, part in names if name == artefact}
 
@@ -341,8 +406,8 @@ def _left_out(artefact: str, profile: str) -> set[str]:
 def composed_of(name: str, folders: Sequence[str] = ("conf",)) -> list[str]:
     """The files of a configuration: those of its `defaults` in the same group, then its own.
 
-    name: group and option, like "profile/embedded"; without a file of this name there are none. folders:
-    those that have groups; the first one with the file counts.
+    name: group and option, like "profile/embedded"; without a file of this name there are none.
+    folders: those that have groups; the first one with the file counts.
     """
     places = (Path(folder, f"{name}.yaml") for folder in folders)
     path = next((place for place in places if (ROOT / place).is_file()), None)
@@ -361,7 +426,8 @@ def digest(name: str) -> str | None:
 
 
 def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
-    """The name, for `read_plan`, of the last planned slice of an artefact whose digest begins with `digest`.
+    """The name, for `read_plan`, of the last planned slice of an artefact whose digest begins
+    with `digest`.
 
     Raises InvalidInput when there is none.
     """
@@ -379,11 +445,11 @@ def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
 class Results:
     """The cells of a plan and what they measured.
 
-    cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
-    device and commit, empty unless the cell is done. rows: cell_id -> the rows of a finished cell, one per
-    prompt, by prompt_index. keys: the names of the labels that tell requests apart, LABELS first. biases:
-    cell_id -> the sentence about the bias that enumeration shows of its verifier; most cells have none, and
-    those of earlier versions do not say.
+    cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status,
+    reason, and device and commit, empty unless the cell is done. rows: cell_id -> the rows of a
+    finished cell, one per prompt, by prompt_index. keys: the names of the labels that tell requests
+    apart, LABELS first. biases: cell_id -> the sentence about the bias that enumeration shows of
+    its verifier; most cells have none, and those of earlier versions do not say.
     """
 
     cells: pd.DataFrame
@@ -402,7 +468,9 @@ class Results:
         return (*SETTING, *self.more)
 
     def check_one_law(self) -> None:
-        """Raise InvalidInput if cells differ in a filter; for figures and summaries that name none."""
+        """Raise InvalidInput if cells differ in a filter;
+        for figures and summaries that name none.
+        """
         for key in filters_in(self.cells):
             values = [*dict.fromkeys(self.cells[key])]
             if len(values) > 1:
@@ -419,7 +487,9 @@ class Results:
         return tuple(cell[key] for key in self.keys)
 
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
+        """The first columns of a CSV's row about a cell: its id, labels,
+        status and number of prompts.
+        """
         facts = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
         return facts | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
@@ -449,13 +519,16 @@ def filters_in(cells: Iterable[str]) -> list[str]:
 def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """Read the cells of a plan.
 
-    columns: fields that each row must have beside IDENTITY. Raises InvalidInput, one line with the cell's
-    name, when a finished cell is damaged or was configured otherwise than its labels say, its rows lack a
-    column, or cells that are compared did not measure the same prompts with the same seeds.
+    columns: fields that each row must have beside IDENTITY. Raises InvalidInput, one line with the
+    cell's name, when a finished cell is damaged or was configured otherwise than its labels say,
+    its rows lack a column, or cells that are compared did not measure the same prompts with the
+    same seeds.
     """
     import pandas as pd
 
-    keys = tuple(dict.fromkeys([*LABELS, *(name for request in plan.requests for name in request.labels)]))
+    keys = tuple(
+        dict.fromkeys([*LABELS, *(name for request in plan.requests for name in request.labels)])
+    )
     for request in plan.requests:
         _check_configuration(plan, request)
     rows = {}
@@ -463,7 +536,9 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
         if plan.status(cell_id).state == "done":
             rows[cell_id] = frame = plan.prompts(cell_id)
             fields = (*IDENTITY, *columns)
-            if missing := [name for name in fields if name not in frame or name in frame.attrs["partial"]]:
+            if missing := [
+                name for name in fields if name not in frame or name in frame.attrs["partial"]
+            ]:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
     entries = [
@@ -472,7 +547,9 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
         for request in plan.requests
     ]
     names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
-    cells = with_filters_off(pd.DataFrame(entries, columns=names)).fillna("").astype({"is_audit": bool})
+    cells = (
+        with_filters_off(pd.DataFrame(entries, columns=names)).fillna("").astype({"is_audit": bool})
+    )
 
     def rank(column: pd.Series) -> Any:
         if column.name in LABELS:
@@ -482,7 +559,9 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
     cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
     cells = cells.sort_values(order, kind="stable", key=rank, ignore_index=True)
-    _check_same_prompts(cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :])
+    _check_same_prompts(
+        cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :]
+    )
     shown = {cell_id: plan.provenance(cell_id).get("shown_bias", "") for cell_id in rows}
     biases = {cell_id: sentence for cell_id, sentence in shown.items() if sentence}
     return Results(cells, rows, keys, biases)
@@ -514,13 +593,17 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
 
 
 def origins(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The facts about each run that worked on a cell, the last one last; a resumed cell has several."""
+    """The facts about each run that worked on a cell, the last one last;
+    a resumed cell has several.
+    """
     last_run = dict(provenance)
     return [*last_run.pop("before", ()), last_run]
 
 
 def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
-    """The commit of a run from `origins`, cut to a length, and whether the code differed from it."""
+    """The commit of a run from `origins`, cut to a length,
+    and whether the code differed from it.
+    """
     commit = str(run.get("git_commit") or "unknown")[:length]
     return f"{commit} (changed)" if run.get("git_is_dirty") else commit
 
@@ -540,7 +623,9 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 
 def _check_configuration(plan: Plan, request: Request) -> None:
-    """Raise InvalidInput for a finished cell that was measured with other values than its request names."""
+    """Raise InvalidInput for a finished cell that was measured with other values
+    than its request names.
+    """
     if plan.status(request.cell_id).state != "done":
         return
     config = plan.configuration(request.cell_id)
@@ -568,11 +653,17 @@ def _prompts(folder: Path) -> pd.DataFrame:
     rows = [json.loads(line) for line in lines]
     frame = pd.DataFrame(rows)
     frame.attrs["partial"] = [name for name in frame if any(name not in row for row in rows)]
-    return frame.sort_values("prompt_index", ignore_index=True) if "prompt_index" in frame else frame
+    return (
+        frame.sort_values("prompt_index", ignore_index=True) if "prompt_index" in frame else frame
+    )
 
 
-def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]) -> None:
-    """Raise InvalidInput unless cells of one pair and data set measured the same prompts and seeds."""
+def _check_same_prompts(
+    cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]
+) -> None:
+    """Raise InvalidInput unless cells of one pair and data set measured the same prompts
+    and seeds.
+    """
     for _, cell_ids in cells.groupby(["pair", "dataset", *more], sort=False).cell_id:
         prompts = {cell_id: rows[cell_id][[*IDENTITY]].values.tolist() for cell_id in cell_ids}
         first = next(iter(prompts))

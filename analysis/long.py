@@ -1,4 +1,6 @@
-"""Long frames, one number per row, and the lines of tables: columns that name a line, then its numbers."""
+"""Long frames, one number per row, and the lines of tables:
+columns that name a line, then its numbers.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,23 +24,29 @@ def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[d
 
 
 def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.DataFrame | None]]]:
-    """The lines of each setting: those of `Results.each`, and the first finished line again for CEILING.
+    """The lines of each setting: those of `Results.each`,
+    and the first finished line again for CEILING.
 
     The ceiling does not depend on the verifier, so all cells of a setting have the same ceiling.
     """
     for _, cells in results.cells.groupby([*results.setting], sort=False):
         lines = list(replace(results, cells=cells).each())
-        ceilings = [(about | {"verifier": CEILING}, rows) for about, rows in lines if rows is not None]
+        ceilings = [
+            (about | {"verifier": CEILING}, rows) for about, rows in lines if rows is not None
+        ]
         yield lines + ceilings[:1]
 
 
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
-    """The keys that tell rows apart, and the others as a sentence for the caption: " Pair: embedded pair."
+    """The keys that tell rows apart, and the others as a sentence for the caption:
+    " Pair: embedded pair."
 
-    An empty label does not count as a value (autoregressive decoding has no tree). "method" is always among
-    the keys that tell rows apart.
+    An empty label does not count as a value (autoregressive decoding has no tree). "method" is
+    always among the keys that tell rows apart.
     """
-    values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
+    values = {
+        key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys
+    }
     varying = [key for key in values if key == "method" or len(values[key]) > 1]
     fixed = [
         f"{labels.header(key)}: {labels.text(key, entries[0])}"
@@ -57,7 +65,10 @@ def key_cell(row: Mapping[str, Any], key: str) -> Key:
 
 
 def names(keys: Iterable[str], **headers: str) -> list[Column]:
-    """Columns of labels that name a line. headers: further keys, or keys with a header of their own here."""
+    """Columns of labels that name a line.
+
+    headers: further keys, or keys with a header of their own here.
+    """
     headers = {key: labels.header(key) for key in keys} | headers
     return [
         Column(key, header, "key", cell=lambda rows, key=key: key_cell(rows[()], key))
@@ -73,12 +84,18 @@ def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Co
 def words(
     key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: ColumnKind = "text"
 ) -> Column:
-    """A column of words made from a line's first row. kind: "number" for words that contain numbers."""
+    """A column of words made from a line's first row.
+
+    kind: "number" for words that contain numbers.
+    """
     return Column(key, header, kind, cell=lambda rows: text(rows[()]) or labels.ABSENT)
 
 
 def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Column:
-    """A column of numbers. place: a line's row (see `tabulate`), its quantity first. of: see `Column`."""
+    """A column of numbers.
+
+    place: a line's row (see `tabulate`), its quantity first. of: see `Column`.
+    """
 
     def cell(rows: Found) -> Number:
         number = Number.of(rows.get(place, NO_ROW), spec)
@@ -98,13 +115,16 @@ def figure(header: str, spec: str, *place: Any, of: str = "") -> Column:
 
 
 def tabulate(
-    frame: pd.DataFrame, by: Iterable[str], columns: Iterable[Column], places: Sequence[str] = ("quantity",)
+    frame: pd.DataFrame,
+    by: Iterable[str],
+    columns: Iterable[Column],
+    places: Sequence[str] = ("quantity",),
 ) -> tuple[tuple[Column, ...], tuple[tuple[TableCell, ...], ...]]:
     """The columns and the lines of a table.
 
-    by: columns of the frame whose values the rows of a line share. places: columns that tell these rows
-    apart. If a cell is not done, its state is printed in place of the first number of its line, or of its
-    verifier's numbers.
+    by: columns of the frame whose values the rows of a line share. places: columns that tell these
+    rows apart. If a cell is not done, its state is printed in place of the first number of its
+    line, or of its verifier's numbers.
     """
     columns, lines = tuple(columns), []
     for _, group in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():

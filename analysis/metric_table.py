@@ -1,6 +1,8 @@
-"""Tables of cells that decode: a long frame of the metrics of all cells, and the printed table of it.
+"""Tables of cells that decode: a long frame of the metrics of all cells,
+and the printed table of it.
 
-A line of the table is a cell with its own metrics, or a setting with several verifiers side by side.
+A line of the table is a cell with its own metrics, or a setting with several verifiers side by
+side.
 """
 
 from collections import defaultdict
@@ -22,10 +24,13 @@ from resispec.errors import InvalidInput
 # From a cell's labels to those of them that its baseline, the standard rule, does not share.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ACROSS_RUNS = "across_runs"
-"""Key in `attrs` of the frame of `measure`: ids of cells with a ratio of times not measured in turn."""
+"""Key in `attrs` of the frame of `measure`: ids of cells with a ratio
+of times not measured in turn.
+"""
 RUNS_DIFFER = (
-    "Speedups of cells that one process did not time in turn: their intervals cover how much runs differ, "
-    f"too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell measured again."
+    "Speedups of cells that one process did not time in turn: their intervals cover how much runs "
+    f"differ, too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell "
+    "measured again."
 )
 MetricColumn: TypeAlias = tuple[Metric, str, str]
 """A metric, its verifier where several stand side by side (else ""), and the column's header."""
@@ -37,14 +42,15 @@ def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame:
-    """A long frame with a row for each cell, audits excepted, and each quantity: METRICS and its audit's.
+    """A long frame with a row for each cell, audits excepted, and each quantity:
+    METRICS and its audit's.
 
-    Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
-    paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its baseline has no prompts,
-    or if the baseline is the cell itself.
+    Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper,
+    paper_low, paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its
+    baseline has no prompts, or if the baseline is the cell itself.
 
-    baseline: gives the decoder and the tree whose standard rule a cell is compared with, where they are not
-    its own, as all other keys are. Raises InvalidInput when several cells are the baseline.
+    baseline: gives the decoder and the tree whose standard rule a cell is compared with, where they
+    are not its own, as all other keys are. Raises InvalidInput when several cells are the baseline.
     """
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
@@ -64,7 +70,8 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
         ids = sorted(cell_ids[results.place(cell | reference)])
         if len(ids) > 1:
             raise InvalidInput(
-                f"cell {ids[1]}: has the labels of {ids[0]}; a baseline must be one cell ({reference})"
+                f"cell {ids[1]}: has the labels of {ids[0]}; a baseline must be one cell "
+                f"({reference})"
             )
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
         if rows is None:
@@ -80,7 +87,16 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
         rows += long.records(results.about(cell) | {"verdict": audit.get("verdict", "")}, numbers)
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
-    columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
+    columns = [
+        "cell_id",
+        *results.keys,
+        "status",
+        "reason",
+        "num_prompts",
+        "quantity",
+        *values,
+        "verdict",
+    ]
     frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
     frame.attrs[ACROSS_RUNS] = across_runs
     return frame
@@ -89,7 +105,10 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
 def with_quantity(
     frame: pd.DataFrame, quantity: str, value: Callable[[Mapping[str, Any]], Interval]
 ) -> pd.DataFrame:
-    """A long frame with one more quantity per cell. value: gives it from the row of the accepted length."""
+    """A long frame with one more quantity per cell.
+
+    value: gives it from the row of the accepted length.
+    """
     rows = frame[frame.quantity == metrics.ACCEPTED_LENGTH.name]
     if rows.empty:
         return frame
@@ -102,9 +121,11 @@ def with_figures(
     columns: Mapping[tuple[str, str], str],
     beside: Callable[[Mapping[str, Any]], pd.DataFrame],
 ) -> pd.DataFrame:
-    """A long frame with the paper's figures: for each row, the range of a column of the paper's rows.
+    """A long frame with the paper's figures: for each row,
+    the range of a column of the paper's rows.
 
-    columns: (verifier, quantity) -> column of the paper's table. beside: gives the paper's rows for a row.
+    columns: (verifier, quantity) -> column of the paper's table. beside: gives the paper's rows for
+    a row.
     """
     frame = frame.assign(paper_low=np.nan, paper_high=np.nan)
     for place, row in frame.iterrows():
@@ -115,11 +136,19 @@ def with_figures(
 
 
 def by_cell(
-    stem: str, results: Results, frame: pd.DataFrame, caption: str, notes: Notes, columns: Iterable[Metric]
+    stem: str,
+    results: Results,
+    frame: pd.DataFrame,
+    caption: str,
+    notes: Notes,
+    columns: Iterable[Metric],
 ) -> Table:
     """The table of a long frame with a line for every cell."""
     varying, fixed = long.split_keys(results.timed, (*results.setting, "tree", "method"))
-    shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
+    shown = [
+        *long.names(varying),
+        *_metric_columns(frame, [(one, "", one.label) for one in columns]),
+    ]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
     return Table(stem, *lines, caption + fixed, frame, notes)
 
@@ -132,10 +161,11 @@ def side_by_side(
     caption: str,
     notes: Notes,
 ) -> Table:
-    """The table of a long frame with a line for each setting, decoder and tree, and verifiers side by side.
+    """The table of a long frame with a line for each setting, decoder and tree,
+    and verifiers side by side.
 
-    The last columns are the verdicts of the verifiers' audits, if there are any. A note names the methods
-    whose verifier has no column.
+    The last columns are the verdicts of the verifiers' audits, if there are any. A note names the
+    methods whose verifier has no column.
     """
     rows = with_column(frame, columns)
     rest = frame.drop(rows.index)
@@ -153,7 +183,9 @@ def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.Data
 
 
 def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Column]:
-    """Columns of metrics, each followed by the paper's figures if there are any, then columns of verdicts."""
+    """Columns of metrics, each followed by the paper's figures if there are any,
+    then columns of verdicts.
+    """
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
         rows = frame[frame.verifier == verifier] if verifier else frame
@@ -164,7 +196,9 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
             shown.append(long.figure(paper_header, ".2f", *place, of=verifier))
         if (rows.verdict != "").any():
             title = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
-            verdicts[verifier] = Column("verdict", title, "audit", verifier, partial(_audit, of=place[1:]))
+            verdicts[verifier] = Column(
+                "verdict", title, "audit", verifier, partial(_audit, of=place[1:])
+            )
     return [*shown, *verdicts.values()]
 
 
@@ -172,14 +206,18 @@ def _audit(rows: Found, of: tuple[str, ...]) -> Audit:
     """The cell of the audit of a line's rows. of: the verifier, where there are several."""
     quantities = {name: rows.get((name, *of), long.NO_ROW) for name in audits.QUANTITIES}
     verdict = quantities["audited_tokens"].get("verdict", "")
-    return audits.cell_of({name: row["value"] for name, row in quantities.items()} | {"verdict": verdict})
+    return audits.cell_of(
+        {name: row["value"] for name, row in quantities.items()} | {"verdict": verdict}
+    )
 
 
 def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
     meanings = {metric.label: metric.definition for metric in columns}
     of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
-    of_audits = [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
+    of_audits = (
+        [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
+    )
     return (meanings, BRACKETS, *of_times, *of_audits)
 
 
@@ -200,20 +238,22 @@ def _notes_of_times(results: Results) -> list[Note]:
 def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
     """A note if cells that do the same work disagree by more than their intervals; else nothing.
 
-    rates: tokens/s of autoregressive cells, each after a text that names its work, equal for equal work. The
-    work does not depend on the temperature and the data set.
+    rates: tokens/s of autoregressive cells, each after a text that names its work, equal for equal
+    work. The work does not depend on the temperature and the data set.
     """
     by_work = defaultdict[str, list[Interval]](list)
     for work, rate in rates:
         by_work[work].append(rate)
     ranges = [
-        f"between {min(rate.value for rate in group):.0f} and {max(rate.value for rate in group):.0f}"
+        f"between {min(rate.value for rate in group):.0f} and "
+        f"{max(rate.value for rate in group):.0f}"
         for group in by_work.values()
         if max(rate.lower for rate in group) > min(rate.upper for rate in group)
     ]
     if not ranges:
         return []
     return [
-        "Times compare within a setting alone: autoregressive cells of one pair do the same work in every "
-        f"setting, and their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
+        "Times compare within a setting alone: autoregressive cells of one pair do the same work "
+        f"in every setting, and their tokens/s lie {' and '.join(ranges)}, further apart than "
+        "their intervals."
     ]

@@ -1,8 +1,8 @@
 """The metrics of cells that decode, each declared once.
 
-To add a metric, add a field to the rows that the task writes (experiments/tasks/decode.py), and a definition
-to METRICS here. The metric is then a quantity of the CSVs and a column of the tables. Numbers without an
-interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B.
+To add a metric, add a field to the rows that the task writes (experiments/tasks/decode.py), and a
+definition to METRICS here. The metric is then a quantity of the CSVs and a column of the tables.
+Numbers without an interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,13 @@ from analysis.stats import Interval, across_runs, paired_gain, ratio
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a table's row: the sum of a field over the prompts, divided by that of another field.
+    """One number of a table's row: the sum of a field over the prompts,
+    divided by that of another field.
 
-    label: the column's header. spec: format of our number. definition: the text in the notes. over: "" for
-    the ratio itself; "standard" or "autoregressive" for the ratio over that of this baseline. A metric
-    without a numerator is not derived from a cell's own rows; its artefact measures it.
+    label: the column's header. spec: format of our number. definition: the text in the notes. over:
+    "" for the ratio itself; "standard" or "autoregressive" for the ratio over that of this
+    baseline. A metric without a numerator is not derived from a cell's own rows; its artefact
+    measures it.
     """
 
     name: str
@@ -33,10 +35,11 @@ class Metric:
     over: str = ""
 
     def of(self, prompts: pd.DataFrame, baseline: pd.DataFrame | None = None) -> Interval:
-        """The metric of one cell's prompts; with a baseline, its ratio over the baseline's, paired by prompt.
+        """The metric of one cell's prompts; with a baseline,
+        its ratio over the baseline's, paired by prompt.
 
-        The interval of a ratio of times also covers the differences between runs, unless one process timed
-        both cells in turn.
+        The interval of a ratio of times also covers the differences between runs, unless one
+        process timed both cells in turn.
         """
         sums = (prompts[self.numerator], prompts[self.denominator])
         if baseline is None:
@@ -60,8 +63,8 @@ RATE = {"numerator": "num_emitted", "denominator": "decode_s"}
 ACCEPTED_LENGTH = Metric(
     "accepted_length",
     "Accepted length",
-    "tokens emitted per forward of the target, the resampled or bonus token included (all emitted tokens "
-    "over all steps)",
+    "tokens emitted per forward of the target, the resampled or bonus token included (all emitted "
+    "tokens over all steps)",
     **TOKENS,
 )
 TOKENS_PER_S = Metric(
@@ -91,35 +94,46 @@ PERCENTILES = (50, 90, 99)
 
 def fields() -> tuple[str, ...]:
     """The fields of rows from which METRICS are derived."""
-    return tuple(dict.fromkeys(name for metric in METRICS for name in (metric.numerator, metric.denominator)))
+    return tuple(
+        dict.fromkeys(name for metric in METRICS for name in (metric.numerator, metric.denominator))
+    )
 
 
 def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The rows of cells that decode, by id. A race has the same fields as lists, but it has no histogram."""
+    """The rows of cells that decode, by id.
+
+    A race has the same fields as lists, but it has no histogram.
+    """
     names = {*fields(), "histogram"}
     return {cell_id: prompts for cell_id, prompts in rows.items() if names <= set(prompts)}
 
 
 def timed_together(*cells: pd.DataFrame) -> bool:
-    """Whether one process timed each prompt of these cells in turn. cells: the rows of the same prompts.
+    """Whether one process timed each prompt of these cells in turn.
+
+    cells: the rows of the same prompts.
 
     Rows of earlier versions have no `timed_by`: their cells were timed one after another.
     """
-    processes = [list(prompts["timed_by"]) if "timed_by" in prompts else [None] for prompts in cells]
+    processes = [
+        list(prompts["timed_by"]) if "timed_by" in prompts else [None] for prompts in cells
+    ]
     return not pd.isna(processes[0]).any() and all(names == processes[0] for names in processes)
 
 
 def of_cell(prompts: pd.DataFrame) -> dict[str, float]:
     """Numbers of a decoded cell beside METRICS, as far as its rows have the fields for them.
 
-    `acceptance_rate`: accepted drafted tokens over drafted ones. `acceptance_histogram_K`: steps that
-    accepted K drafted tokens. `acceptance_rate_per_position_K`: the share of steps that accepted the drafted
-    token of depth K, from 1. `step_ms_pN`: percentiles of a step's milliseconds. `token_ms_pN`: the same over
-    emitted tokens, each with an equal share of its step.
+    `acceptance_rate`: accepted drafted tokens over drafted ones. `acceptance_histogram_K`: steps
+    that accepted K drafted tokens. `acceptance_rate_per_position_K`: the share of steps that
+    accepted the drafted token of depth K, from 1. `step_ms_pN`: percentiles of a step's
+    milliseconds. `token_ms_pN`: the same over emitted tokens, each with an equal share of its step.
     """
     # A prompt's counts end at the longest of its own steps.
     histogram = [sum(counts) for counts in zip_longest(*prompts.histogram, fillvalue=0)]
-    numbers = {f"acceptance_histogram_{accepted}": count for accepted, count in enumerate(histogram)}
+    numbers = {
+        f"acceptance_histogram_{accepted}": count for accepted, count in enumerate(histogram)
+    }
     for depth in range(1, len(histogram)):
         numbers[f"acceptance_rate_per_position_{depth}"] = sum(histogram[depth:]) / sum(histogram)
     if "num_drafted" in prompts and (drafted := prompts.num_drafted.sum()):
@@ -127,7 +141,10 @@ def of_cell(prompts: pd.DataFrame) -> dict[str, float]:
     if "step_s" in prompts and prompts.step_s.notna().all():
         step_ms = 1e3 * np.concatenate(prompts.step_s.tolist())
         emitted = np.concatenate(prompts.step_emitted.tolist())
-        for name, times in (("step_ms", step_ms), ("token_ms", np.repeat(step_ms / emitted, emitted))):
+        for name, times in (
+            ("step_ms", step_ms),
+            ("token_ms", np.repeat(step_ms / emitted, emitted)),
+        ):
             ranks = zip(PERCENTILES, np.percentile(times, PERCENTILES), strict=True)
             numbers |= {f"{name}_p{rank}": value for rank, value in ranks}
     return {name: float(value) for name, value in numbers.items()}

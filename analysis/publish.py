@@ -1,10 +1,11 @@
-"""Publish what was measured here: a maintainer's command, and the only writer of results/published/.
+"""Publish what was measured here: for maintainers, the only writer of results/published/.
 
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
-It copies the files of each artefact to results/published/PROFILE, and the searched trees if its plan names
-any. By default it copies all artefacts of results/PROFILE and a file about their origin. It puts plans and
-cells into the archive there, and renews the quotes in README and docs (`analysis.quotes`).
+It copies the files of each artefact to results/published/PROFILE, and the searched trees if its
+plan names any. By default it copies all artefacts of results/PROFILE and a file about their origin.
+It puts plans and cells into the archive there, and renews the quotes in README and docs
+(`analysis.quotes`).
 """
 
 import hashlib
@@ -30,12 +31,15 @@ from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
 SUFFIXES = (".csv", ".md", ".png")
-"""Of the files that are published; any artefact's command draws .tex and .pdf from published cells."""
+"""Of the files that are published; any artefact's command draws .tex and .pdf
+from published cells.
+"""
 CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
-    """Publish one artefact: its files, further tables `ARTEFACT_*` and trees; return the written paths.
+    """Publish one artefact: its files, further tables `ARTEFACT_*` and trees;
+    return the written paths.
 
     root: the folder of the repository to write to.
     Raises InvalidInput when the artefact has no page to publish.
@@ -45,9 +49,13 @@ def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path
         raise InvalidInput(f"{source / artefact}.md is missing; `make {artefact}` makes it")
     files = [*source.glob(f"{artefact}.*"), *source.glob(f"{artefact}_*.*")]
     paths = [_copy(file, folder / file.name) for file in sorted(files) if file.suffix in SUFFIXES]
-    plans = [read_plan(artefact, profile, results)] if plan_files(artefact, profile, results) else []
+    plans = (
+        [read_plan(artefact, profile, results)] if plan_files(artefact, profile, results) else []
+    )
     if any(request.tree_file for plan in plans for request in plan.requests):
-        trees = sorted(file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv"))
+        trees = sorted(
+            file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv")
+        )
         paths += [_copy(file, folder / "growmap" / file.name) for file in trees]
     return paths
 
@@ -59,16 +67,21 @@ def _copy(file: Path, target: Path) -> Path:
 
 
 def archive(plans: Sequence[Plan], path: Path) -> None:
-    """Put artefacts into an archive in place of their former content; the same cells give the same bytes.
+    """Put artefacts into an archive in place of their former content;
+    the same cells give the same bytes.
 
     Raises InvalidInput for a damaged cell.
     """
-    contents = {f"{plan.artefact}/{name}": content for plan in plans for name, content in _contents(plan)}
+    contents = {
+        f"{plan.artefact}/{name}": content for plan in plans for name, content in _contents(plan)
+    }
     if path.is_file():
         folder, artefacts = published.unpacked(path), {plan.artefact for plan in plans}
         names = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
         contents |= {
-            name.as_posix(): (folder / name).read_bytes() for name in names if name.parts[0] not in artefacts
+            name.as_posix(): (folder / name).read_bytes()
+            for name in names
+            if name.parts[0] not in artefacts
         }
     with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
         for name, content in sorted(contents.items()):
@@ -78,7 +91,9 @@ def archive(plans: Sequence[Plan], path: Path) -> None:
 
 
 def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
-    """The files of an artefact (plans, their trees, cells): the path in its results folder, and the bytes."""
+    """The files of an artefact (plans, their trees, cells):
+    the path in its results folder, and the bytes.
+    """
     for path in plan_files(plan.artefact, plan.profile, plan.results):
         content = read_sealed(path)
         for entry in content["cells"]:
@@ -87,7 +102,10 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
                 entry["tree_file"] = f"{plan.profile}/growmap/{tree.name}"
                 if tree.is_file():
                     yield entry["tree_file"], tree.read_bytes()
-        yield path.relative_to(plan.results).as_posix(), _json(sealed(_relative(content, plan.results)))
+        yield (
+            path.relative_to(plan.results).as_posix(),
+            _json(sealed(_relative(content, plan.results))),
+        )
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
         names = [CELL, provenance.FILE, STATUS]
@@ -104,14 +122,17 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
             compact(rows)
             files[ROWS] = b"".join(map(_json, rows))
             status = json.loads(files[STATUS])
-            status["files"] = {name: hashlib.sha256(files[name]).hexdigest() for name in status["files"]}
+            status["files"] = {
+                name: hashlib.sha256(files[name]).hexdigest() for name in status["files"]
+            }
             files[STATUS] = _json(status)
         for name, content in files.items():
             yield f"raw/{plan.profile}/{cell_id}/{name}", content
 
 
 def _relative(node: Any, *results: Path) -> Any:
-    """A JSON value without this machine's folders: paths begin at the results, the clone or the home.
+    """A JSON value without this machine's folders: paths begin at the results,
+    the clone or the home.
 
     results: the folders that were called so, which stand in paths and in commands.
     """
@@ -128,17 +149,22 @@ def _relative(node: Any, *results: Path) -> Any:
 
 
 def compact(rows: Sequence[dict[str, Any]]) -> None:
-    """Shorten a cell's rows in place: leave out ids of tokens, and simplify the terms and times of an audit.
+    """Shorten a cell's rows in place: leave out ids of tokens,
+    and simplify the terms and times of an audit.
 
-    No printed number changes. For each statistic, the first known term of a cell becomes the sum of all terms
-    and the others 0, so that z-scores stay the same to the last bit; terms that are None come last in a
-    prompt. Times of audits, which do not count, are rounded to milliseconds.
+    No printed number changes. For each statistic, the first known term of a cell becomes the sum of
+    all terms and the others 0, so that z-scores stay the same to the last bit; terms that are None
+    come last in a prompt. Times of audits, which do not count, are rounded to milliseconds.
     """
     is_audit = all(set(TERMS) <= set(row) for row in rows)
     for row in rows:
         if "tokens_sha256" in row:  # other rows call something else tokens
             row.pop("tokens", None)
-        row |= {name: round(row[name], 3) for name in ("prefill_s", "decode_s") if is_audit and name in row}
+        row |= {
+            name: round(row[name], 3)
+            for name in ("prefill_s", "decode_s")
+            if is_audit and name in row
+        }
     for name in TERMS if is_audit else ():
         by_row = [[term for term in row[name] if term is not None] for row in rows]
         terms = list(chain.from_iterable(by_row))
@@ -168,7 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
     names = options.artefacts or own_pages
     if not names:
-        raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
+        raise InvalidInput(
+            f"{results / profile} holds no artefact; `make reproduce-table1` makes one"
+        )
     places = [(name, profile, published.source(name, profile, results)) for name in names]
     plans = [read_plan(*place) for place in places if plan_files(*place)]
     folder = ROOT / "results" / "published" / profile

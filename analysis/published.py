@@ -1,12 +1,14 @@
-"""Our published numbers, results/published/PROFILE/: their cells, and whether a table made here agrees.
+"""Our published numbers, results/published/PROFILE/: their cells,
+and whether a table made here agrees.
 
-One archive holds the cells of all published artefacts of a profile. Each artefact has a results folder of its
-own in it, ARTEFACT/{PROFILE,raw}/..., so that publishing one does not touch the others. Published rows are
-shorter than measured ones: see `analysis.publish.compact`.
+One archive holds the cells of all published artefacts of a profile. Each artefact has a results
+folder of its own in it, ARTEFACT/{PROFILE,raw}/..., so that publishing one does not touch the
+others. Published rows are shorter than measured ones: see `analysis.publish.compact`.
 
 Two accepted lengths agree when their 95 % bootstrap intervals overlap. An interval over fewer than
-MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times are not compared, since they
-belong to a machine. Two verdicts agree when they are the same; an undecided verdict is not compared.
+MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times are not compared,
+since they belong to a machine. Two verdicts agree when they are the same; an undecided verdict is
+not compared.
 """
 
 import lzma
@@ -44,7 +46,10 @@ DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
 @dataclass(frozen=True)
 class Compared:
-    """The rows to compare. name: their printed plural. keys: columns that identify a row with the labels."""
+    """The rows to compare.
+
+    name: their printed plural. keys: columns that identify a row with the labels.
+    """
 
     quantity: str
     name: str
@@ -57,19 +62,27 @@ ACCEPTED_LENGTHS = Compared("accepted_length", "accepted lengths")
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement with the published numbers. notes: empty without a comparison. summary: one line."""
+    """The agreement with the published numbers.
+
+    notes: empty without a comparison. summary: one line.
+    """
 
     notes: tuple[str, ...]
     summary: str
 
 
 def source(artefact: str, profile: str, results: Path) -> Path:
-    """The results folder to make an artefact from: the published one if the usual one has no plan of it.
+    """The results folder to make an artefact from: the published one
+    if the usual one has no plan of it.
 
     A folder that the user names is always used.
     """
     archive = FOLDER / profile / CELLS
-    if results != Path("results") or plan_files(artefact, profile, results) or not archive.is_file():
+    if (
+        results != Path("results")
+        or plan_files(artefact, profile, results)
+        or not archive.is_file()
+    ):
         return results
     folder = unpacked(archive) / artefact
     return folder if folder.is_dir() else results
@@ -78,14 +91,16 @@ def source(artefact: str, profile: str, results: Path) -> Path:
 def unpacked(archive: Path) -> Path:
     """The folder of an archive's files, which exists until the process ends.
 
-    Raises InvalidInput, one line that names the archive, when it is damaged, holds anything but plain files
-    inside of its folder, or unpacks to more than LARGEST bytes.
+    Raises InvalidInput, one line that names the archive, when it is damaged, holds anything but
+    plain files inside of its folder, or unpacks to more than LARGEST bytes.
     """
     try:
         return Path(_unpacked(read_bytes(archive)).name)
     except UNPACKING_ERRORS as error:
         remedy = "git has it"
-        raise InvalidInput(f"{archive} cannot be unpacked ({first_line(error)}); {remedy}") from error
+        raise InvalidInput(
+            f"{archive} cannot be unpacked ({first_line(error)}); {remedy}"
+        ) from error
 
 
 @cache
@@ -115,12 +130,16 @@ def _decompressed(content: bytes) -> bytes:
     if len(data) > LARGEST:
         raise InvalidInput(f"it unpacks to more than the {LARGEST} bytes that are allowed")
     if not decompressor.eof or decompressor.unused_data:
-        raise InvalidInput("it is cut off" if decompressor.needs_input else "something comes after its end")
+        raise InvalidInput(
+            "it is cut off" if decompressor.needs_input else "something comes after its end"
+        )
     return data
 
 
 def _check_members(file: tarfile.TarFile) -> None:
-    """Raise InvalidInput for the first member that is no plain file or folder, or is there twice."""
+    """Raise InvalidInput for the first member that is no plain file or folder,
+    or is there twice.
+    """
     names = set[str]()
     while member := file.next():
         if member.size < 0:  # its reader would go back to where it was, again and again
@@ -133,7 +152,9 @@ def _check_members(file: tarfile.TarFile) -> None:
 
 
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
-    """The agreement of a plan's table with the published one, see `compare`; no notes if both are one."""
+    """The agreement of a plan's table with the published one, see `compare`;
+    no notes if both are one.
+    """
     if plan.is_published:
         origin = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
         remedy = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
@@ -141,17 +162,29 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     return compare(table.frame, table.stem, plan.profile, compared)
 
 
-def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = ACCEPTED_LENGTHS) -> Agreement:
-    """Compare a table's frame with the published rows of the same labels. stem: the name of its file."""
+def compare(
+    frame: pd.DataFrame, stem: str, profile: str, compared: Compared = ACCEPTED_LENGTHS
+) -> Agreement:
+    """Compare a table's frame with the published rows of the same labels.
+
+    stem: the name of its file.
+    """
     path = FOLDER / profile / f"{stem}.csv"
     if not path.is_file():
         return Agreement((), f"nothing is published for {stem} of profile {profile}")
-    rows, others = (rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path)))
+    rows, others = (
+        rows_of(one_frame, compared.quantity) for one_frame in (frame, pd.read_csv(path))
+    )
     names = (*LABELS, *FILTERS_OFF, *compared.keys)
     keys = [name for name in names if name in rows and name in others]
     unique = others[~others.duplicated(keys, keep=False)].to_dict("records")
     published = {place(row, keys): row for row in unique if not pd.isna(row["value"])}
-    numbers, verdicts, differences, omissions = list[bool](), list[bool](), list[str](), Counter[str]()
+    numbers, verdicts, differences, omissions = (
+        list[bool](),
+        list[bool](),
+        list[str](),
+        Counter[str](),
+    )
     for row in rows.to_dict("records"):
         other = published.get(place(row, keys))
         if pd.isna(row["value"]) or other is None:
@@ -188,7 +221,9 @@ def compare(frame: pd.DataFrame, stem: str, profile: str, compared: Compared = A
 
 
 def rows_of(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of a quantity, with "" for an absent label, verdict or reason; absent filters are off."""
+    """The rows of a quantity, with "" for an absent label, verdict or reason;
+    absent filters are off.
+    """
     rows = frame[frame.quantity == quantity] if "quantity" in frame else frame.iloc[:0]
     names = [name for name in (*LABELS, "verdict", "reason") if name in rows]
     values = {name: rows[name].astype(object).where(rows[name].notna(), "") for name in names}
@@ -201,13 +236,17 @@ def rows_of(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
 
 def place(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[Any, ...]:
     """The values of a row's keys as a CSV has them: numbers as floats, labels as texts."""
-    return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
+    return tuple(
+        float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys
+    )
 
 
 def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two intervals have a point in common; a number without an interval is a point."""
     (low, high), (their_low, their_high) = (
-        (entry["value"], entry["value"]) if pd.isna(entry["lower"]) else (entry["lower"], entry["upper"])
+        (entry["value"], entry["value"])
+        if pd.isna(entry["lower"])
+        else (entry["lower"], entry["upper"])
         for entry in (row, other)
     )
     return bool(low <= their_high and their_low <= high)
@@ -215,6 +254,8 @@ def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _title(row: Mapping[str, Any], compared: Compared) -> str:
     words = {key: row[key] for key in ("dataset", "tree", "temperature") if row.get(key, "") != ""}
-    method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
+    method = (
+        labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
+    )
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
     return ", ".join([labels.setting(words), method, *keys])

@@ -1,21 +1,24 @@
 """Quotes: numbers of results/published in README and docs, renewed from its files.
 
     <!-- frontier_summary -->                 a block: the tables of a page, in their order, and the
-    | Tree | Method | ...                     paragraphs that begin like one of the page; other prose stays
-    <!-- /frontier_summary -->
+    | Tree | Method | ...                     paragraphs that begin like one of the page; other
+    prose stays <!-- /frontier_summary -->
 
-    ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / --> tokens
+    ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / -->
+    tokens
 
-The second form is numbers in a sentence. It names an artefact, a quantity, and labels that choose rows of the
-artefact's CSV (pair, data set, temperature, decoder, tree, verifier, part, ...); labels with commas between
-them give one text each. A single row gives its value with its interval. Several rows give the range of their
-values, or of their intervals with the word `bounds`. The quantity `verdict` counts the verdicts of audits. An
-artefact of another profile than embedded is called PROFILE/ARTEFACT.
+The second form is numbers in a sentence. It names an artefact, a quantity, and labels that choose
+rows of the artefact's CSV (pair, data set, temperature, decoder, tree, verifier, part, ...); labels
+with commas between them give one text each. A single row gives its value with its interval. Several
+rows give the range of their values, or of their intervals with the word `bounds`. The quantity
+`verdict` counts the verdicts of audits. An artefact of another profile than embedded is called
+PROFILE/ARTEFACT.
 
     <!-- from: docs/studies/run_spread.csv -->
 
-The third form names the source of numbers that are not quotes: the numbers of its paragraph, or of its
-section if it stands right below a heading. tests/reports/test_quotes.py finds numbers without any of these.
+The third form names the source of numbers that are not quotes: the numbers of its paragraph, or of
+its section if it stands right below a heading. tests/reports/test_quotes.py finds numbers without
+any of these.
 """
 
 import itertools
@@ -61,16 +64,20 @@ def renew(root: Path) -> list[Path]:
 
 
 def renewed_text(text: str, published: Path) -> str:
-    """The text of a document with its quotes renewed from results/published. Raises like `renew`."""
+    """The text of a document with its quotes renewed from results/published.
+
+    Raises like `renew`.
+    """
     text = BLOCK.sub(lambda match: match[1] + block(match[3], match[2], published) + match[4], text)
     return NUMBERS.sub(lambda match: match[1] + numbers(match[2], published) + match[4], text)
 
 
 def block(text: str, artefact: str, published: Path) -> str:
-    """A block renewed from an artefact's page: its tables in order, and the paragraphs with equal beginnings.
+    """A block renewed from an artefact's page: its tables in order,
+    and the paragraphs with equal beginnings.
 
-    A paragraph's beginning is its first two words, or the first alone if it ends with a colon ("Profile:").
-    Raises InvalidInput if the page is not published.
+    A paragraph's beginning is its first two words, or the first alone if it ends with a colon
+    ("Profile:"). Raises InvalidInput if the page is not published.
     """
     path = _path(artefact, "md", published)
     if not path.is_file():
@@ -91,7 +98,8 @@ def block(text: str, artefact: str, published: Path) -> str:
 
 
 def numbers(query: str, published: Path) -> str:
-    """The text of numbers in a sentence: "levels accepted_length level_optimal d5b3 1.0" is "4.02–4.21".
+    """The text of numbers in a sentence: "levels accepted_length level_optimal d5b3 1.0" is
+    "4.02–4.21".
 
     Raises InvalidInput when the query chooses no row.
     """
@@ -99,7 +107,9 @@ def numbers(query: str, published: Path) -> str:
     try:
         frame = pd.read_csv(_path(artefact, "csv", published), dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{artefact!r}, whose CSV cannot be read ({first_line(error)})") from error
+        raise InvalidInput(
+            f"{artefact!r}, whose CSV cannot be read ({first_line(error)})"
+        ) from error
     labels = frame.columns[: frame.columns.get_loc("quantity")]
     frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
     texts = []
@@ -108,7 +118,9 @@ def numbers(query: str, published: Path) -> str:
         for label in choice:
             rows = rows[(rows[labels] == label).any(axis=1)]
         if rows.empty:
-            raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(choice)})")
+            raise InvalidInput(
+                f"{query!r}, but no row of {artefact}.csv has it ({' '.join(choice)})"
+            )
         values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
         low, high = ("lower", "upper") if BOUNDS in words else ("value", "value")
         if quantity == VERDICT:

@@ -2,9 +2,9 @@
 
 Usage: python -m analysis.second_run --profile embedded --results FOLDER
 
-Found (docs/studies/second_run.md, of which it writes the profile's section): all numbers agree but where the
-trees that were searched for are others. FOLDER holds what was measured again; published is results/published.
-Two accepted lengths agree when their intervals overlap.
+Found (docs/studies/second_run.md, of which it writes the profile's section): all numbers agree but
+where the trees that were searched for are others. FOLDER holds what was measured again; published
+is results/published. Two accepted lengths agree when their intervals overlap.
 """
 
 import sys
@@ -21,7 +21,9 @@ FACTS = ("Commit", "Device", "Measured", "Cells measured")
 
 
 def paragraphs(profile: str, results: Path) -> Iterator[str]:
-    """The origin of what was measured, and a paragraph for every complete artefact of a results folder."""
+    """The origin of what was measured, and a paragraph for every complete artefact
+    of a results folder.
+    """
     measured = [name for name in sections.artefacts() if plan_files(name, profile, results)]
     read = [sections.read(name, profile, results) for name in measured]
     complete = [one for one in read if one.made and set(one.states) == {"done"}]

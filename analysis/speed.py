@@ -1,4 +1,6 @@
-"""Speed: tokens per second and time per token against verified positions, for `tree=fastest` and others."""
+"""Speed: tokens per second and time per token against verified positions,
+for `tree=fastest` and others.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,14 +42,26 @@ SINGLE = {
     "generate": ("transformers, generate", Look(GREY, "", "--")),
     "assisted": ("transformers, assisted", Look(SKY, "", "-.")),
 }
-"""Kind of an entry with one size -> its name and looks; entries without a marker are horizontal lines."""
+"""Kind of an entry with one size -> its name and looks;
+entries without a marker are horizontal lines.
+"""
 MOST_PANELS = 4
 DESCRIBING = ("entry", "draws", "verifier", "num_nodes", "num_levels")
 SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
 FIELDS = (*DESCRIBING, *SUMS)
 """Fields of the rows; each list has one value per entry, and DESCRIBING is the same in all rows."""
 COLUMNS = (
-    *("cell_id", *LABELS, "entry", "draws", "num_nodes", "num_levels", "status", "reason", "num_prompts"),
+    *(
+        "cell_id",
+        *LABELS,
+        "entry",
+        "draws",
+        "num_nodes",
+        "num_levels",
+        "status",
+        "reason",
+        "num_prompts",
+    ),
     *("quantity", "value", "lower", "upper", "wins_from_ratio", "wins_up_to_ratio"),
 )
 NUMBERS = (
@@ -74,9 +88,15 @@ def make(plan: Plan) -> Artefact:
     columns = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),
-        long.named("verifier", "Verifier", lambda row: _if_any(row["num_nodes"] > 1, row, "verifier")),
-        long.named("num_nodes", "Positions", lambda row: _if_any(row["num_nodes"], row, "num_nodes")),
-        long.named("num_levels", "Levels", lambda row: _if_any(row["num_levels"], row, "num_levels")),
+        long.named(
+            "verifier", "Verifier", lambda row: _if_any(row["num_nodes"] > 1, row, "verifier")
+        ),
+        long.named(
+            "num_nodes", "Positions", lambda row: _if_any(row["num_nodes"], row, "num_nodes")
+        ),
+        long.named(
+            "num_levels", "Levels", lambda row: _if_any(row["num_levels"], row, "num_levels")
+        ),
         *NUMBERS,
         long.words(
             "wins_from_ratio",
@@ -95,8 +115,10 @@ def make(plan: Plan) -> Artefact:
 def measure(results: Results) -> pd.DataFrame:
     """A long frame with a row for each entry of each cell and each quantity.
 
-    Entries are in the order in which rows hold them. A cell that is not done has one row without numbers.
-    A value is NaN if it has no meaning: transformers, for example, does not report its number of steps.
+    Entries are in the order in which rows hold them. A cell that is not done has one row without
+    numbers.
+    A value is NaN if it has no meaning: transformers, for example, does not report its number of
+    steps.
     """
     records: list[dict[str, Any]] = []
     for about, prompts in results.each():
@@ -113,14 +135,20 @@ def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, 
     """The description and the quantities of every entry of a cell."""
     first = prompts.iloc[0]
     names, levels = list(first.entry), list(first.num_levels)
-    sums = {name: np.array(prompts[name].tolist(), np.float64) for name in SUMS}  # (prompts, entries)
+    # Each array is (prompts, entries).
+    sums = {name: np.array(prompts[name].tolist(), np.float64) for name in SUMS}
     ours = [place for place, count in enumerate(levels) if count and names[place] != FASTEST]
     lengths = sums["num_emitted"].sum(0)[ours] / sums["num_steps"].sum(0)[ours]
-    wins = winners([(levels[place], float(length)) for place, length in zip(ours, lengths, strict=True)])
+    wins = winners(
+        [(levels[place], float(length)) for place, length in zip(ours, lengths, strict=True)]
+    )
     ranges = {
-        ours[win.index]: {"wins_from_ratio": win.from_ratio, "wins_up_to_ratio": win.to_ratio} for win in wins
+        ours[win.index]: {"wins_from_ratio": win.from_ratio, "wins_up_to_ratio": win.to_ratio}
+        for win in wins
     }
-    rates = [(sums["num_returned"][:, place], sums["whole_s"][:, place]) for place in range(len(names))]
+    rates = [
+        (sums["num_returned"][:, place], sums["whole_s"][:, place]) for place in range(len(names))
+    ]
     best = int((sums["num_returned"].sum(0) / sums["whole_s"].sum(0)).argmax())
     baselines = {"speedup_vs_one_token": names.index("one_token"), "share_of_best": best}
     for place in range(len(names)):
@@ -131,21 +159,28 @@ def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, 
             "accepted_length": ratio(entry_sums["num_emitted"], entry_sums["num_steps"]),
         }
         for quantity, other in baselines.items():
-            numbers[quantity] = ABSENT if other == place else paired_gain(rates[place], rates[other])
+            numbers[quantity] = (
+                ABSENT if other == place else paired_gain(rates[place], rates[other])
+            )
         numbers["decoded_per_s"] = ratio(entry_sums["num_emitted"], entry_sums["decode_s"])
         numbers["step_ms"] = ratio(1e3 * entry_sums["decode_s"], entry_sums["num_steps"])
         yield {key: first[key][place] for key in DESCRIBING} | ranges.get(place, {}), numbers
 
 
 def goal(own: pd.DataFrame) -> Sequence[str]:
-    """The note on `tree=fastest` beside the fastest entry and one token at a time. own: one cell's rows."""
+    """The note on `tree=fastest` beside the fastest entry and one token at a time.
+
+    own: one cell's rows.
+    """
     rates = own[(own.quantity == "tokens_per_s") & own.value.notna()].set_index("entry")
     if rates.empty:
         return ()
     fastest, best = rates.loc[FASTEST], str(rates.value.idxmax())
     numbers = own[own.entry == FASTEST].set_index("quantity")[["value", "lower", "upper"]]
     size = f"{fastest.num_nodes:.0f} positions" if fastest.num_nodes > 1 else "no speculation"
-    share, speedup = (Number(*numbers.loc[name]) for name in ("share_of_best", "speedup_vs_one_token"))
+    share, speedup = (
+        Number(*numbers.loc[name]) for name in ("share_of_best", "speedup_vs_one_token")
+    )
     standing = "the fastest entry"
     if best != FASTEST:
         is_same = all(fastest[name] == rates.loc[best][name] for name in DESCRIBING[1:])
@@ -184,8 +219,12 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """A sentence on the sizes that beat one token at a time, with intervals above 1. frame: see `draw`."""
-    gains = frame[(frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)]
+    """A sentence on the sizes that beat one token at a time,
+    with intervals above 1. frame: see `draw`.
+    """
+    gains = frame[
+        (frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)
+    ]
     if gains.empty:
         return "Nothing drafted beats one token at a time"
     low, high = gains.num_nodes.min(), gains.num_nodes.max()
@@ -196,7 +235,8 @@ def message(frame: pd.DataFrame) -> str:
 def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     kinds = frame.entry.str.partition(" ")[0]
     lines = [
-        (name, look, frame[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
+        (name, look, frame[kinds == kind].sort_values("num_nodes"))
+        for kind, (name, look) in KINDS.items()
     ]
     lines += [
         (f"d5b3, {labels.name('verifier', verifier)}", D5B3[verifier], rows)
@@ -212,7 +252,9 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
     first = frame.iloc[0]
-    setting = labels.setting({key: first[key] for key in ("pair", "temperature", *filters_in(frame))})
+    setting = labels.setting(
+        {key: first[key] for key in ("pair", "temperature", *filters_in(frame))}
+    )
     axes.set_title(setting, fontsize=SIZE + 0.5)
     figures.finish(axes)
 
@@ -225,10 +267,20 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     rows = []
     for cell in plan.requests:
         by_place, about = {}, grow_map.about(cell.tree_file) if cell.tree_file else {}
-        for facts in reversed(about.get("expected", ())):  # the first of several at one place is the best
-            place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
+        # the first of several at one place is the best
+        for facts in reversed(about.get("expected", ())):
+            place = (
+                facts["draws"],
+                facts["verifier"],
+                facts["num_nodes"],
+                len(facts["child_counts"]) + 1,
+            )
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
-            numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
+            numbers = {
+                "decoded_per_s": tokens / step_s,
+                "step_ms": 1e3 * step_s,
+                "accepted_length": tokens,
+            }
             by_place[place] = numbers
         cell_rows = frame[(frame.cell_id == cell.cell_id) & frame.value.notna()]
         for _, entry in cell_rows.groupby("entry", sort=False):
@@ -245,7 +297,9 @@ def costs(compared: pd.DataFrame) -> Table:
 
     def number(header: str, quantity: str, field: str, spec: str) -> Column:
         key, place = f"{quantity} {field}", (quantity,)
-        return Column(key, header, "number", cell=lambda rows: Number(rows[place][field], spec=spec))
+        return Column(
+            key, header, "number", cell=lambda rows: Number(rows[place][field], spec=spec)
+        )
 
     columns = (
         *long.names((*COST_KEYS, *filters_in(compared))),
@@ -285,7 +339,8 @@ def predicted(compared: pd.DataFrame) -> Sequence[str]:
     }
     errors = {name: (values - 1).abs() for name, values in by_name.items() if len(values)}
     sentences = [
-        f"{name}: {int((gap <= GOAL).sum())} of {len(gap)} within {GOAL:.0%}, at most {gap.max():.0%} off"
+        f"{name}: {int((gap <= GOAL).sum())} of {len(gap)} within {GOAL:.0%}, at most "
+        f"{gap.max():.0%} off"
         for name, gap in errors.items()
     ]
     return (f"Expected against measured. {'; '.join(sentences)}.",)

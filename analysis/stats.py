@@ -1,7 +1,8 @@
 """Intervals: percentile bootstraps over prompts for ratios of sums, alone or paired; and ceilings.
 
-A prompt is the unit, since its steps depend on each other. A resample draws n of n prompts with replacement.
-It is stored as the count of draws of each prompt, so that a statistic of all resamples is one matrix product.
+A prompt is the unit, since its steps depend on each other. A resample draws n of n prompts with
+replacement. It is stored as the count of draws of each prompt, so that a statistic of all resamples
+is one matrix product.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +18,15 @@ from resispec.audit.path_bound import path_bound
 NUM_RESAMPLES = 10_000
 LEVEL = 0.95
 BRACKETS = (
-    f"Brackets: {100 * LEVEL:.0f} % percentile bootstrap over prompts ({NUM_RESAMPLES:,} resamples), "
-    "paired where two cells are compared; they cover the variation between prompts, not between runs."
+    f"Brackets: {100 * LEVEL:.0f} % percentile bootstrap over prompts ({NUM_RESAMPLES:,} "
+    "resamples), paired where two cells are compared; they cover the variation between prompts, "
+    "not between runs."
 )
 
 RUN_SPREAD = 0.14
-"""Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.csv."""
+"""Standard deviation of log tokens/s over runs of one cell, each alone;
+see docs/studies/run_spread.csv.
+"""
 
 # Numerators and denominators: one number per prompt, (n,) each.
 PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
@@ -30,7 +34,9 @@ PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic of the measured prompts and its interval; the bounds are NaN without a spread to see."""
+    """A statistic of the measured prompts and its interval;
+    the bounds are NaN without a spread to see.
+    """
 
     value: float
     lower: float = np.nan
@@ -44,8 +50,8 @@ ABSENT = Interval(np.nan)
 def resample(num_prompts: int) -> np.ndarray:
     """Counts of the draws of each prompt in each resample, (NUM_RESAMPLES, num_prompts) float64.
 
-    All cells with the same number of prompts get the same counts, so that these cells are paired. A single
-    prompt gives no rows, since it has no spread.
+    All cells with the same number of prompts get the same counts, so that these cells are paired. A
+    single prompt gives no rows, since it has no spread.
     """
     weights = np.full(num_prompts, 1 / num_prompts)
     size = NUM_RESAMPLES if num_prompts > 1 else 0
@@ -55,19 +61,24 @@ def resample(num_prompts: int) -> np.ndarray:
 def ratio(above: ArrayLike, below: ArrayLike) -> Interval:
     """sum(above) / sum(below), with its interval.
 
-    Resamples whose denominator is 0 are left out; the value is NaN if the denominator of all prompts is 0.
+    Resamples whose denominator is 0 are left out; the value is NaN if the denominator of all
+    prompts is 0.
     """
     return _interval([(above, below)])
 
 
 def paired_gain(own: PairOfSums, baseline: PairOfSums) -> Interval:
-    """The ratio of `own` divided by that of `baseline`, on the same resampled prompts; else like `ratio`."""
+    """The ratio of `own` divided by that of `baseline`, on the same resampled prompts;
+    else like `ratio`.
+    """
     above, below = baseline
     return _interval([own, (below, above)])
 
 
 def across_runs(gain: Interval) -> Interval:
-    """The ratio of two runs, its interval widened by RUN_SPREAD: independent errors of the ratio's log."""
+    """The ratio of two runs, its interval widened by RUN_SPREAD:
+    independent errors of the ratio's log.
+    """
     margin = 1.96 * np.sqrt(2) * RUN_SPREAD
     logs = np.log([gain.lower / gain.value, gain.upper / gain.value])
     lower, upper = gain.value * np.exp(np.hypot(logs, margin) * [-1, 1])
@@ -96,10 +107,11 @@ def _interval(factors: list[PairOfSums]) -> Interval:
 
 
 def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
-    """Samples (S, D-1) in an order in which `path_bound` halves them without a prompt in both halves.
+    """Samples (S, D-1) in an order in which `path_bound` halves them
+    without a prompt in both halves.
 
-    by_prompt: [prompt][sample][level]. Prompts go to the halves in turn; the surplus samples of the longer
-    half are left out.
+    by_prompt: [prompt][sample][level]. Prompts go to the halves in turn; the surplus samples of the
+    longer half are left out.
     """
     prompts = list(by_prompt)
     halves = [[sample for samples in prompts[start::2] for sample in samples] for start in (0, 1)]
@@ -108,7 +120,8 @@ def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
 
 
 def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
-    """1 + the bound of the accepted tokens, with 1.96 standard errors; NaN with too few samples for a bound.
+    """1 + the bound of the accepted tokens, with 1.96 standard errors;
+    NaN with too few samples for a bound.
 
     rollouts, trees: log ratios, [prompt][sample][level].
     """

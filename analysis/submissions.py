@@ -5,5 +5,8 @@ import sys
 from resispec.errors import fail
 
 if __name__ == "__main__":
-    line = "analysis.submissions is gone; `make report` writes what to send, see the issue form `A result`"
+    line = (
+        "analysis.submissions is gone; `make report` writes what to send, see the issue form "
+        "`A result`"
+    )
     sys.exit(fail(line))

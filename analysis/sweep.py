@@ -24,10 +24,12 @@ MOST_ROWS = 20
 
 
 def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {}) -> Table:
-    """The table of a run; its frame is that of `analysis.cells.tidy`. Columns without a value are left out.
+    """The table of a run; its frame is that of `analysis.cells.tidy`.
 
-    plans: plans with the requests of this run alone. name: the sweep's name. reported: cell id -> the text of
-    a cell whose task is not to decode. Raises InvalidInput for a damaged cell.
+    Columns without a value are left out.
+
+    plans: plans with the requests of this run alone. name: the sweep's name. reported: cell id ->
+    the text of a cell whose task is not to decode. Raises InvalidInput for a damaged cell.
     """
     frame = tidy(plans)
     is_unaudited = frame.verifier.fillna("").astype(bool) & frame.verdict.isna()
@@ -38,13 +40,19 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
     measured = [metric for metric in metrics.METRICS if frame[metric.name].notna().any()]
     speedups = [metric for metric in SPEEDUPS if metric in measured][:1]
-    numbers = [metric for metric in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if metric in measured]
+    numbers = [
+        metric for metric in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if metric in measured
+    ]
     columns = [*long.names(names), *map(_number, numbers)]
     if reported:
-        columns.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))
+        columns.append(
+            long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], ""))
+        )
     if rows.verdict.any():
         columns.append(long.words("verdict", "Audit", lambda row: row["verdict"]))
-    columns.append(long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"]))))
+    columns.append(
+        long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"])))
+    )
     records = rows.to_dict("records")
     lines = tuple(tuple(column.cell({(): row}) for column in columns) for row in records)
     rates = [
@@ -64,7 +72,9 @@ def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
 
 
 def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
-    """Whether the row has this metric, and it is a ratio of times that were not measured in turn."""
+    """Whether the row has this metric, and it is a ratio of times
+    that were not measured in turn.
+    """
     return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
 
 
@@ -78,7 +88,9 @@ def _number(metric: Metric) -> Column:
 
 
 def written(made: Table, folder: Path) -> str:
-    """Write the CSV of a run's table; return the text to print: its first rows, and the path of the CSV."""
+    """Write the CSV of a run's table; return the text to print: its first rows,
+    and the path of the CSV.
+    """
     [path] = table.write(made, folder, ["csv"])
     num_more = len(made.rows) - MOST_ROWS
     head = replace(made, rows=made.rows[:MOST_ROWS])

@@ -1,4 +1,5 @@
-"""Tables of typed cells, and their files: CSV for programs, Markdown for people and LaTeX for a paper.
+"""Tables of typed cells, and their files: CSV for programs,
+Markdown for people and LaTeX for a paper.
 
 A cell is a value until a renderer prints it: `str(cell)` is its text in Markdown and LaTeX.
 """
@@ -71,9 +72,10 @@ class Paper:
 class Audit:
     """The verdict of an audit: "biased (z 9.7, 12.3; 1,536 tokens)".
 
-    verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without an audit.
-    z: of surprisal and overdraft, NaN if unknown. tokens: their number, NaN if the audit did not finish.
-    rows: the count of rows with the verdict, in place of the numbers: "biased (6 of 8 rows)".
+    verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without
+    an audit. z: of surprisal and overdraft, NaN if unknown. tokens: their number, NaN if the audit
+    did not finish. rows: the count of rows with the verdict, in place of the numbers: "biased (6 of
+    8 rows)".
     """
 
     verdict: str = ""
@@ -92,7 +94,9 @@ class Audit:
 
 @dataclass(frozen=True)
 class Gap:
-    """The state of a cell that is not done, in place of its first number; the CSV has the whole reason."""
+    """The state of a cell that is not done, in place of its first number;
+    the CSV has the whole reason.
+    """
 
     status: str
     reason: str = ""
@@ -105,16 +109,18 @@ class Gap:
 TableCell: TypeAlias = str | Key | Number | Paper | Audit | Gap
 ColumnKind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""The rows of one line, by the values that tell them apart, such as the quantity; () has the first row."""
+"""The rows of one line, by the values that tell them apart, such as the quantity; ()
+has the first row.
+"""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table. key: the label or the quantity that it holds. header: its printed name.
 
-    kind: "key" for the first columns, which name a row. of: the verifier of its numbers, where verifiers
-    stand side by side. A column of the paper's figures has the key and `of` of the numbers that it follows.
-    cell: makes the cell of a line from its rows.
+    kind: "key" for the first columns, which name a row. of: the verifier of its numbers, where
+    verifiers stand side by side. A column of the paper's figures has the key and `of` of the
+    numbers that it follows. cell: makes the cell of a line from its rows.
     """
 
     key: str
@@ -130,11 +136,12 @@ Note: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Notes:
-    """The notes below a table, in the order of print; iterating gives their texts, without the picture's.
+    """The notes below a table, in the order of print; iterating gives their texts,
+    without the picture's.
 
-    about: the table's own notes. picture: words for its figure, STEM.png; "" without one. source: the origin
-    of its numbers. definitions: the meanings of the columns, brackets and audits. gaps: what is missing.
-    stale: parts that are older than their configuration.
+    about: the table's own notes. picture: words for its figure, STEM.png; "" without one. source:
+    the origin of its numbers. definitions: the meanings of the columns, brackets and audits. gaps:
+    what is missing. stale: parts that are older than their configuration.
     """
 
     about: tuple[Note, ...] = ()
@@ -154,7 +161,9 @@ class Notes:
 
 @dataclass(frozen=True)
 class Table:
-    """One table. stem: the name of its files. frame: all numbers with all digits. caption: its subject.
+    """One table.
+
+    stem: the name of its files. frame: all numbers with all digits. caption: its subject.
 
     rows: each has as many cells as there are columns. The columns of kind "key" come first.
     """
@@ -182,14 +191,21 @@ def plain(
 ) -> Table:
     """A table of a data frame, column by column.
 
-    specs: column -> the format of its values; other columns have ".2f" for floats, and text as it is. NaN and
-    None are "–". The columns before the first column of numbers name a row. shown: the printed table in place
-    of the frame's values, as texts; its index names the rows.
+    specs: column -> the format of its values; other columns have ".2f" for floats, and text as it
+    is. NaN and None are "–". The columns before the first column of numbers name a row. shown: the
+    printed table in place of the frame's values, as texts; its index names the rows.
     """
     if shown is None:
-        specs = dict.fromkeys(frame, "") | dict.fromkeys(frame.select_dtypes("float"), ".2f") | dict(specs)
+        specs = (
+            dict.fromkeys(frame, "")
+            | dict.fromkeys(frame.select_dtypes("float"), ".2f")
+            | dict(specs)
+        )
         texts = {
-            name: [ABSENT if pd.isna(value) else format(value, specs[name]) for value in frame[name].tolist()]
+            name: [
+                ABSENT if pd.isna(value) else format(value, specs[name])
+                for value in frame[name].tolist()
+            ]
             for name in frame
         }
         shown = pd.DataFrame(texts, index=frame.index)
@@ -198,9 +214,14 @@ def plain(
     else:
         num_keys, shown = shown.index.nlevels, shown.reset_index()
     kinds = ["key"] * num_keys + ["text"] * (shown.shape[1] - num_keys)
-    columns = tuple(Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True))
+    columns = tuple(
+        Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True)
+    )
     rows = tuple(
-        (*(Key(key, str(key)) for key in row[:num_keys]), *(str(cell) or ABSENT for cell in row[num_keys:]))
+        (
+            *(Key(key, str(key)) for key in row[:num_keys]),
+            *(str(cell) or ABSENT for cell in row[num_keys:]),
+        )
         for row in shown.to_numpy().tolist()
     )
     notes = notes if isinstance(notes, Notes) else Notes(tuple(notes))
@@ -208,7 +229,9 @@ def plain(
 
 
 def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
-    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically; make the folder, return the paths."""
+    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically;
+    make the folder, return the paths.
+    """
     renderers = {"csv": csv, "md": markdown, "tex": latex}
     paths = [folder / f"{table.stem}.{suffix}" for suffix in suffixes]
     for path in paths:
@@ -217,7 +240,9 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
 
 
 def csv(table: Table) -> str:
-    """The frame with 12 digits per number, so that processors that round the last digits otherwise agree."""
+    """The frame with 12 digits per number, so that processors that round the last digits otherwise
+    agree.
+    """
     return table.frame.to_csv(index=False, float_format=lambda value: repr(float(f"{value:.12g}")))
 
 
@@ -226,7 +251,9 @@ def markdown(table: Table) -> str:
     rows = [[str(cell).replace("|", "\\|") for cell in row] for row in table.rows]
     sides = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
-    text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else ())
+    text = tabulate(
+        rows, headers, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else ()
+    )
     paragraphs = [f"**{table.caption}**", text]
     if table.notes.picture:
         paragraphs.append(f"![{table.notes.picture}]({table.stem}.png)")
@@ -236,7 +263,8 @@ def markdown(table: Table) -> str:
 _TEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
     "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "–": "--", "…": r"\ldots{}", "×": r"$\times$", "·": r"$\cdot$",
 })  # fmt: skip
 
@@ -247,7 +275,10 @@ def escape(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """The table for a paper; needs booktabs and graphicx. Space separates groups: other keys but the last."""
+    """The table for a paper; needs booktabs and graphicx.
+
+    Space separates groups: other keys but the last.
+    """
     num_keys = table.num_keys
     groups = groupby(table.rows, lambda row: [str(cell) for cell in row[: max(num_keys - 1, 0)]])
     body = [line for _, rows in groups for line in (r"\addlinespace", *map(_tex_line, rows))][1:]
@@ -255,7 +286,8 @@ def latex(table: Table) -> str:
         r"\begin{table*}[t]", r"\centering",
         rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.stem}}}",
         r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * num_keys + 'r' * (len(table.columns) - num_keys)}}}", r"\toprule",
+        rf"\begin{{tabular}}{{{'l' * num_keys + 'r' * (len(table.columns) - num_keys)}}}",
+        r"\toprule",
         _tex_line([column.header for column in table.columns]), r"\midrule", *body,
         r"\bottomrule", r"\end{tabular}}",
         r"\par\smallskip", r"\begin{minipage}{\textwidth}\footnotesize",

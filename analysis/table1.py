@@ -1,4 +1,6 @@
-"""Table 1: SpecInfer and ResiSpec on d5b3 beside the paper's figures, and an autoregressive baseline."""
+"""Table 1: SpecInfer and ResiSpec on d5b3 beside the paper's figures,
+and an autoregressive baseline.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +41,9 @@ def make(plan: Plan) -> Artefact:
     about = ["same_setting" if is_same else "other_setting", "compared"]
     if (frame.verifier == "resispec").any():
         about.insert(0, "biased")
-    notes = footer(results, plan, [TEXTS[name] for name in about], definitions(metrics.METRICS, results))
+    notes = footer(
+        results, plan, [TEXTS[name] for name in about], definitions(metrics.METRICS, results)
+    )
     return Artefact((by_cell("table1", results, frame, TEXTS["caption"], notes, metrics.METRICS),))
 
 

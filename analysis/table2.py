@@ -14,9 +14,11 @@ from resispec.trees import grow_map
 
 TEXTS = texts("table2")
 METRICS = tuple(metric for metric in metrics.METRICS if metric.over != "autoregressive")
-PAPER_COLUMNS = {(rule, metric.name): metric.name for rule in ("standard", "resispec") for metric in METRICS}
-# (decoder, tree, verifier) -> the decoder in the paper's rows that stand beside it. An L40 grow map has 64
-# nodes, and the paper's EAGLE gain needs the drafter's softmax as q
+PAPER_COLUMNS = {
+    (rule, metric.name): metric.name for rule in ("standard", "resispec") for metric in METRICS
+}
+# (decoder, tree, verifier) -> the decoder in the paper's rows that stand beside it. An L40 grow map
+# has 64 nodes, and the paper's EAGLE gain needs the drafter's softmax as q
 PAPER_DECODERS = {
     ("sequoia", "growmap_64", "standard"): "sequoia",
     ("sequoia", "growmap_64", "resispec"): "sequoia",
@@ -33,7 +35,9 @@ def make(plan: Plan) -> Artefact:
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row that stands beside this one; none if PAPER_DECODERS does not have it."""
         decoder = PAPER_DECODERS.get((row["decoder"], row["tree"], row["verifier"]))
-        return beside(figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")})
+        return beside(
+            figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")}
+        )
 
     frame = with_figures(measure(results, _baseline), PAPER_COLUMNS, rows)
     decoder_notes = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
@@ -43,16 +47,23 @@ def make(plan: Plan) -> Artefact:
 
 
 def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The baseline: the cell's own decoder, but EAGLE's for the paper's reading of EAGLE's candidates."""
+    """The baseline: the cell's own decoder, but EAGLE's for the paper's reading
+    of EAGLE's candidates.
+    """
     return {"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {}
 
 
 def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
-    """The note on the tokens per step that the search expected of its maps and the standard rule emitted."""
-    about = {cell.cell_id: grow_map.about(cell.tree_file) for cell in plan.requests if cell.tree_file}
+    """The note on the tokens per step that the search expected of its maps
+    and the standard rule emitted.
+    """
+    about = {
+        cell.cell_id: grow_map.about(cell.tree_file) for cell in plan.requests if cell.tree_file
+    }
     lines = [
         f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: "
-        f"{about[row['cell_id']]['expected_tokens']:.2f} and {Number.of(row, metrics.ACCEPTED_LENGTH.spec)}"
+        f"{about[row['cell_id']]['expected_tokens']:.2f} and "
+        f"{Number.of(row, metrics.ACCEPTED_LENGTH.spec)}"
         for row in frame[frame.quantity == "accepted_length"].to_dict("records")
         if row["verifier"] == "standard" and "expected_tokens" in about.get(row["cell_id"], {})
     ]

@@ -1,4 +1,6 @@
-"""Table 3: trees of about equal verification cost, beside the paper's figures and an exact verifier."""
+"""Table 3: trees of about equal verification cost,
+beside the paper's figures and an exact verifier.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,10 +45,14 @@ def make(plan: Plan) -> Artefact:
 
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     varying, fixed = long.split_keys(with_column(frame, COLUMNS), (*results.setting, "decoder"))
-    cost = long.named("tree", "Verification cost", lambda row: str(labels.num_nodes(row["tree"]) or ABSENT))
+    cost = long.named(
+        "tree", "Verification cost", lambda row: str(labels.num_nodes(row["tree"]) or ABSENT)
+    )
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     keys = [*long.names([*varying, "tree"]), cost]
-    return Artefact((side_by_side("table3", frame, keys, COLUMNS, TEXTS["caption"] + fixed, notes),))
+    return Artefact(
+        (side_by_side("table3", frame, keys, COLUMNS, TEXTS["caption"] + fixed, notes),)
+    )
 
 
 if __name__ == "__main__":

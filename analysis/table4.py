@@ -1,4 +1,6 @@
-"""Table 4: the paper's KL divergence, that of a random proxy, and the audited deviation of the output."""
+"""Table 4: the paper's KL divergence, that of a random proxy,
+and the audited deviation of the output.
+"""
 
 import math
 from collections.abc import Mapping
@@ -50,17 +52,25 @@ def make(plan: Plan) -> Artefact:
     frame = with_figures(pd.DataFrame(records), PAPER_COLUMNS, printed)
     varying, fixed = long.split_keys(results.cells, (*results.setting, "method"))
     lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])
-    is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
-    tuples = dict.fromkeys(f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples)
+    is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(
+        figures.dataset
+    )
+    tuples = dict.fromkeys(
+        f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples
+    )
     visible = number(4 * max(map(_pooled_error, results.rows.values()), default=math.nan), ".3f")
     detects = TEXTS["detects"].format(tuples=", ".join(tuples) or "no", visible=visible)
     about = (detects, TEXTS["same_setting" if is_same else "other_setting"])
-    table = Table("table4", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS]))
+    table = Table(
+        "table4", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS])
+    )
     return Artefact((table,), compared=Compared("total_variation", "total variations", spec=".3f"))
 
 
 def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]:
-    """All quantities of a cell; NaN without rows, and paper_kl also without a proxy for the verifier."""
+    """All quantities of a cell; NaN without rows, and paper_kl also
+    without a proxy for the verifier.
+    """
 
     def mean(name: str) -> Interval:
         if rows is None or name not in rows:
@@ -80,7 +90,9 @@ def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]
 
 
 def _pooled_error(rows: pd.DataFrame) -> float:
-    """Standard error of the mean total variation; prefixes are independent, so errors add in squares."""
+    """Standard error of the mean total variation; prefixes are independent,
+    so errors add in squares.
+    """
     squares = sum(error**2 for errors in rows.total_variation_error for error in errors)
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
 

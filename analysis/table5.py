@@ -1,4 +1,6 @@
-"""Table 5: expected accepted length against the number of candidates, in two arrangements of candidates."""
+"""Table 5: expected accepted length against the number of candidates,
+in two arrangements of candidates.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +27,9 @@ FIELDS = (
     *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
     *("emitted", "tree_log_ratios", "rollout_log_ratios"),
 )
-"""Lists have one entry per topology; arrangement, candidates and nodes are equal in all rows of a cell."""
+"""Lists have one entry per topology; arrangement, candidates and nodes are equal
+in all rows of a cell.
+"""
 VIEWS = (
     (
         "EAL over that of N = 1, which leaves out how far the models agree",
@@ -37,7 +41,9 @@ VIEWS = (
     ),
     ("EAL itself, which other models shift", lambda lengths: lengths),
 )
-"""Views of a curve of lengths (..., K) for the comparison with the paper's curve: text, function."""
+"""Views of a curve of lengths (..., K) for the comparison with the paper's curve:
+text, function.
+"""
 
 
 def make(plan: Plan) -> Artefact:
@@ -47,30 +53,42 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results, figures)
     varying, fixed = long.split_keys(results.cells, results.setting)
     columns = long.names(varying)
-    columns += [long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])]
+    columns += [
+        long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])
+    ]
     columns += long.names((), verifier="Method", num_candidates="N", num_nodes="Nodes")
     for quantity, (header, spec) in QUANTITIES.items():
         columns.append(long.number(header, spec, quantity))
         columns.append(long.figure(f"{header} (paper)", spec, quantity))
     keys = ["cell_id", *results.setting, "verifier", "arrangement", "num_candidates"]
-    lines = long.tabulate(frame.assign(paper_low=frame.paper, paper_high=frame.paper), keys, columns)
-    is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
+    lines = long.tabulate(
+        frame.assign(paper_low=frame.paper, paper_high=frame.paper), keys, columns
+    )
+    is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {
+        "cnn_dm"
+    }
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
     about = (*TEXTS["definitions"], *beside_ceilings(frame, results.more), setting, *forms)
-    table = Table("table5", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS]))
+    table = Table(
+        "table5", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS])
+    )
     compared = Compared(LENGTH, "expected accepted lengths", ("arrangement", "num_candidates"))
     return Artefact((table,), compared=compared)
 
 
 def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
-    """A long frame with a row per line, arrangement, N and quantity; one per arrangement if not done."""
+    """A long frame with a row per line, arrangement, N and quantity;
+    one per arrangement if not done.
+    """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
         for arrangement in ARRANGEMENTS:
             for about, rows in lines:
                 verifier, about = about["verifier"], about | {"arrangement": arrangement}
-                paper_numbers = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
+                paper_numbers = (
+                    figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
+                )
                 points = [({}, {None: ABSENT})]
                 if rows is not None:
                     points = curve(rows, arrangement, of_ceiling=verifier == long.CEILING)
@@ -78,7 +96,15 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
                     for record in long.records(about | sizes, numbers):
                         place = record.get("num_candidates"), record["quantity"]
                         records.append(record | {"paper": paper_numbers.get(place, np.nan)})
-    about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts", "arrangement"]
+    about = [
+        "cell_id",
+        *results.setting,
+        "verifier",
+        "status",
+        "reason",
+        "num_prompts",
+        "arrangement",
+    ]
     numbers = ["num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 
@@ -88,8 +114,9 @@ def curve(
 ) -> Iterator[tuple[dict[str, int], dict[str, Interval]]]:
     """Sizes and quantities of one cell for each N, bootstrapped over prompts; gains are paired.
 
-    The first N has no gain and no efficiency (NaN). of_ceiling: whether to give the ceiling's quantities; the
-    ceiling is 1 + the sum of A_l over levels, and its gains, differences of bounds, have no interval.
+    The first N has no gain and no efficiency (NaN). of_ceiling: whether to give the ceiling's
+    quantities; the ceiling is 1 + the sum of A_l over levels, and its gains, differences of bounds,
+    have no interval.
     """
     emitted, places = _emitted(rows, arrangement), _places(rows, arrangement)
     if of_ceiling:
@@ -124,7 +151,8 @@ def _emitted(rows: pd.DataFrame, arrangement: str) -> np.ndarray:
 
 
 def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """The note that counts, for each rule, the rows whose interval lies above or below its ceiling's.
+    """The note that counts, for each rule, the rows whose interval lies above
+    or below its ceiling's.
 
     frame: that of the table. more: labels beside SETTING. Without a ceiling there is no note.
     """
@@ -133,15 +161,17 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
     keys = [*SETTING, *more, "arrangement", "num_candidates"]
     pairs = lengths[~is_ceiling].merge(lengths[is_ceiling], on=keys, suffixes=("", "_ceiling"))
     counts = [
-        f"{labels.name('verifier', verifier)} {(rows.lower > rows.upper_ceiling).sum()} of {len(rows)} rows "
-        f"above and {(rows.upper < rows.lower_ceiling).sum()} below"
+        f"{labels.name('verifier', verifier)} {(rows.lower > rows.upper_ceiling).sum()} of "
+        f"{len(rows)} rows above and {(rows.upper < rows.lower_ceiling).sum()} below"
         for verifier, rows in pairs.groupby("verifier", sort=False)
     ]
     return (f"Beside their ceilings, intervals apart: {', '.join(counts)}.",) if counts else ()
 
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
-    """Notes on the arrangement whose form is closer to the paper's, for standard cells with the paper's N."""
+    """Notes on the arrangement whose form is closer to the paper's,
+    for standard cells with the paper's N.
+    """
     for about, rows in results.each():
         if rows is None or about["verifier"] != "standard":
             continue
@@ -154,21 +184,29 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
             is_closer = errors[closer][view][1] < errors[other][view][1]
             share = float(np.mean(is_closer)) if len(rows) > 1 else np.nan
             values = " and ".join(
-                f"{number(errors[name][view][0], '.3f')} for {ARRANGEMENTS[name]}" for name in (closer, other)
+                f"{number(errors[name][view][0], '.3f')} for {ARRANGEMENTS[name]}"
+                for name in (closer, other)
             )
             order = f"the same order in {number(share, '.0%')} of the resamples"
-            sentences.append(f"{form}: {values} ({order}{'' if share >= LEVEL else ', so undecided'}).")
+            sentences.append(
+                f"{form}: {values} ({order}{'' if share >= LEVEL else ', so undecided'})."
+            )
         yield " ".join((TEXTS["asked"], *sentences, TEXTS["consistent"]))
 
 
-def differences(rows: pd.DataFrame, arrangement: str, figures: np.ndarray) -> list[tuple[float, np.ndarray]]:
+def differences(
+    rows: pd.DataFrame, arrangement: str, figures: np.ndarray
+) -> list[tuple[float, np.ndarray]]:
     """Root mean square differences of a cell's curve from the paper's, in all VIEWS. figures: (K,).
 
     Each pair holds the measured difference, and those of the resamples of the prompts (R,).
     """
     emitted, prefixes = _emitted(rows, arrangement), rows.num_prefixes.to_numpy(np.float64)
     counts = resample(len(rows))
-    curves = (emitted.sum(0) / prefixes.sum(), divide(counts @ emitted, (counts @ prefixes)[:, None]))
+    curves = (
+        emitted.sum(0) / prefixes.sum(),
+        divide(counts @ emitted, (counts @ prefixes)[:, None]),
+    )
     pairs = []
     for _, view in VIEWS:
         error, resamples = (

@@ -32,7 +32,9 @@ MODELS = (
     long.named("pair", "Draft", lambda row: labels.models(row["pair"])[1]),
 )
 DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
-"""Keys that name a row of the drafts' table, beside the pair and the other keys that the sweep varied."""
+"""Keys that name a row of the drafts' table, beside the pair and the other keys
+that the sweep varied.
+"""
 
 
 def make(plan: Plan) -> Artefact:
@@ -55,10 +57,12 @@ def make(plan: Plan) -> Artefact:
 
 
 def _by_draft(results: Results) -> Table:
-    """The drafts' table: a draft's accepted length over the next weaker draft's, over all data sets together.
+    """The drafts' table: a draft's accepted length over the next weaker draft's,
+    over all data sets together.
 
-    Drafts of one target go from the least capable to the most, which is the reverse of the order of `labels`.
-    A draft that is not measured keeps its line, so that the next draft is compared with its neighbour alone.
+    Drafts of one target go from the least capable to the most, which is the reverse of the order of
+    `labels`. A draft that is not measured keeps its line, so that the next draft is compared with
+    its neighbour alone.
     """
     cells = results.timed.assign(target=[labels.models(pair)[0] for pair in results.timed.pair])
     records: list[dict[str, Any]] = []
@@ -66,10 +70,17 @@ def _by_draft(results: Results) -> Table:
         weaker_prompts = pd.DataFrame()
         for _, draft_cells in reversed(list(group.groupby("pair", sort=False))):
             first, done_cells = draft_cells.iloc[0], draft_cells[draft_cells.status == "done"]
-            rows = [results.rows[row.cell_id].assign(dataset=row.dataset) for row in done_cells.itertuples()]
+            rows = [
+                results.rows[row.cell_id].assign(dataset=row.dataset)
+                for row in done_cells.itertuples()
+            ]
             prompts = pd.concat([pd.DataFrame(), *rows], ignore_index=True)
             about = {name: first[name] for name in ("pair", *DRAFT_KEYS, *results.more)}
-            about |= {"num_datasets": len(done_cells), "num_asked": len(draft_cells), "reason": first.reason}
+            about |= {
+                "num_datasets": len(done_cells),
+                "num_asked": len(draft_cells),
+                "reason": first.reason,
+            }
             about["status"] = "done" if len(done_cells) else first.status
             records += long.records(about, _quantities(prompts, weaker_prompts))
             weaker_prompts = prompts
@@ -79,15 +90,21 @@ def _by_draft(results: Results) -> Table:
         *long.names(["temperature", "tree", *results.more, "method"]),
         long.number("Accepted length", ".2f", "accepted_length"),
         long.number("Over the weaker draft", ".3f", "over_weaker_draft"),
-        long.words("num_datasets", "Data sets", lambda row: f"{row['num_datasets']} of {row['num_asked']}"),
+        long.words(
+            "num_datasets", "Data sets", lambda row: f"{row['num_datasets']} of {row['num_asked']}"
+        ),
     )
     lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], columns)
-    frame = frame.drop(columns=["status", "reason", "num_asked"], errors="ignore")  # for printed lines only
+    # for printed lines only
+    frame = frame.drop(columns=["status", "reason", "num_asked"], errors="ignore")
     return Table("table6_drafts", *lines, TEXTS["drafts"], frame, Notes((TEXTS["over"], BRACKETS)))
 
 
 def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str, Interval]:
-    """Quantities of a draft. prompts, weaker_prompts: those of the draft, and of the next weaker draft."""
+    """Quantities of a draft.
+
+    prompts, weaker_prompts: those of the draft, and of the next weaker draft.
+    """
     numbers = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
     if len(prompts):
         numbers["accepted_length"] = metrics.ACCEPTED_LENGTH.of(prompts)

@@ -1,13 +1,13 @@
 """Audit whether verifiers are exact: `python -m experiments.audit [KEY=VALUE ...]`; see `--help`.
 
-For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for, the command
-prints the worst error of the enumerated law, the estimated total variation at V = 32,000 and on laws recorded
-from a pair, two z-scores of real decoding, the acceptance beside the ceiling of exact rules, and the verdict
-that follows from these numbers. The pair and the data sets are the profile's. An audit of all verifiers at
-the profile's own settings is written to results/PROFILE/audit.{csv,md}; another one is printed alone. The
-exit code is 1 unless the verdict about every baseline is that no bias was seen. A verifier that was chosen
-gets a summary in two lines, and the exit code 3 if it is biased with some draws, else 4 if it is
-inconsistent with some.
+For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for,
+the command prints the worst error of the enumerated law, the estimated total variation at V =
+32,000 and on laws recorded from a pair, two z-scores of real decoding, the acceptance beside the
+ceiling of exact rules, and the verdict that follows from these numbers. The pair and the data sets
+are the profile's. An audit of all verifiers at the profile's own settings is written to
+results/PROFILE/audit.{csv,md}; another one is printed alone. The exit code is 1 unless the verdict
+about every baseline is that no bias was seen. A verifier that was chosen gets a summary in two
+lines, and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with some.
 """
 
 import sys
@@ -29,17 +29,20 @@ if TYPE_CHECKING:
     from experiments.auditing.evidence import JudgedVerifier
 
 
-# Keys that a command line may have beside the profile's own settings: where and on what the audit is made.
+# Keys that a command line may have beside the profile's own settings: where and on what the audit
+# is made.
 FREE = ("profile", "results", "device", "num_threads")
-MOST_REASONS = 4  # the most reasons for a verdict that are printed; the CSV of an audit of all has each
+MOST_REASONS = (
+    4  # the most reasons for a verdict that are printed; the CSV of an audit of all has each
+)
 
 
 def run_audit(_config: dict[str, Any]) -> int:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
-    They are written at the profile's own settings alone; of others a line says that nothing is written.
-    Returns the exit code, see the module. Raises InvalidInput, after all of that, when the finding about a
-    baseline is not NO_BIAS_SEEN.
+    They are written at the profile's own settings alone; of others a line says that nothing is
+    written. Returns the exit code, see the module. Raises InvalidInput, after all of that, when the
+    finding about a baseline is not NO_BIAS_SEEN.
     """
     hydra = HydraConfig.get()
     choices, configs = hydra.runtime.choices, settings(hydra.overrides.task)
@@ -60,7 +63,10 @@ def run_audit(_config: dict[str, Any]) -> int:
     if config["verifier"]:
         sys.stdout.write("\n".join([*summary(audits), ""]))
     elif others:
-        reason = f"they have the settings of profile {config['profile']}; here others: {', '.join(others)}"
+        reason = (
+            f"they have the settings of profile {config['profile']}; here others: "
+            f"{', '.join(others)}"
+        )
         sys.stdout.write(f"audit.csv and audit.md are not written: {reason}\n")
     else:
         write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
@@ -80,7 +86,9 @@ def run_audit(_config: dict[str, Any]) -> int:
 
 
 def reasons_of(audit: "JudgedVerifier") -> list[str]:
-    """Lines for a terminal: the finding with its first reason, and a line for each of the next ones."""
+    """Lines for a terminal: the finding with its first reason,
+    and a line for each of the next ones.
+    """
     first, *others = audit.judgement.reasons
     lines = [f"{audit.name}, {audit.draws}: {audit.judgement.finding}: {first}"]
     lines += [f"  {reason}" for reason in others[: MOST_REASONS - 1]]
@@ -89,7 +97,8 @@ def reasons_of(audit: "JudgedVerifier") -> list[str]:
 
 
 def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
-    """Two lines about one verifier: the draws without a bias, and those with one; before them others, if any.
+    """Two lines about one verifier: the draws without a bias, and those with one;
+    before them others, if any.
 
     A bias is told with its worst statistic.
     """
@@ -102,11 +111,16 @@ def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
         named[finding].append(f"{audit.draws}{worst}")
     always = [Finding.NO_BIAS_SEEN, Finding.BIASED]
     others = [finding for finding in Finding if finding not in always and named[finding]]
-    return [f"{finding} with draws: {', '.join(named[finding]) or 'none'}" for finding in [*others, *always]]
+    return [
+        f"{finding} with draws: {', '.join(named[finding]) or 'none'}"
+        for finding in [*others, *always]
+    ]
 
 
 def settings(words: Sequence[str]) -> list[dict[str, Any]]:
-    """The resolved configurations of a command line, one for each data set: its own, or the profile's."""
+    """The resolved configurations of a command line, one for each data set:
+    its own, or the profile's.
+    """
     chosen = compose("audit", [*words], return_hydra_config=True)
     dataset = chosen.hydra.runtime.choices.get("dataset")
     overrides = [word for word in words if not word.startswith("dataset=")]
@@ -117,7 +131,10 @@ def settings(words: Sequence[str]) -> list[dict[str, Any]]:
         config: Any = OmegaConf.to_container(composed, resolve=True)
         check_values(config)
         if not config["temperature"]:
-            reason = "greedy tokens are no samples, and those of decoder=autoregressive whatever the verifier"
+            reason = (
+                "greedy tokens are no samples, and those of decoder=autoregressive whatever "
+                "the verifier"
+            )
             raise InvalidInput(f"temperature is 0; allowed in an audit: above 0, since {reason}")
         configs.append(config)
     return configs
@@ -137,7 +154,9 @@ def _not_of_the_profile(configs: Sequence[Mapping[str, Any]], words: Sequence[st
 
 
 def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
-    """The documents on which verifiers decode; the embedded pair is trained first if it is absent."""
+    """The documents on which verifiers decode; the embedded pair is trained first
+    if it is absent.
+    """
     documents: list[Prompt] = []
     for config in configs:
         first, count = config["first_prompt"], config["num_prompts"]

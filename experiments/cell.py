@@ -1,4 +1,6 @@
-"""A cell: its configuration, a hash of what determines its result, and how its objects are built."""
+"""A cell: its configuration, a hash of what determines its result,
+and how its objects are built.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from resispec.errors import InvalidInput, first_line
 from resispec.sampling import Sampling
 
 Reporter = Callable[[str, int, int], None]
-"""Called with the current work, the number of things done and their total: of prompts, for example."""
+"""Called with the current work, the number of things done and their total:
+of prompts, for example.
+"""
 
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.
 RESULTS_VERSION = 2
@@ -62,10 +66,10 @@ SAMPLE_BYTES = 1 << 20
 class Cell:
     """One point of a grid.
 
-    labels: the request's names for it: the options of pair, data set and decoder, and of tree and verifier
-    if the decoder uses them, the temperature, the filters that are on, `audit` for audit cells, and whatever
-    else the request varies. config: the resolved configuration. overrides: a command line that asks for this
-    cell alone.
+    labels: the request's names for it: the options of pair, data set and decoder, and of tree and
+    verifier if the decoder uses them, the temperature, the filters that are on, `audit` for audit
+    cells, and whatever else the request varies. config: the resolved configuration. overrides: a
+    command line that asks for this cell alone.
     """
 
     labels: dict[str, Any]
@@ -74,7 +78,9 @@ class Cell:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the cell's times count, so that no other timed cell may run beside it; false for audits."""
+        """Whether the cell's times count, so that no other timed cell may run beside it;
+        false for audits.
+        """
         return self.config["timed"] and not self.config["audit"]
 
     @property
@@ -84,7 +90,10 @@ class Cell:
 
     @cached_property
     def cell_id(self) -> str:
-        """The cell's id, 16 hexadecimal digits. Raises InvalidInput when the tree's file is missing."""
+        """The cell's id, 16 hexadecimal digits.
+
+        Raises InvalidInput when the tree's file is missing.
+        """
         if not self.has_tree:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
@@ -94,12 +103,18 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
-        return {key: value for key, value in _without_later(self.config).items() if key not in IGNORED}
+        return {
+            key: value for key, value in _without_later(self.config).items() if key not in IGNORED
+        }
 
     @property
     def setting(self) -> str:
-        """All determining values but the decoder, as text; one process times cells that share it in turns."""
-        return json.dumps({key: value for key, value in self.determining.items() if key != "decoder"})
+        """All determining values but the decoder, as text;
+        one process times cells that share it in turns.
+        """
+        return json.dumps(
+            {key: value for key, value in self.determining.items() if key != "decoder"}
+        )
 
     @property
     def has_tree(self) -> bool:
@@ -113,7 +128,9 @@ class Cell:
 
     @property
     def tree_file(self) -> Path | None:
-        """The file of its topology, which may not exist yet; None if the topology is not from a file."""
+        """The file of its topology, which may not exist yet;
+        None if the topology is not from a file.
+        """
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
@@ -124,7 +141,9 @@ class Cell:
     def __str__(self) -> str:
         plain = dict.fromkeys(("pair", "dataset", "decoder", "tree", "verifier"), "{}")
         printed = plain | {"temperature": "T={}", "audit": "audit"}
-        return " ".join(printed.get(key, f"{key}={{}}").format(value) for key, value in self.labels.items())
+        return " ".join(
+            printed.get(key, f"{key}={{}}").format(value) for key, value in self.labels.items()
+        )
 
 
 def file_name(label: object) -> str:
@@ -138,7 +157,9 @@ def filter_suffix(config: Mapping[str, Any]) -> str:
 
 
 def sampling_of(config: Mapping[str, Any]) -> Sampling:
-    """The sampling settings of a configuration, with which everything decodes and turns logits into laws."""
+    """The sampling settings of a configuration, with which everything decodes
+    and turns logits into laws.
+    """
     return Sampling(temperature=config["temperature"], **config["sampling"])
 
 
@@ -153,7 +174,8 @@ class CellBusy(RuntimeError):
 def build(node: Any) -> Any:
     """The object that a node of the configuration describes.
 
-    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its values.
+    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its
+    values.
     """
     try:
         return instantiate(node)
@@ -164,11 +186,16 @@ def build(node: Any) -> Any:
         if isinstance(cause, InvalidInput):
             raise cause from error
         target = node.get("_target_", "?")
-        raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
+        raise InvalidInput(
+            f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}"
+        ) from error
 
 
 def _without_later(node: Any, key: str = "") -> Any:
-    """A configuration without the keys of LATER that have the values there. key: as in `_identity`."""
+    """A configuration without the keys of LATER that have the values there.
+
+    key: as in `_identity`.
+    """
     if not isinstance(node, dict):
         return node
     places = {name: f"{key}.{name}".lstrip(".") for name in node}
@@ -202,7 +229,9 @@ def _identity(node: Any, key: str = "") -> Any:
 
 
 def content(path: Path) -> Any:
-    """The identity of a file, or of every file of a folder by its path; None if there is neither."""
+    """The identity of a file, or of every file of a folder by its path;
+    None if there is neither.
+    """
     if path.is_file():
         stat = path.stat()
         return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)

@@ -1,4 +1,6 @@
-"""Command lines that Hydra composes: an error gives one line and an exit code, a signal a clean stop."""
+"""Command lines that Hydra composes: an error gives one line and an exit code,
+a signal a clean stop.
+"""
 
 import difflib
 import json
@@ -22,10 +24,22 @@ from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, OverrideType, QuotedString, RangeSweep, Sweep
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    OverrideType,
+    QuotedString,
+    RangeSweep,
+    Sweep,
+)
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from analysis.cli import chosen_profile
 from experiments.schema import CONF, RunConfig, leaves, unlabelled
@@ -43,19 +57,23 @@ _NOT_TAKEN = {
 }
 """Flags of Hydra's that no command obeys: flag -> what to do instead."""
 AXES = {"pair": "pairs", "dataset": "main_dataset"}
-"""Groups that a profile chooses where a command line does not: group -> axis, whose first option it is."""
+"""Groups that a profile chooses where a command line does not: group -> axis,
+whose first option it is.
+"""
 _NOISE = (
-    "full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable",
+    "full_key:", "object_type=", "reference_type=", "To append to your",
+    "Set the environment variable",
     "3. To sweep over it",
 )  # fmt: skip
 
 
 @in_one_line("stopped; what is finished stays, and the same command goes on from there")
 def run_command(work: Callable[[], int | None]) -> int:
-    """Do a command's work on this process's command line; return its exit code, 0 if `work` returns none.
+    """Do a command's work on this process's command line; return its exit code,
+    0 if `work` returns none.
 
-    Besides Hydra's own flags, a command line may have `--version`, and `--verbose`, which shows the traceback
-    of an error.
+    Besides Hydra's own flags, a command line may have `--version`, and `--verbose`, which shows the
+    traceback of an error.
     """
     if "--version" in sys.argv[1:]:
         sys.stdout.write(f"resispec {version('resispec')}\n")
@@ -78,17 +96,21 @@ def run_command(work: Callable[[], int | None]) -> int:
 
 
 class _Added:
-    """The folder of --config-dir, whose options are added to ours in this process; None for none."""
+    """The folder of --config-dir, whose options are added to ours in this process;
+    None for none.
+    """
 
     folder: str | None = None
 
 
 def arguments(config_name: str = "run") -> Namespace:
-    """This process's command line as Hydra parses it: the flags, wherever they stand, and the overrides.
+    """This process's command line as Hydra parses it: the flags, wherever they stand,
+    and the overrides.
 
     config_name: the command's configuration, the only one that --config-name may name.
-    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override, for a
-    flag that is not taken, for flags that contradict each other, and for a sweep that is to be shown.
+    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no override,
+    for a flag that is not taken, for flags that contradict each other, and for a sweep that is to
+    be shown.
     """
     parsed = get_args_parser().parse_intermixed_args()
     if parsed.config_name == config_name:
@@ -102,7 +124,9 @@ def arguments(config_name: str = "run") -> Namespace:
                 f"note: {file} is not read, since conf/{name} comes first; give it another name\n"
             )
     given = {flag: value for flag, value in vars(parsed).items() if value and flag != "overrides"}
-    flags = [_flag(name) if value is True else f"{_flag(name)}={value}" for name, value in given.items()]
+    flags = [
+        _flag(name) if value is True else f"{_flag(name)}={value}" for name, value in given.items()
+    ]
     parsed.overrides = [_readable(word) for word in parsed.overrides]
     if composes(parsed):
         parsed.overrides = completed(plain(parsed.overrides))
@@ -136,7 +160,9 @@ def _check_flags(parsed: Namespace) -> None:
         if getattr(parsed, name) and not set(others) & set(shown):
             raise InvalidInput(f"{_flag(name)} goes with {' or '.join(map(_flag, others))}")
     if parsed.config_dir and not Path(parsed.config_dir).is_dir():
-        raise InvalidInput(f"--config-dir={parsed.config_dir} is no folder; allowed: a folder of options")
+        raise InvalidInput(
+            f"--config-dir={parsed.config_dir} is no folder; allowed: a folder of options"
+        )
 
 
 def added_flags() -> list[str]:
@@ -145,15 +171,18 @@ def added_flags() -> list[str]:
 
 
 def option_folders() -> tuple[str, ...]:
-    """The folders of options, the first of which counts: conf/ and that of --config-dir, if there is one."""
+    """The folders of options, the first of which counts:
+    conf/ and that of --config-dir, if there is one.
+    """
     return ("conf", *([str(Path(_Added.folder).resolve())] if _Added.folder else []))
 
 
 def plain(words: Iterable[str]) -> list[str]:
-    """Overrides in which a list for a key that has one value is a sweep: verifier=[a,b] is verifier=a,b.
+    """Overrides in which a list for a key that has one value is a sweep:
+    verifier=[a,b] is verifier=a,b.
 
-    Raises InvalidInput for a word without a key, for a group's value that is no option's name, and for a
-    range that cannot be counted.
+    Raises InvalidInput for a word without a key, for a group's value that is no option's name, and
+    for a range that cannot be counted.
     """
     with hydra_here(), explained():
         return [_plain(word) for word in words]
@@ -168,7 +197,9 @@ def _plain(word: str) -> str:
     if key == "hydra.searchpath":
         raise InvalidInput(f"{key} is not taken; allowed: --config-dir FOLDER")
     if isinstance(value, RangeSweep) and value.step == 0:
-        raise InvalidInput(f"{word}: the step of a range is 0; allowed: range(start,stop,step), step not 0")
+        raise InvalidInput(
+            f"{word}: the step of a range is 0; allowed: range(start,stop,step), step not 0"
+        )
     options = loader.get_group_options(key)
     if override.type == OverrideType.DEL or not (options or key in _scalars()):
         return word
@@ -197,13 +228,15 @@ def _scalars() -> frozenset[str]:
 def _readable(word: str) -> str:
     """An override that Hydra's grammar can read: a text with characters that it refuses is quoted.
 
-    A value or an item that begins with ~/ is a path in the home folder; shells leave it as it is there.
-    Raises InvalidInput for a word that is no KEY=VALUE, and for an unreadable list or sweep.
+    A value or an item that begins with ~/ is a path in the home folder; shells leave it as it is
+    there. Raises InvalidInput for a word that is no KEY=VALUE, and for an unreadable list or sweep.
     """
     word = re.sub(r"""(?<=[=,(\['"])~(?=/)""", lambda _: str(Path.home()), word)
     key, separator, value = word.partition("=")
     if not separator and not word.startswith("~"):
-        raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")
+        raise InvalidInput(
+            f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}"
+        )
     try:
         OverridesParser.create().parse_override(word)
     except HydraException as error:
@@ -215,17 +248,20 @@ def _readable(word: str) -> str:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Overrides with `pair.` put before `target` and `draft`, and with a profile, see `chosen_profile`."""
+    """Overrides with `pair.` put before `target` and `draft`, and with a profile,
+    see `chosen_profile`.
+    """
     lines = [re.sub("^(target|draft)=", r"pair.\1=", line) for line in overrides]
     has_profile = any(re.match(r"[+~]*profile\b", line) for line in lines)
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
 
 
 def compose_and(job: Callable[[Any], int | None], config_name: str) -> int:
-    """Let Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and call a job with its values.
+    """Let Hydra compose conf/CONFIG_NAME.yaml by this process's command line,
+    and call a job with its values.
 
-    Returns the job's exit code, 0 if it returns none. If the command line asks Hydra to show something, that
-    is shown instead.
+    Returns the job's exit code, 0 if it returns none. If the command line asks Hydra to show
+    something, that is shown instead.
     """
     codes: list[int | None] = []
     errors: list[InvalidInput | OSError] = []
@@ -246,9 +282,11 @@ def compose_and(job: Callable[[Any], int | None], config_name: str) -> int:
 
 @contextmanager
 def hydra_here() -> Iterator[None]:
-    """A context in which Hydra is set up: by the command line before, or else for our own folder conf/.
+    """A context in which Hydra is set up: by the command line before,
+    or else for our own folder conf/.
 
-    Options of the folder of --config-dir are added to ours. A launcher takes this state along to its jobs.
+    Options of the folder of --config-dir are added to ours. A launcher takes this state along to
+    its jobs.
     """
     if GlobalHydra.instance().is_initialized():
         yield
@@ -263,8 +301,11 @@ def hydra_here() -> Iterator[None]:
         yield
 
 
-def run_single(job: Callable[[Any], int | None], config_name: str, implied: Iterable[str] = AXES) -> int:
-    """Run `job` on the configuration that this process's command line composes; return the exit code.
+def run_single(
+    job: Callable[[Any], int | None], config_name: str, implied: Iterable[str] = AXES
+) -> int:
+    """Run `job` on the configuration that this process's command line composes;
+    return the exit code.
 
     config_name: a file of conf/. implied: groups that the profile chooses, see `of_profile`.
     """
@@ -287,8 +328,11 @@ def _check_single(overrides: Sequence[str], allowed: str) -> None:
             raise InvalidInput(f"{override.input_line} has several values; allowed: {allowed}")
 
 
-def of_profile(overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES) -> list[str]:
-    """Overrides for the groups that a command line leaves to its profile, but for those that are defaults.
+def of_profile(
+    overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES
+) -> list[str]:
+    """Overrides for the groups that a command line leaves to its profile,
+    but for those that are defaults.
 
     config_name: a file of conf/. groups: some of AXES. Raises InvalidInput for several profiles.
     """
@@ -297,11 +341,18 @@ def of_profile(overrides: Sequence[str], config_name: str, groups: Iterable[str]
     with hydra_here(), explained():
         for override in OverridesParser.create().parse_overrides(profile):
             if override.is_sweep_override():
-                raise InvalidInput(f"{override.input_line} is a sweep; allowed: one profile for a command")
+                raise InvalidInput(
+                    f"{override.input_line} is a sweep; allowed: one profile for a command"
+                )
         config = compose(config_name, profile, return_hydra_config=True)
     defaults = config.hydra.runtime.choices
     choices = {group: axis_of(config, AXES[group])[:1] for group in groups if group not in keys}
-    return [f"{group}={name}" for group in choices for name in choices[group] if name != defaults.get(group)]
+    return [
+        f"{group}={name}"
+        for group in choices
+        for name in choices[group]
+        if name != defaults.get(group)
+    ]
 
 
 def axis_of(config: DictConfig, axis: str) -> list[str]:
@@ -312,7 +363,9 @@ def axis_of(config: DictConfig, axis: str) -> list[str]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn Hydra's errors into InvalidInput of one line: what is wrong, what is allowed, the nearest name."""
+    """Turn Hydra's errors into InvalidInput of one line: what is wrong,
+    what is allowed, the nearest name.
+    """
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -320,7 +373,9 @@ def explained() -> Iterator[None]:
 
 
 def _explanation(error: BaseException) -> InvalidInput:
-    """InvalidInput for an error of Hydra, from the first of its causes that says more than Hydra does."""
+    """InvalidInput for an error of Hydra, from the first of its causes
+    that says more than Hydra does.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, InvalidInput):  # raised by one of our resolvers
@@ -332,19 +387,30 @@ def _explanation(error: BaseException) -> InvalidInput:
             key, parent = str(cause.full_key), cause.parent_node
             group = key.rpartition(".")[0]
             hidden = ("_target_", "hydra", "label")  # no help where a key of a cell is misspelt
-            names = [name for name in parent if name not in hidden] if isinstance(parent, DictConfig) else []
+            names = (
+                [name for name in parent if name not in hidden]
+                if isinstance(parent, DictConfig)
+                else []
+            )
             return unknown("key", key, [f"{group}.{name}".lstrip(".") for name in names])
         cause = cause.__cause__ or cause.__context__
     # Hydra's and OmegaConf's messages span lines and hide the reason in the cause.
-    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()
+    ]
     text = "; ".join(line for line in dict.fromkeys(lines) if not line.startswith(_NOISE))
     key = error.full_key if isinstance(error, ValidationError) else None
     return InvalidInput(f"{key}: {text}" if key else text)
 
 
 def unknown(kind: str, name: str, allowed: Collection[str]) -> InvalidInput:
-    """The error for a name that does not exist; the nearest one is proposed. kind: "verifier", "key"."""
+    """The error for a name that does not exist; the nearest one is proposed.
+
+    kind: "verifier", "key".
+    """
     matches = difflib.get_close_matches(name, sorted(allowed), n=1)
     hint = f"did you mean {matches[0]}? " if matches else ""
     none = f"none in {name.rpartition('.')[0]}"
-    return InvalidInput(f"unknown {kind} {name!r}; {hint}allowed: {', '.join(sorted(allowed)) or none}")
+    return InvalidInput(
+        f"unknown {kind} {name!r}; {hint}allowed: {', '.join(sorted(allowed)) or none}"
+    )

@@ -1,8 +1,8 @@
 """Configurations that decode, and the file of `tree=fastest`, which holds the fastest of them.
 
-A cell with `tree=fastest` has `decoder=fastest`, which takes its draws, its verifier and its shape from the
-file. The cell's id depends on the file's content except for `about` (experiments/cell.py). torch is imported
-only when a decoder is made.
+A cell with `tree=fastest` has `decoder=fastest`, which takes its draws, its verifier and its shape
+from the file. The cell's id depends on the file's content except for `about` (experiments/cell.py).
+torch is imported only when a decoder is made.
 """
 
 from __future__ import annotations
@@ -30,17 +30,23 @@ METHODS = {
 DRAWN_AS = {"recycled": "iid"}
 """Draws -> draws that differ only in the law: the same trees suit both, and walks cost the same."""
 RECYCLED = 0.5
-"""Share of the target's earlier laws in the law of recycled siblings, the same as for decoder=recycled."""
+"""Share of the target's earlier laws in the law of recycled siblings,
+the same as for decoder=recycled.
+"""
 ON_CHAINS = ("block", "standard")
 """Verifiers that are compared on chains, with independent draws: a node has only one child."""
 FORMAT = "resispec fastest 1"
 SETTINGS = ("num_threads", "compiled", "dtype")
-"""Keys of a cell's configuration that decide how fast a step is and are no part of the file's name."""
+"""Keys of a cell's configuration that decide how fast a step is and are no part
+of the file's name.
+"""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Draws and verifier by name, as in METHODS, and a topology; a root alone does not speculate."""
+    """Draws and verifier by name, as in METHODS, and a topology;
+    a root alone does not speculate.
+    """
 
     draws: str
     verifier: str
@@ -49,7 +55,9 @@ class Configuration:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Configuration:
         """The configuration of `facts`. Raises InvalidInput for child counts that are no tree."""
-        return cls(str(facts["draws"]), str(facts["verifier"]), from_child_counts(facts["child_counts"]))
+        return cls(
+            str(facts["draws"]), str(facts["verifier"]), from_child_counts(facts["child_counts"])
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -60,7 +68,10 @@ class Configuration:
 
     @property
     def drafter(self) -> DraftModel:
-        """The pair's own draft with these draws and this topology. Raises InvalidInput for unknown draws."""
+        """The pair's own draft with these draws and this topology.
+
+        Raises InvalidInput for unknown draws.
+        """
         from resispec.drafters import DraftModel
 
         if self.draws == "recycled":
@@ -94,8 +105,14 @@ class Chosen:
     best: Mapping[str, Sequence[Configuration]]
 
     def save(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Write the file and missing folders. about: facts on how it was made, values that JSON can hold."""
-        best = {kind: [configuration.facts for configuration in group] for kind, group in self.best.items()}
+        """Write the file and missing folders.
+
+        about: facts on how it was made, values that JSON can hold.
+        """
+        best = {
+            kind: [configuration.facts for configuration in group]
+            for kind, group in self.best.items()
+        }
         content = {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about}
         write_json(path, sealed(content))
 
@@ -113,16 +130,23 @@ def load(path: str | Path) -> Chosen:
         return Chosen(Configuration.of(content["fastest"]), best)
     except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
-        raise InvalidInput(f"{path} is no file of tree=fastest ({why}); delete it to search again") from error
+        raise InvalidInput(
+            f"{path} is no file of tree=fastest ({why}); delete it to search again"
+        ) from error
 
 
 def check_settings(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a file that was searched for with other settings than those of a cell. Raises InvalidInput."""
+    """Refuse a file that was searched for with other settings than those of a cell.
+
+    Raises InvalidInput.
+    """
     about: Any = read_sealed(path).get("about")
     settings = about.get("settings", {}) if isinstance(about, dict) else {}
     for name in SETTINGS:
         if name in settings and settings[name] != config[name]:
-            found = f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}"
+            found = (
+                f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}"
+            )
             raise InvalidInput(f"{found}; delete the file to search again, or give tree.path=FILE")
 
 
@@ -132,5 +156,7 @@ def decoder(tree: Chosen) -> Decoder:
     Raises InvalidInput for a tree that does not say how it is drafted and verified.
     """
     if not isinstance(tree, Chosen):
-        raise InvalidInput("decoder=fastest goes with tree=fastest, which says what drafts and verifies")
+        raise InvalidInput(
+            "decoder=fastest goes with tree=fastest, which says what drafts and verifies"
+        )
     return tree.fastest.decoder

@@ -1,10 +1,11 @@
-"""Costs of steps on a device: some configurations are timed once, and a model predicts those of all others.
+"""Costs of steps on a device: some configurations are timed once,
+and a model predicts those of all others.
 
-The time of a part of a step is a sum of terms. A term is a number, which follows from the configuration and
-the cached length, times seconds that are fitted to the timed steps. `RESULTS/timing/DEVICE.json` has an entry
-for every pair that was timed on the device, at first use or by the bench. Every timed step is one of
-`Decoder.generate`, so that the model stays true when a step's internals change. Nothing imports torch before
-a device is named.
+The time of a part of a step is a sum of terms. A term is a number, which follows from the
+configuration and the cached length, times seconds that are fitted to the timed steps.
+`RESULTS/timing/DEVICE.json` has an entry for every pair that was timed on the device, at first use
+or by the bench. Every timed step is one of `Decoder.generate`, so that the model stays true when a
+step's internals change. Nothing imports torch before a device is named.
 """
 
 from __future__ import annotations
@@ -38,13 +39,17 @@ if TYPE_CHECKING:
 SIZES = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Numbers of positions of a forward of the target; seconds between them are interpolated."""
 WIDTHS = SIZES[:7]
-"""Widths for the draft, which forwards one level at a time; beyond the last one seconds are extrapolated."""
+"""Widths for the draft, which forwards one level at a time;
+beyond the last one seconds are extrapolated.
+"""
 LEVEL_WIDTH = 16
 """Nodes of the draft forward that represents a level where a single number is needed."""
 FORMAT = "resispec costs 1"
 WHAT = "times of steps"
 ROUNDS = {"cpu": 5, "cuda": 2}
-"""Rounds of timing by the type of the device; a processor needs more, since its other work adds noise."""
+"""Rounds of timing by the type of the device; a processor needs more,
+since its other work adds noise.
+"""
 NEW_TOKENS = 48
 SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
 STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
@@ -53,15 +58,18 @@ PARTS = ("draft", "target", "verify")
 
 TermsByName = Mapping[str, float]
 TimedStep = Mapping[str, Any]
-"""A timed step, as JSON holds it: `Configuration.facts`; `length`, the mean number of positions that were
-cached before it; `step_s`, and the seconds of its PARTS, like `draft_s`."""
+"""A timed step, as JSON holds it: `Configuration.facts`; `length`, the mean number of positions
+that were cached before it; `step_s`, and the seconds of its PARTS, like `draft_s`.
+"""
 
 
 # --- the model
 
 
 def forward_terms(model: str, size: int, length: float) -> TermsByName:
-    """Terms of a forward of the "target" or the "draft" over `size` positions after `length` cached ones."""
+    """Terms of a forward of the "target" or the "draft" over `size` positions
+    after `length` cached ones.
+    """
     knots = SIZES if model == "target" else WIDTHS
     place = min(bisect_right(knots, size), len(knots) - 1)
     low, high = knots[place - 1], knots[place]
@@ -73,15 +81,23 @@ def forward_terms(model: str, size: int, length: float) -> TermsByName:
 def step_terms(configuration: Configuration, length: float) -> dict[str, TermsByName]:
     """The terms of every part of a step. length: positions that are cached before it.
 
-    draft: forwards over the nodes that have children, level by level, and their draws. target: its forward,
-    head and laws included. verify: a walk, with terms for levels, for siblings on the widest path and for
-    nodes; the root's siblings are always looked at, deeper ones less and less often. rest: commit, which also
-    learns recycled laws, and the loop itself.
+    draft: forwards over the nodes that have children, level by level, and their draws. target: its
+    forward, head and laws included. verify: a walk, with terms for levels, for siblings on the
+    widest path and for nodes; the root's siblings are always looked at, deeper ones less and less
+    often. rest: commit, which also learns recycled laws, and the loop itself.
     """
     topology = configuration.topology
-    target, num_drafted = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
+    target, num_drafted = (
+        forward_terms("target", topology.num_nodes, length),
+        float(topology.num_nodes - 1),
+    )
     if not num_drafted:
-        return {"draft": {}, "target": target, "verify": {"walk of a root": 1.0}, "rest": {"rest": 1.0}}
+        return {
+            "draft": {},
+            "target": target,
+            "verify": {"walk of a root": 1.0},
+            "rest": {"rest": 1.0},
+        }
     draft, draw = Counter[str](), f"draw {configuration.draws}"
     families = [[len(topology.children[node]) for node in level] for level in topology.levels]
     for family in families[:-1]:
@@ -107,19 +123,21 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, TermsBy
 class CostModel:
     """Predicts the seconds of a step of a pair on a device.
 
-    seconds: term -> seconds for one unit of it. source: where and when the steps were timed, for the `about`
-    of files that are made with the model.
+    seconds: term -> seconds for one unit of it. source: where and when the steps were timed, for
+    the `about` of files that are made with the model.
     """
 
     seconds: Mapping[str, float]
     source: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def fitted(cls, steps: Sequence[TimedStep], source: Mapping[str, str] | None = None) -> CostModel:
+    def fitted(
+        cls, steps: Sequence[TimedStep], source: Mapping[str, str] | None = None
+    ) -> CostModel:
         """The model with the least squared errors relative to the times of the timed steps.
 
-        No term is below 0 s, except for those of the rest: the rest is negative if the clocks of the parts
-        kept a device from working ahead, see `_time`.
+        No term is below 0 s, except for those of the rest: the rest is negative if the clocks of
+        the parts kept a device from working ahead, see `_time`.
         """
         from scipy.optimize import nnls  # takes half a second, and most commands fit nothing
 
@@ -129,11 +147,19 @@ class CostModel:
         rows = [step_terms(Configuration.of(step), step["length"]) for step in steps]
         coefficients: dict[str, float] = {}
         for part, seconds in parts.items():
-            names = [*dict.fromkeys(name for terms in rows for name, value in terms[part].items() if value)]
+            names = [
+                *dict.fromkeys(
+                    name for terms in rows for name, value in terms[part].items() if value
+                )
+            ]
             matrix = np.array([[terms[part].get(name, 0.0) for name in names] for terms in rows])
             units = np.abs(matrix).max(0)  # lengths and counts are far larger than shares
             design, shares = matrix / units / scales[:, None], seconds / scales
-            fit = nnls(design, shares) if part != "rest" else np.linalg.lstsq(design, shares, rcond=None)
+            fit = (
+                nnls(design, shares)
+                if part != "rest"
+                else np.linalg.lstsq(design, shares, rcond=None)
+            )
             coefficients |= dict(zip(names, (fit[0] / units).tolist(), strict=True))
         return cls(coefficients, source or {})
 
@@ -146,8 +172,12 @@ class CostModel:
         return sum(self.parts_s(configuration, length).values())
 
     def times(self, sizes: Iterable[int], length: float) -> Times:
-        """Seconds of single forwards: of the target over each size and over 1, of the draft over a level."""
-        forwards = {size: self._sum(forward_terms("target", size, length)) for size in sorted({1, *sizes})}
+        """Seconds of single forwards: of the target over each size and over 1,
+        of the draft over a level.
+        """
+        forwards = {
+            size: self._sum(forward_terms("target", size, length)) for size in sorted({1, *sizes})
+        }
         return Times(forwards, self._sum(forward_terms("draft", LEVEL_WIDTH, length)))
 
     def _sum(self, terms: TermsByName) -> float:
@@ -165,16 +195,21 @@ def file_of(config: Mapping[str, Any]) -> Path:
     from resispec.models import check_device
 
     check_device(config["device"])
-    return Path(config["results"]) / "timing" / f"{device_stem(torch.device(config['device']))}.json"
+    return (
+        Path(config["results"]) / "timing" / f"{device_stem(torch.device(config['device']))}.json"
+    )
 
 
 def key_of(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that name a pair and all else that its times depend on, except the device.
+    """16 hexadecimal digits that name a pair and all else that its times depend on,
+    except the device.
 
-    They also depend on the timed verifiers and sizes, so that times are taken again when these change.
+    They also depend on the timed verifiers and sizes, so that times are taken again when these
+    change.
     """
     facts = {name: config[name] for name in ("pair", "num_threads", "compiled")}
-    facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")  # which torch heeds
+    # which torch heeds
+    facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")
     return Cell({}, facts | {"verifiers": METHODS, "sizes": SIZES}).cell_id
 
 
@@ -188,7 +223,9 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = read_sealed(path)
         if (name := content.get("format")) != FORMAT:
-            raise InvalidInput(f"{path} holds no costs: its format is {name!r}; allowed: {FORMAT!r}")
+            raise InvalidInput(
+                f"{path} holds no costs: its format is {name!r}; allowed: {FORMAT!r}"
+            )
         if not isinstance(content.get("pairs"), dict):
             raise InvalidInput(f"{path} holds no costs: its pairs are no JSON object")
     except InvalidInput as error:
@@ -197,27 +234,40 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def model_of(path: Path, key: str, entry: Any) -> CostModel:
-    """The model of an entry of a file. Raises InvalidInput, which names both, where it is damaged."""
+    """The model of an entry of a file.
+
+    Raises InvalidInput, which names both, where it is damaged.
+    """
     try:
         source = {name: entry[name] for name in ("device", "git_commit", "started")}
-        return CostModel.fitted(entry["steps"], {"file": str(Path(*path.parts[-2:])), "entry": key} | source)
+        return CostModel.fitted(
+            entry["steps"], {"file": str(Path(*path.parts[-2:])), "entry": key} | source
+        )
     except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{path}: entry {key} is damaged ({type(error).__name__}: {first_line(error)})"
         raise InvalidInput(f"{reason}; delete the file, and costs are measured again") from error
 
 
 def costs_of(cell: Cell, report: Reporter, again: bool = False) -> CostModel:
-    """The costs of a cell's pair on its device, measured first if the file lacks them. again: measure anyway.
+    """The costs of a cell's pair on its device, measured first if the file lacks them.
+
+    again: measure anyway.
 
     Only one process at a time measures. Raises InvalidInput for a damaged file.
     """
     path, key = file_of(cell.config), key_of(cell.config)
     if again or key not in read(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.with_name(f".{path.name}.measuring"), lambda: report(f"{WHAT}: waiting", 0, 1)):
+        with locked(
+            path.with_name(f".{path.name}.measuring"), lambda: report(f"{WHAT}: waiting", 0, 1)
+        ):
             if again or key not in read(path):  # else another process has just measured
                 entry = _measured(cell, report)
-                content = {"format": FORMAT, "device": entry["device"], "pairs": read(path) | {key: entry}}
+                content = {
+                    "format": FORMAT,
+                    "device": entry["device"],
+                    "pairs": read(path) | {key: entry},
+                }
                 write_json(path, sealed(content))
     return model_of(path, key, read(path)[key])
 
@@ -235,7 +285,15 @@ def _measured(cell: Cell, report: Reporter) -> dict[str, Any]:
     load, rounds = os.getloadavg()[0], ROUNDS[pair.target.device.type]
     steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count), rounds)
     facts = provenance(pair.target.device)
-    names = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
+    names = (
+        "device",
+        "git_commit",
+        "git_is_dirty",
+        "started",
+        "num_threads",
+        "num_cores",
+        "versions",
+    )
     return {
         "pair": str(cell.labels["pair"]),
         "dtype": config["dtype"],
@@ -252,9 +310,9 @@ def _measured(cell: Cell, report: Reporter) -> dict[str, Any]:
 def probes(context: int) -> list[tuple[Configuration, int]]:
     """The configurations that are timed, each with the number of prompt tokens that it starts from.
 
-    They differ in one thing at a time: stars, which the draft fills in one forward; trees of three equal
-    levels; and for every verifier trees from a short chain to 121 nodes. context: positions that both models
-    can hold.
+    They differ in one thing at a time: stars, which the draft fills in one forward; trees of three
+    equal levels; and for every verifier trees from a short chain to 121 nodes. context: positions
+    that both models can hold.
     """
     trees = [chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)]
     trees += [complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)]
@@ -262,9 +320,13 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     levels = [Configuration("iid", "standard", from_widths((width,) * 3)) for width in WIDTHS]
     short = [ONE_TOKEN, *stars, *levels]
     for draws, verifiers in METHODS.items():
-        short += [Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)]
+        short += [
+            Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)
+        ]
         names = verifiers[:1] if draws in DRAWN_AS else verifiers
-        short += [Configuration(draws, verifier, topology) for verifier in names for topology in trees]
+        short += [
+            Configuration(draws, verifier, topology) for verifier in names for topology in trees
+        ]
     short += [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
     length = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
     long = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]
@@ -276,15 +338,17 @@ def time_probes(
 ) -> list[TimedStep]:
     """Time every probe in `rounds` rounds and return medians over them; one more round warms up.
 
-    On a CPU, where other work shows in the times, all probes take turns, so that it falls on all alike; their
-    order is drawn anew, since a call leaves its heap and caches to the next one. On other devices one probe
-    is done after another. text: token ids that prompts are cut from, at another place in every round; a short
-    text is repeated. report: called with the number of calls that are done and that of all calls.
+    On a CPU, where other work shows in the times, all probes take turns, so that it falls on all
+    alike; their order is drawn anew, since a call leaves its heap and caches to the next one. On
+    other devices one probe is done after another. text: token ids that prompts are cut from, at
+    another place in every round; a short text is repeated. report: called with the number of calls
+    that are done and that of all calls.
     Raises InvalidInput when the models' context is too short.
     """
     cases = probes(min(pair.target.context, pair.some_draft().context))
     is_noisy = pair.target.device.type == "cpu"
-    places, turns, generator = range(len(cases)), range(-1, rounds), random.Random(0)  # turn -1 warms up
+    # turn -1 warms up
+    places, turns, generator = range(len(cases)), range(-1, rounds), random.Random(0)
     calls = [(turn, place) for place in places for turn in turns]
     if is_noisy:
         calls = [(turn, place) for turn in turns for place in generator.sample(places, len(places))]
@@ -303,7 +367,9 @@ def time_probes(
     for (configuration, num_tokens), rows in zip(cases, seconds, strict=True):
         medians = (rounded(statistics.median(values), 5) for values in zip(*rows, strict=True))
         length = round(num_tokens + NEW_TOKENS / 2, 1)
-        steps.append(configuration.facts | {"length": length} | dict(zip(names, medians, strict=True)))
+        steps.append(
+            configuration.facts | {"length": length} | dict(zip(names, medians, strict=True))
+        )
     return steps
 
 
@@ -315,8 +381,9 @@ def rounded(number: float, digits: int) -> float:
 def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[float]:
     """Seconds of a step and of its PARTS, the mean over the steps of one call.
 
-    The first step is left out, since it prepares things for the later ones. The clocks of the parts keep a
-    GPU from working ahead, so on a GPU whole steps are timed in another call, without these clocks.
+    The first step is left out, since it prepares things for the later ones. The clocks of the parts
+    keep a GPU from working ahead, so on a GPU whole steps are timed in another call, without these
+    clocks.
     """
     import torch
 
@@ -334,8 +401,13 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
             marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
 
         with measuring(stopwatch):
-            decoder.generate(pair, prompt, sampling, torch.Generator(device).manual_seed(seed), mark)
-        return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
+            decoder.generate(
+                pair, prompt, sampling, torch.Generator(device).manual_seed(seed), mark
+            )
+        return [
+            (last - first) / (len(marks) - 1)
+            for first, last in zip(marks[0], marks[-1], strict=True)
+        ]
 
     seconds = decode(watch)
     return [*decode(None)[:1], *seconds[1:]] if device.type == "cuda" else seconds

@@ -1,6 +1,8 @@
-"""The cells that a command line asks for: sweeps are expanded, composed by Hydra, labelled and checked.
+"""The cells that a command line asks for: sweeps are expanded, composed by Hydra,
+labelled and checked.
 
-Nothing here imports torch, so that planning is quick and wrong input is refused before anything starts.
+Nothing here imports torch, so that planning is quick and wrong input is refused before anything
+starts.
 """
 
 import hashlib
@@ -33,8 +35,11 @@ from resispec.errors import InvalidInput
 EXPERIMENT, PART = "experiment", "part"
 AD_HOC = "sweep"  # the name of a sweep that is no artefact
 NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
-"""Beginnings of overrides that leave an artefact its profile's cells; with others the cells are compared."""
-_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # keys of the profile that experiments refer to
+"""Beginnings of overrides that leave an artefact its profile's cells;
+with others the cells are compared.
+"""
+# keys of the profile that experiments refer to
+_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")
 LEFT_OUT = "place to them"
 """`Part.lacks` of artefacts and parts that the profile's `artefacts` leave out."""
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
@@ -44,9 +49,10 @@ SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, 
 class Part:
     """One sweep: the cells that `experiment=NAME` and the rest of a command line ask for.
 
-    name: "table1", or "frontier/d5b3" if the artefact has parts. sources: the configuration files that the
-    cells were composed from. lacks: the thing that the profile does not give, if the sweep has no cells for
-    that reason. digest: the digest of a slice's cells; "" if the cells are the artefact's own.
+    name: "table1", or "frontier/d5b3" if the artefact has parts. sources: the configuration files
+    that the cells were composed from. lacks: the thing that the profile does not give, if the sweep
+    has no cells for that reason. digest: the digest of a slice's cells; "" if the cells are the
+    artefact's own.
     """
 
     name: str
@@ -72,14 +78,19 @@ class Part:
 
     @property
     def plan_part(self) -> str:
-        """The part's name in the plan. A typed sweep has the name that it was given, or its cells' digest."""
+        """The part's name in the plan.
+
+        A typed sweep has the name that it was given, or its cells' digest.
+        """
         if self.is_named:
             return self.name.partition("/")[2]
         return str(self.cells[0].config["name"] or digest(self.cells))
 
 
 def left_out(parts: Iterable[Part]) -> list[str]:
-    """A line for each thing that the profile lacks, with the names of the parts that have no cells for it."""
+    """A line for each thing that the profile lacks, with the names of the parts
+    that have no cells for it.
+    """
     names: dict[str, list[str]] = {}
     for part in parts:
         if part.lacks:
@@ -90,18 +101,20 @@ def left_out(parts: Iterable[Part]) -> list[str]:
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
     """The cells that a command line asks for, in order, each once.
 
-    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt key, a wrong
-    type or value.
+    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt
+    key, a wrong type or value.
     """
     return [cell for part in parts_of(overrides) for cell in part.cells]
 
 
 def parts_of(overrides: Sequence[str]) -> list[Part]:
-    """The sweeps that a command line asks for: the parts of the experiments that it names, or a typed sweep.
+    """The sweeps that a command line asks for: the parts of the experiments that it names,
+    or a typed sweep.
 
-    A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile` gives more.
-    With `experiment=glob(...)` small experiments come first, and a part for which the profile lacks something
-    gets no cells. An experiment that is named itself is refused in that case.
+    A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile`
+    gives more. With `experiment=glob(...)` small experiments come first, and a part for which the
+    profile lacks something gets no cells. An experiment that is named itself is refused in that
+    case.
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
@@ -116,11 +129,17 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
         suffixes = values(by_key[PART]) if PART in by_key else []
         if suffixes and (not names or any("/" in name for name in names)):
             line = by_key[PART].input_line
-            raise InvalidInput(f"{line} goes with an artefact's name; allowed: experiment=NAME {line}")
+            raise InvalidInput(
+                f"{line} goes with an artefact's name; allowed: experiment=NAME {line}"
+            )
         if not names:
             return [_fill(Part(AD_HOC), (), {}, rest)]
         is_glob = isinstance(by_key[EXPERIMENT].value(), Glob)
-        parts = {part.name: part for name in names for part in _expand(name, suffixes, rest, skips=is_glob)}
+        parts = {
+            part.name: part
+            for name in names
+            for part in _expand(name, suffixes, rest, skips=is_glob)
+        }
         _name_slices(list(parts.values()), overrides)
         if not any(part.cells for part in parts.values()):
             raise InvalidInput("; ".join(left_out(parts.values())))
@@ -132,15 +151,22 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     return sorted(parts.values(), key=lambda part: (num_prompts[part.artefact], part.name))
 
 
-def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
-    """The parts of an experiment. skips: leave a part without cells if the profile lacks something for it.
+def _expand(
+    name: str, suffixes: Sequence[str], overrides: Sequence[Override], skips: bool
+) -> Iterable[Part]:
+    """The parts of an experiment.
 
-    The values of a part may refer to the profile. The profile's `artefacts` replace values of the part, and
-    overrides replace both. A part that `artefacts` leave out gets cells only if the command line names it.
+    skips: leave a part without cells if the profile lacks something for it.
+
+    The values of a part may refer to the profile. The profile's `artefacts` replace values of the
+    part, and overrides replace both. A part that `artefacts` leave out gets cells only if the
+    command line names it.
     """
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
-    profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
+    profile = [
+        o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)
+    ]
     config, choices = _composed((chosen, *_fixed(profile)))
     keys = {override.get_key_element() for override in overrides}
     sweep, parts, of_profile = (_content(config[key]) for key in ("sweep", "parts", "artefacts"))
@@ -175,8 +201,11 @@ def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], s
         yield part if part.lacks else _fill(part, lines, swept, overrides)
 
 
-def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides: Sequence[Override]) -> Part:
-    """Fill a part with its cells: all combinations of the values of its experiment and the overrides.
+def _fill(
+    part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides: Sequence[Override]
+) -> Part:
+    """Fill a part with its cells: all combinations of the values of its experiment
+    and the overrides.
 
     chosen: the overrides that name the experiment. swept: key -> its value or values.
     """
@@ -184,7 +213,9 @@ def _fill(part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
     varied = [key for key, choices in axes.items() if len(choices) > 1]
     for key in {"profile", "results", "name", "num_prompts", "device"}.intersection(varied):
-        raise InvalidInput(f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command")
+        raise InvalidInput(
+            f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command"
+        )
     cells: dict[str, Cell] = {}
     for point in itertools.product(*axes.values()):
         options = (f"{key}={value}" for key, value in zip(axes, point, strict=True))
@@ -206,10 +237,11 @@ _composed_of = lru_cache(maxsize=256)(composed_of)  # while a process plans, its
 
 
 def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
-    """Give a digest to all parts of every artefact whose cells differ from those that its profile gives it.
+    """Give a digest to all parts of every artefact whose cells differ from those
+    that its profile gives it.
 
-    One part that differs makes all parts a slice, since a plan of the parts that happened to change would be
-    of no use.
+    One part that differs makes all parts a slice, since a plan of the parts that happened to change
+    would be of no use.
     """
     lines = [line for line in overrides if line.startswith(NEUTRAL)]
     if all(line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}=")) for line in overrides):
@@ -220,7 +252,9 @@ def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
         profile_cells: list[Cell] = []  # empty if the experiment needs further overrides
         with suppress(InvalidInput):
             names = [part.name for part in group if not part.lacks]
-            profile_cells = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *lines])]
+            profile_cells = [
+                cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *lines])
+            ]
         for part in group:
             part.digest = digest(cells) if _asked(cells) != _asked(profile_cells) else ""
 
@@ -240,15 +274,20 @@ def _asked(cells: Sequence[Cell]) -> list[str]:
 
 
 def values(override: Override) -> list[str]:
-    """The values of an override, each as text for an override of its own: a sweep's values, or the only one.
+    """The values of an override, each as text for an override of its own:
+    a sweep's values, or the only one.
 
     Raises InvalidInput for a sweep that has no values, or whose values cannot be listed.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
     line, sweep = override.input_line, override.value()
-    if isinstance(sweep, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in sweep.list):
-        raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
+    if isinstance(sweep, ChoiceSweep) and any(
+        isinstance(value, Sweep | Glob) for value in sweep.list
+    ):
+        raise InvalidInput(
+            f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])"
+        )
     texts = [] if override.is_interval_sweep() else list(override.sweep_string_iterator())
     if not texts:
         raise InvalidInput(f"{line} has no values; allowed: {SYNTAX}")
@@ -259,11 +298,15 @@ def values(override: Override) -> list[str]:
 
 
 def _fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
-    return tuple(str(override.input_line) for override in overrides if not override.is_sweep_override())
+    return tuple(
+        str(override.input_line) for override in overrides if not override.is_sweep_override()
+    )
 
 
 def _options(key: str, value: Any) -> list[str]:
-    """The values of a key of a file's sweep: those of a list or of Hydra's sweep syntax, or the only one."""
+    """The values of a key of a file's sweep: those of a list or of Hydra's sweep syntax,
+    or the only one.
+    """
     value = _content(value)
     if isinstance(value, list):
         return [_text(item) for item in value]
@@ -291,17 +334,24 @@ def _parsed(line: str) -> Override:
 
 
 def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The configuration of one point, and the option of every group. lines: overrides, none of them a sweep.
+    """The configuration of one point, and the option of every group.
 
-    Most points differ only in options that set nothing but their group's own node. That node is exchanged,
-    which takes a hundredth of the time of another composition. Single values are set last, as by Hydra.
+    lines: overrides, none of them a sweep.
+
+    Most points differ only in options that set nothing but their group's own node. That node is
+    exchanged, which takes a hundredth of the time of another composition. Single values are set
+    last, as by Hydra.
     """
     overrides = [_parsed(line) for line in lines]
     chosen = [override for override in overrides if _is_composed(override)]
     exchanged = {
-        str(override.key_or_group): str(override.value()) for override in chosen if _is_plain(override)
+        str(override.key_or_group): str(override.value())
+        for override in chosen
+        if _is_plain(override)
     }
-    pickled, choices = _compose(_distinct(override for override in chosen if not _is_plain(override)))
+    pickled, choices = _compose(
+        _distinct(override for override in chosen if not _is_plain(override))
+    )
     config = pickle.loads(pickled)  # a deep copy in a sixth of the time that `copy` takes
     if any(_option(group, choices[group]) != _content(config[group]) for group in exchanged):
         # Something else sets values in the node.
@@ -332,11 +382,15 @@ def _compose(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
 def _is_composed(override: Override) -> bool:
     """Whether an override chooses an option, or adds or removes a key; others set a value."""
     is_value = not (override.is_add() or override.is_force_add() or override.is_delete())
-    return not is_value or override.package is not None or (CONF / str(override.key_or_group)).is_dir()
+    return (
+        not is_value or override.package is not None or (CONF / str(override.key_or_group)).is_dir()
+    )
 
 
 def _is_plain(override: Override) -> bool:
-    """Whether an override chooses an option of a group that sets the group's own node and nothing else."""
+    """Whether an override chooses an option of a group that sets the group's own node
+    and nothing else.
+    """
     group, option = str(override.key_or_group), str(override.value())
     is_choice = override.input_line == f"{group}={option}"
     return is_choice and group in (*GROUPS, "task") and _option(group, option) is not None
@@ -344,7 +398,9 @@ def _is_plain(override: Override) -> bool:
 
 @lru_cache(maxsize=256)
 def _option(group: str, name: str) -> Any:
-    """The node of an option that sets its group's own node and nothing else; None for any other option."""
+    """The node of an option that sets its group's own node and nothing else;
+    None for any other option.
+    """
     path = CONF / group / f"{name}.yaml"
     if not path.is_file() or "@package _global_" in path.read_text("utf-8"):
         return None
@@ -357,17 +413,25 @@ def _content(node: Any) -> Any:
 
 
 def cell_of(
-    config: DictConfig, choices: Mapping[str, str], varied: Sequence[str] = (), lines: tuple[str, ...] = ()
+    config: DictConfig,
+    choices: Mapping[str, str],
+    varied: Sequence[str] = (),
+    lines: tuple[str, ...] = (),
 ) -> Cell:
-    """The cell of a composed configuration. Raises InvalidInput for a value that is missing or wrong.
+    """The cell of a composed configuration.
 
-    choices: group -> option. varied: keys whose values belong in the labels. lines: the cell's overrides.
+    Raises InvalidInput for a value that is missing or wrong.
+
+    choices: group -> option. varied: keys whose values belong in the labels. lines: the cell's
+    overrides.
     """
     decoder = OmegaConf.to_yaml(config.decoder)
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
     # Without a choice of verifier there is nothing to audit.
     config.audit = config.audit and "verifier" in groups
-    labels: dict[str, Any] = {key: _label(key, choices[key], config[key]) for key in (*GROUPS[:3], *groups)}
+    labels: dict[str, Any] = {
+        key: _label(key, choices[key], config[key]) for key in (*GROUPS[:3], *groups)
+    }
     unlabelled(config)
     if isinstance(path := _content(config.tree).get("path"), str):
         # A searched tree's file is named by the labels, too, and by the filters that are on.
@@ -382,7 +446,9 @@ def cell_of(
     with flag_override(config, ["struct", "readonly"], False):
         for name in ("part", "sweep", "parts"):
             config.pop(name, None)
-    values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
+    values_ = {
+        str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()
+    }
     names = [*groups, *(name for name in values_ if name not in ("tree", "verifier"))]
     check_values({name: values_[name] for name in names})
     labels["temperature"] = values_["temperature"]
@@ -396,8 +462,8 @@ def cell_of(
 def _label(group: str, choice: str, node: DictConfig) -> Label:
     """An option with the values that differ from those of its file: "chain(num_drafted=7)".
 
-    In `verifier=custom verifier.name=my_rule.py:MyRule,standard` the known verifier is labelled with its name
-    alone, as in every other sweep, so that it is the baseline here, too.
+    In `verifier=custom verifier.name=my_rule.py:MyRule,standard` the known verifier is labelled
+    with its name alone, as in every other sweep, so that it is the baseline here, too.
     """
     stored = options(group).get(choice)
     if stored is None:  # an option of the folder of --config-dir

@@ -1,9 +1,12 @@
-"""Write a pair in a larger shape: `python -m experiments.inflate shape=NAME output=FOLDER`; see `--help`.
+"""Write a pair in a larger shape: `python -m experiments.inflate shape=NAME output=FOLDER`;
+see `--help`.
 
-Both models of the pair, which must be Llamas, are enlarged to the sizes of `shape` and keep their laws:
-see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything that reads models
-of transformers, so that other engines can be timed at their real cost and real acceptance, too. Each model
-says in its config.json and its README.md that it is inflated, and how far its laws are from the small one's.
+Both models of the pair, which must be Llamas, are enlarged to the sizes of `shape` and keep their
+laws:
+see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything that
+reads models of transformers, so that other engines can be timed at their real cost and real
+acceptance, too. Each model says in its config.json and its README.md that it is inflated, and how
+far its laws are from the small one's.
 """
 
 import sys
@@ -30,20 +33,21 @@ tags: [inflated, synthetic, timing]
 ---
 # An inflated {role}: {millions} million parameters, the text of a model of {small_millions} million
 
-This is no language model of its size. It computes the law of a Llama with hidden size {small_hidden}, the
-{role} of the pair `{pair}`, at the cost of the {role} of the shape `{shape}`: what was added costs time and
-changes no logit. Times, accepted lengths and audits of decoding are true for it; what it writes is what the
-small model writes, and its positions end at {context}, where those of the small model end.
+This is no language model of its size. It computes the law of a Llama with hidden size
+{small_hidden}, the {role} of the pair `{pair}`, at the cost of the {role} of the shape `{shape}`:
+what was added costs time and changes no logit. Times, accepted lengths and audits of decoding are
+true for it; what it writes is what the small model writes, and its positions end at {context},
+where those of the small model end.
 
-Over {tokens} random tokens its laws in {dtype} are within a total variation of {gap:.1e} of the small
-model's in float32. Tokens from {known} to {last_token} pad the vocabulary: their mass is 0, and they are read
-as token id mod {known}.
+Over {tokens} random tokens its laws in {dtype} are within a total variation of {gap:.1e} of the
+small model's in float32. Tokens from {known} to {last_token} pad the vocabulary: their mass is 0,
+and they are read as token id mod {known}.
 
 Made by: `python -m experiments.inflate pair={pair} shape={shape} dtype={dtype}`.
 """
 SENTENCE = (
-    "{role} of {millions} million parameters with the laws of one of {small_millions} million, within a "
-    "total variation of {gap:.1e}"
+    "{role} of {millions} million parameters with the laws of one of {small_millions} million, "
+    "within a total variation of {gap:.1e}"
 )
 
 
@@ -77,7 +81,9 @@ def run_inflating(config: dict[str, Any]) -> None:
     sentences = []
     with (
         TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as partial,
-        progress_bar(total=len(models), unit="model", desc=f"inflating to {config['shape']}") as bar,
+        progress_bar(
+            total=len(models), unit="model", desc=f"inflating to {config['shape']}"
+        ) as bar,
     ):
         folder = Path(partial) / "pair"
         for seed, (role, model) in enumerate(models.items()):
@@ -89,7 +95,12 @@ def run_inflating(config: dict[str, Any]) -> None:
 
 
 def write_inflated(
-    small: Any, role: str, sizes: Mapping[str, int], seed: int, config: Mapping[str, Any], folder: Path
+    small: Any,
+    role: str,
+    sizes: Mapping[str, int],
+    seed: int,
+    config: Mapping[str, Any],
+    folder: Path,
 ) -> str:
     """Write a model in other sizes, and its card; returns a sentence about it."""
     import torch
@@ -97,7 +108,9 @@ def write_inflated(
     from resispec.models.checkpoint import find_dtype
     from resispec.models.inflate import distance, inflate
 
-    large = inflate(small.module, sizes, torch.device(config["device"]), find_dtype(config["dtype"]), seed)
+    large = inflate(
+        small.module, sizes, torch.device(config["device"]), find_dtype(config["dtype"]), seed
+    )
     large.save_pretrained(folder)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(small.vocab_size, (COMPARED_TOKENS,), generator=generator)

@@ -18,7 +18,10 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "nu
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Everything that a reader needs to know where a measurement comes from. device: the target's."""
+    """Everything that a reader needs to know where a measurement comes from.
+
+    device: the target's.
+    """
     return {
         **checkout(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -47,7 +50,11 @@ def device_stem(device: torch.device) -> str:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """The most bytes that this process has held so far: of the machine's memory, and of an accelerator's."""
-    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The most bytes that this process has held so far: of the machine's memory,
+    and of an accelerator's.
+    """
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     on_device = {"device": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
     return {"process": process} | on_device

@@ -1,14 +1,16 @@
 """Make the dashboards of what was measured here: `python -m experiments.publish [KEY=VALUE ...]`.
 
-    python -m experiments.publish experiment=table1                      # its cells and its report, to W&B
-    python -m experiments.publish experiment=table1,frontier profile=paper
-    python -m experiments.publish wandb.mode=offline                     # of every artefact, to results/wandb
+    python -m experiments.publish experiment=table1                      # its cells and its report,
+    to W&B python -m experiments.publish experiment=table1,frontier profile=paper
+    python -m experiments.publish wandb.mode=offline                     # of every artefact, to
+    results/wandb
 
-experiment: artefacts, by default all that were run. report_only: only their tables and figures. profile and
-results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: W&B's.
-Nothing is measured and no table is made: the command shows existing rows and files. A run that is sent again
-stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself, with
-follow: then the command shows cells while they are measured, until standard input ends.
+experiment: artefacts, by default all that were run. report_only: only their tables and figures.
+profile and results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project,
+wandb.entity: W&B's. Nothing is measured and no table is made: the command shows existing rows and
+files. A run that is sent again stays one run. The exit code is 0 only when everything was sent. A
+sweep runs this command beside itself, with follow: then the command shows cells while they are
+measured, until standard input ends.
 """
 
 import os
@@ -43,9 +45,9 @@ END_S = 60.0
 class PublishConfig:
     """Keys of the command.
 
-    experiment: names of artefacts, or null for all. report_only: send their reports without their cells,
-    which a sweep has sent already. follow: send no reports, but cells while they are measured, except for
-    settings that were done before this instant, in seconds since 1970.
+    experiment: names of artefacts, or null for all. report_only: send their reports without their
+    cells, which a sweep has sent already. follow: send no reports, but cells while they are
+    measured, except for settings that were done before this instant, in seconds since 1970.
     """
 
     experiment: str | None = None
@@ -65,13 +67,18 @@ def publish(arguments: Sequence[str]) -> int:
         if "=" not in argument:  # OmegaConf takes it for a null
             raise InvalidInput(f"{argument!r} is no KEY=VALUE; like experiment=table1")
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(PublishConfig), OmegaConf.from_dotlist([*arguments]))
+        merged = OmegaConf.merge(
+            OmegaConf.structured(PublishConfig), OmegaConf.from_dotlist([*arguments])
+        )
         config: Any = OmegaConf.to_object(merged)
     except (OmegaConfBaseException, YAMLError) as error:
-        allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
+        allowed = ", ".join(
+            [*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))]
+        )
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_patterns(leaves(asdict(config)))
-    from experiments.wandb_upload import Live, Record, chosen_mode, follow  # a sweep has no need of it
+    # a sweep has no need of it
+    from experiments.wandb_upload import Live, Record, chosen_mode, follow
 
     mode, line = chosen_mode(config.wandb.mode)
     if config.wandb.mode == "online" and line:
@@ -79,7 +86,12 @@ def publish(arguments: Sequence[str]) -> int:
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
-    to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
+    to = {
+        "mode": mode,
+        "project": config.wandb.project,
+        "entity": config.wandb.entity,
+        "dir": config.results,
+    }
     profile, names = chosen_profile(config.profile or ""), (config.experiment or "").split(",")
     record = Record(Path(config.results), profile, names if config.experiment else ())
     cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
@@ -95,7 +107,9 @@ def publish(arguments: Sequence[str]) -> int:
     where = f"sent to project {config.wandb.project}"
     if mode == "offline":
         folder = f"{config.results}/wandb"
-        where = f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
+        where = (
+            f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
+        )
     sys.stderr.write(f"W&B: {num_runs} run{'s' if num_runs != 1 else ''} {where}\n")
     return int(bool(errors))
 
@@ -107,15 +121,20 @@ def _has_ended() -> bool:
 
 @contextmanager
 def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
-    """Show cells on W&B while the block measures them, in a process beside it, if `wandb.mode` says so.
+    """Show cells on W&B while the block measures them, in a process beside it,
+    if `wandb.mode` says so.
 
-    W&B's work stays in that process: the block neither waits for it nor sees its errors. After the block W&B
-    has END_S to take in the rest; then a line says what was sent, or what failed and how to send it later.
+    W&B's work stays in that process: the block neither waits for it nor sees its errors. After the
+    block W&B has END_S to take in the rest; then a line says what was sent, or what failed and how
+    to send it later.
 
     artefacts: names of those that ask for the cells. config: the configuration of one cell.
     """
     wandb = config["wandb"]
-    if "disabled" in (wandb["mode"], os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else ""):
+    if "disabled" in (
+        wandb["mode"],
+        os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else "",
+    ):
         yield
         return
     values = {"experiment": ",".join(dict.fromkeys(artefacts))}
@@ -124,7 +143,8 @@ def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[N
     values |= {f"wandb.{name}": value for name, value in wandb.items() if value != defaults[name]}
     command = ["-m", "experiments.publish", *(f"{key}={value}" for key, value in values.items())]
     process = subprocess.Popen(
-        [sys.executable, *command, f"follow={time.time()}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, *command, f"follow={time.time()}"], stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True, start_new_session=True,
     )  # fmt: skip
     try:

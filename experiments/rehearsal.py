@@ -1,8 +1,9 @@
-"""The rehearsal of cells: before the first is measured, all are tried without models in a process with torch.
+"""The rehearsal of cells: before the first is measured,
+all are tried without models in a process with torch.
 
-Cells that cannot work are refused here in a second, and not one by one after models were read. The process
-is one of the scheduler's: its server has then done its imports for the cells that follow, and if a user's
-rule harms its process, the process of the command is safe.
+Cells that cannot work are refused here in a second, and not one by one after models were read. The
+process is one of the scheduler's: its server has then done its imports for the cells that follow,
+and if a user's rule harms its process, the process of the command is safe.
 """
 
 import json
@@ -24,20 +25,25 @@ from resispec.data import CHAT, TIMEOUT_S, check_turn
 from resispec.errors import InvalidInput, first_line
 
 LIMIT_S = TIMEOUT_S + 20.0
-"""Seconds for a cell, which may fetch a file; the process starts when its server has imported torch."""
+"""Seconds for a cell, which may fetch a file; the process starts
+when its server has imported torch.
+"""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in place of a tree that is still to be searched for; it branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
-"""A stand-in for a tree that is searched for with the cell's verifier, which may need separate paths."""
+"""A stand-in for a tree that is searched for with the cell's verifier,
+which may need separate paths.
+"""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for cells whose parts cannot go together: the first reason, and the number of cells.
+    """Raise InvalidInput for cells whose parts cannot go together: the first reason,
+    and the number of cells.
 
-    The rehearsal tries the prompts of a small data set, the tree's file, drafter, verifier and task with each
-    other, the kind of the pair's draft, and the chat template of a local target. If the process ends without
-    a reason, or takes longer than LIMIT_S for a cell, nothing is raised, and the cells themselves say later
-    what is wrong.
+    The rehearsal tries the prompts of a small data set, the tree's file, drafter, verifier and task
+    with each other, the kind of the pair's draft, and the chat template of a local target. If the
+    process ends without a reason, or takes longer than LIMIT_S for a cell, nothing is raised, and
+    the cells themselves say later what is wrong.
     """
     job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []), size=1)
     job.start(lambda *_: None)
@@ -57,7 +63,9 @@ def _rehearse(cells: Sequence[Cell], report: Reporter) -> None:
     for number, cell in enumerate(cells):
         report("", number, len(cells))
         for check, names in CHECKS.items():
-            key = json.dumps([check.__name__, *(cell.config[name] for name in names)], sort_keys=True)
+            key = json.dumps(
+                [check.__name__, *(cell.config[name] for name in names)], sort_keys=True
+            )
             if key not in reasons:
                 try:
                     check(cell)
@@ -68,7 +76,11 @@ def _rehearse(cells: Sequence[Cell], report: Reporter) -> None:
                 refusals.append(f"{cell}: {reasons[key]}")
                 break
     if refusals:
-        more = f" ({len(refusals) - 1} more of {len(cells)} cells cannot be, either)" if refusals[1:] else ""
+        more = (
+            f" ({len(refusals) - 1} more of {len(cells)} cells cannot be, either)"
+            if refusals[1:]
+            else ""
+        )
         raise InvalidInput(refusals[0] + more)
 
 
@@ -88,7 +100,8 @@ def _check_prompts(cell: Cell) -> None:
 def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
-    A stand-in replaces a tree that is still to be searched for; `tree=fastest` is right once it is found.
+    A stand-in replaces a tree that is still to be searched for; `tree=fastest` is right once it is
+    found.
     """
     config = cell.config
     is_fastest = config["tree"].get("_target_") == "experiments.configurations.load"
@@ -113,26 +126,40 @@ def _check_parts(cell: Cell) -> None:
 
 
 def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
-    """Raise InvalidInput unless a pair's loader takes its values, and its draft suits the drafter."""
+    """Raise InvalidInput unless a pair's loader takes its values,
+    and its draft suits the drafter.
+    """
     from resispec.drafters import DraftModel, Eagle
 
     loader, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
     try:
-        signature(get_object(loader)).bind(**{key: pair[key] for key in pair if not key.startswith("_")})
+        signature(get_object(loader)).bind(
+            **{key: pair[key] for key in pair if not key.startswith("_")}
+        )
     except TypeError as error:
         raise InvalidInput(f"{loader} cannot be called: {error}") from error
-    kind = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
+    kind = (
+        eagle
+        if loader.endswith("load_eagle_pair")
+        else model
+        if pair.get("draft", True)
+        else "no draft"
+    )
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
     if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:
         ways_out = {
             eagle: "a pair with one, like embedded_eagle",
             model: "draft=FOLDER, a pair with one, or another decoder",
         }
-        raise InvalidInput(f"the decoder needs {needed} and the pair has {kind}; allowed: {ways_out[needed]}")
+        raise InvalidInput(
+            f"the decoder needs {needed} and the pair has {kind}; allowed: {ways_out[needed]}"
+        )
 
 
 def _check_chat(pair: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a target whose tokenizer has no chat template, if its files are here."""
+    """Raise InvalidInput for a target whose tokenizer has no chat template,
+    if its files are here.
+    """
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
@@ -155,4 +182,6 @@ CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_prompts: ("dataset", "first_prompt", "num_prompts", "prompt_template"),
     _check_parts: ("pair", "decoder", "tree", "task", "prompt_template", *SETTINGS),
 }
-"""Check, which raises InvalidInput for a cell -> keys of the configuration on which its answer depends."""
+"""Check, which raises InvalidInput for a cell -> keys of the configuration on
+which its answer depends.
+"""

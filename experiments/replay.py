@@ -1,7 +1,8 @@
-"""Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS verifier=NAME,...`.
+"""Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS
+verifier=NAME,...`.
 
-LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees: the table
-has its expected tokens a step, and an audit of the tokens that it draws.
+LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees:
+the table has its expected tokens a step, and an audit of the tokens that it draws.
 """
 
 import argparse
@@ -33,21 +34,27 @@ COLUMNS = (
     Column("verdict", "Audit", "audit"),
 )
 ABOUT = (
-    "Accepted length: tokens a step in expectation, given the logged trees. Gain: over the first verifier, "
-    "on the same trees. Audit: of the tokens that each verifier draws there, by two z-scores (surprisal and "
-    "overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens are undecided."
+    "Accepted length: tokens a step in expectation, given the logged trees. Gain: over the first "
+    "verifier, on the same trees. Audit: of the tokens that each verifier draws there, by two "
+    "z-scores (surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens "
+    "are undecided."
 )
 ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
 """Ends of column names -> fields of an interval."""
 
 
 def laws_files(places: Sequence[str]) -> list[Path]:
-    """The files of laws at these places, each a file or a folder of files. Raises InvalidInput for none."""
+    """The files of laws at these places, each a file or a folder of files.
+
+    Raises InvalidInput for none.
+    """
     files: list[Path] = []
     for place in map(Path, places):
         paths = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
         if not all(path.is_file() for path in paths) or not paths:
-            raise InvalidInput(f"{place} has no laws; allowed: .safetensors files, or folders of them")
+            raise InvalidInput(
+                f"{place} has no laws; allowed: .safetensors files, or folders of them"
+            )
         files += paths
     if not files:
         raise InvalidInput("no laws are given; allowed: .safetensors files, or folders of them")
@@ -57,7 +64,9 @@ def laws_files(places: Sequence[str]) -> list[Path]:
 def measure(files: Sequence[Path], names: Sequence[str], seed: int) -> pd.DataFrame:
     """One row for every verifier and file: its steps, expected tokens and the audit's terms."""
     records: list[dict[str, Any]] = []
-    with progress_bar(total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step") as bar:
+    with progress_bar(
+        total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step"
+    ) as bar:
         for name, (index, path) in product(names, enumerate(files)):
             verifier, generator = get_verifier(name), torch.Generator().manual_seed(seed + index)
             emitted, terms = list[float](), list[Terms]()
@@ -84,8 +93,14 @@ def table(rows: pd.DataFrame) -> Table:
         cells = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judgement))
         lines.append((Key(name, name), *cells))
         intervals = {"accepted_length": length, "gain": gain}.items()
-        bounds = {key + end: getattr(interval, at) for key, interval in intervals for end, at in ENDS.items()}
-        numbers.append({"verifier": name, "num_steps": int(group.num_steps.sum())} | bounds | judgement)
+        bounds = {
+            key + end: getattr(interval, at)
+            for key, interval in intervals
+            for end, at in ENDS.items()
+        }
+        numbers.append(
+            {"verifier": name, "num_steps": int(group.num_steps.sum())} | bounds | judgement
+        )
     caption = f"Verifiers on {first[1].sum():,} logged steps of {len(first[1])} files"
     notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
@@ -100,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,...")
+    parser.add_argument(
+        "words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,..."
+    )
     parser.add_argument(
         "--seed", type=partial(count, least=0), default=0, help="of what the verifiers draw (0)"
     )

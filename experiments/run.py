@@ -1,7 +1,8 @@
 """Run cells: `python -m experiments.run [KEY=VALUE ...]`. See `--help`, and conf/ for the choices.
 
-Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is recorded
-there with its reason while the others go on. The exit code is 0 only when every cell is complete.
+Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is
+recorded there with its reason while the others go on. The exit code is 0 only when every cell is
+complete.
 """
 
 import re
@@ -31,7 +32,8 @@ from experiments.store import CellStore, plan_path, status_of, write_plan
 from resispec.errors import InvalidInput, first_line
 
 OF_JOBS = (
-    "hydra/launcher", "hydra.launcher.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir", "hydra.verbose",
+    "hydra/launcher", "hydra.launcher.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir",
+    "hydra.verbose",
     "hydra/job_logging", "hydra.job_logging",
 )  # fmt: skip
 """Beginnings of Hydra's keys that the jobs of a launcher obey."""
@@ -60,8 +62,9 @@ def _run() -> int:
 def sweep(arguments: Sequence[str]) -> bool:
     """Do everything that a command line asks for; return whether every cell is complete.
 
-    The function plans the sweep, searches for missing trees, runs the cells that are not done, and sums up.
-    Raises InvalidInput, before anything is measured, for input that does not compose or cannot be right.
+    The function plans the sweep, searches for missing trees, runs the cells that are not done, and
+    sums up. Raises InvalidInput, before anything is measured, for input that does not compose or
+    cannot be right.
     """
     launch, command = _launcher(arguments), [*cli.added_flags(), *arguments]
     asked = parts_of(arguments)
@@ -76,7 +79,9 @@ def sweep(arguments: Sequence[str]) -> bool:
         rehearse_cells(waiting)
     _say_what_is_ignored(arguments, cells, bool(trees))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
-        sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
+        sys.stderr.write(
+            f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n"
+        )
     try:
         for part in parts:
             write_plan(part, command)
@@ -100,10 +105,14 @@ def sweep(arguments: Sequence[str]) -> bool:
     return len(complete) == num_cells
 
 
-def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
-    """The function that runs cells: `run_cells`, or one for the launcher that the command line names.
+def _launcher(
+    arguments: Sequence[str],
+) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
+    """The function that runs cells: `run_cells`, or one for the launcher
+    that the command line names.
 
-    Raises InvalidInput for a launcher that does not exist, or does not know a value that it is given.
+    Raises InvalidInput for a launcher that does not exist, or does not know a value that it is
+    given.
     """
     lines = [line for line in arguments if re.match(r"[+~]*hydra\b", line)]
     if not lines:
@@ -114,7 +123,9 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
     is_basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"
     for key in [line.lstrip("+~").partition("=")[0] for line in lines]:
         if key != "hydra/launcher" and is_basic:
-            sys.stderr.write(f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME\n")
+            sys.stderr.write(
+                f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME\n"
+            )
         elif not key.startswith(OF_JOBS):
             sys.stderr.write(f"note: {key}=... changes nothing for the jobs of a launcher\n")
     if is_basic:
@@ -128,7 +139,9 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
             )
             try:
                 jobs = launcher.launch([list(cell.overrides) for cell in cells], initial_job_idx=0)
-                reasons = [first_line(job._return_value) for job in jobs if job.status == JobStatus.FAILED]
+                reasons = [
+                    first_line(job._return_value) for job in jobs if job.status == JobStatus.FAILED
+                ]
             except Exception as error:  # noqa: BLE001 - of one job; which cells are complete is read from their folders
                 reasons = [f"{first_line(error)}; jobs that are submitted go on, see `make status`"]
         for reason in reasons:
@@ -141,9 +154,11 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
 
 
 def run_job(_config: object) -> None:
-    """Measure the cell that Hydra's overrides ask for, in this process: the work of a job on a cluster.
+    """Measure the cell that Hydra's overrides ask for, in this process:
+    the work of a job on a cluster.
 
-    A failed cell is no error of the job: the sweep reads the cell's status once all jobs have ended.
+    A failed cell is no error of the job: the sweep reads the cell's status once all jobs have
+    ended.
     """
     from experiments.worker import measure
 
@@ -168,12 +183,16 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
     for cell in by_id.values():
         status = status_of(cell)
         if status.state == "damaged":
-            sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
+            sys.stderr.write(
+                f"{cell}: its files are damaged ({status.reason}); it is measured again\n"
+            )
         elif status.state == "stale":
             sys.stderr.write(f"{cell}: {status.reason}; it is measured again\n")
         elif status.state == "done" and status.reason:
             sys.stderr.write(f"note: {cell}: {status.reason}; it is kept, for reuse=true\n")
-        elif CellStore(cell.folder).rows_so_far() and (changed := changed_code(cell.folder, cell.config)):
+        elif CellStore(cell.folder).rows_so_far() and (
+            changed := changed_code(cell.folder, cell.config)
+        ):
             reason = f"its code has changed: {', '.join(changed)}"
             sys.stderr.write(f"{cell}: {reason}; its measured prompts are measured again\n")
         (complete if status.state == "done" else pending).append(cell)
@@ -181,7 +200,10 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
-    """Missing tree file -> the cells that need it. Raises InvalidInput if a file cannot be searched for."""
+    """Missing tree file -> the cells that need it.
+
+    Raises InvalidInput if a file cannot be searched for.
+    """
     trees: dict[Path, list[Cell]] = {}
     for cell in cells:
         if (path := cell.tree_file) is not None and not cell.has_tree:
@@ -190,32 +212,46 @@ def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
         search = group[0].config["search"]
         if path.exists() or not search:
             problem = "is no file" if path.exists() else "does not exist"
-            raise InvalidInput(f"tree.path={path} {problem}; allowed: a file, or a tree that is searched for")
+            raise InvalidInput(
+                f"tree.path={path} {problem}; allowed: a file, or a tree that is searched for"
+            )
         if any(cell.config["search"] != search for cell in group):
-            raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
+            raise InvalidInput(
+                f"{path} is searched for in several ways; allowed: a tree.path for each"
+            )
         build(search).check(path, group)
     return trees
 
 
-def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> None:
+def _say_what_is_ignored(
+    arguments: Sequence[str], cells: Sequence[Cell], is_searching: bool
+) -> None:
     """Notes about overrides that change nothing."""
     keys = {argument.partition("=")[0].partition(".")[0] for argument in arguments}
     for name in ("tree", "verifier"):
         if name in keys and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
-            sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
+            sys.stderr.write(
+                f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n"
+            )
     known = {"hydra", *RunConfig.__dataclass_fields__}
     for line in (argument for argument in arguments if argument.startswith("+")):
         key = line.lstrip("+").partition("=")[0]
-        if key.partition(".")[0] not in known and not any(f"${{{key}" in other for other in arguments):
-            sys.stderr.write(f"note: {key}=... changes nothing but names of cells: nothing refers to {key}\n")
+        if key.partition(".")[0] not in known and not any(
+            f"${{{key}" in other for other in arguments
+        ):
+            sys.stderr.write(
+                f"note: {key}=... changes nothing but names of cells: nothing refers to {key}\n"
+            )
     if "search" in keys and not is_searching:
         reason = "no tree file is missing; delete it to search again"
         sys.stderr.write(f"note: search... changes nothing: {reason}\n")
 
 
 def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
-    """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it, or say why there is none."""
+    """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it,
+    or say why there is none.
+    """
     from analysis import sweep  # needs pandas, for which no cell is to wait
 
     config, name = parts[0].cells[0].config, _name(parts)
@@ -233,13 +269,19 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
 
 
 def _name(parts: Sequence[Part]) -> str:
-    """Name of a sweep's files: the given name, the artefact's or its part's, or a digest of the cells."""
+    """Name of a sweep's files: the given name, the artefact's or its part's,
+    or a digest of the cells.
+    """
     first, artefacts = parts[0], {part.plan for part in parts}
     if name := first.cells[0].config["name"]:
         return str(name)
     if len(parts) == 1 and first.plan_part:
         return f"{first.plan}-{first.plan_part}"
-    return first.plan if len(artefacts) == 1 else digest([cell for part in parts for cell in part.cells])
+    return (
+        first.plan
+        if len(artefacts) == 1
+        else digest([cell for part in parts for cell in part.cells])
+    )
 
 
 def _report(cell: Cell) -> str:
@@ -250,7 +292,11 @@ def _report(cell: Cell) -> str:
 
 
 def _sum_up(
-    parts: Sequence[Part], arguments: Sequence[str], num_cells: int, complete: Sequence[Cell], num_before: int
+    parts: Sequence[Part],
+    arguments: Sequence[str],
+    num_cells: int,
+    complete: Sequence[Cell],
+    num_before: int,
 ) -> None:
     """Print the last line of a run, which names the next command."""
     config, num_done = parts[0].cells[0].config, len(complete)
@@ -262,9 +308,13 @@ def _sum_up(
         if part.is_named and (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
     }
     names = [name for name, part in by_plan.items() if not part.digest]
-    commands = [f"make {' '.join(names)} PROFILE={profile}{elsewhere(Path(results))}"] if names else []
+    commands = (
+        [f"make {' '.join(names)} PROFILE={profile}{elsewhere(Path(results))}"] if names else []
+    )
     slices = [part for part in by_plan.values() if part.digest]
-    commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
+    commands += [
+        f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices
+    ]
     if num_done < num_cells:
         commands = [shlex.join(["python", "-m", "experiments.run", *arguments])]
     elif not commands and (decoded := [cell for cell in complete if cell.task_name == "Decode"]):
@@ -272,8 +322,12 @@ def _sum_up(
     elif not commands:
         commands = [f"python -m analysis.cells {AD_HOC} {where}"]
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    counts = f"{num_cells} cell{'s' if num_cells != 1 else ''}: {num_done} done ({num_before} before)"
-    sys.stderr.write(f"{counts}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n")
+    counts = (
+        f"{num_cells} cell{'s' if num_cells != 1 else ''}: {num_done} done ({num_before} before)"
+    )
+    sys.stderr.write(
+        f"{counts}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n"
+    )
 
 
 if __name__ == "__main__":

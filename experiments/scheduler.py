@@ -1,8 +1,9 @@
-"""The scheduler runs cells and searches for trees in processes of their own, with one progress line for all.
+"""The scheduler runs cells and searches for trees in processes of their own,
+with one progress line for all.
 
-A process that dies loses nothing but its own work, and it dies with the process that started it: both hold
-for a SIGKILL, too. This module does not import torch; processes are forked from a server that has imported
-it, so that starting one takes no time.
+A process that dies loses nothing but its own work, and it dies with the process that started it:
+both hold for a SIGKILL, too. This module does not import torch; processes are forked from a server
+that has imported it, so that starting one takes no time.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ PROCESSES.set_forkserver_preload(["experiments.worker"])
 
 @contextmanager
 def unstopped() -> Iterator[None]:
-    """Block stop signals while processes, or the server that forks them, start: the parent stops them."""
-    resource_tracker.ensure_running()  # else the server's start starts it, which unblocks the signals
+    """Block stop signals while processes, or the server that forks them, start:
+    the parent stops them.
+    """
+    # else the server's start starts it, which unblocks the signals
+    resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -56,12 +60,12 @@ def unstopped() -> Iterator[None]:
 class Job:
     """Work for a process of its own: cells to measure, or a tree to search for.
 
-    number: its place among all jobs, from 1. name: its name in messages. work: the function that the process
-    calls, with a `Reporter`. ended: gets the exit code and the reasons for failures; returns lines for
-    people, and the jobs that try once more. size: the number that reports count up to, for cells their
-    prompts. pair: the cells' pair, as JSON. is_timed: whether no other timed job may run beside it.
-    not_before: instant of `time.monotonic` to wait for, since another run does this work. process: None
-    before the start.
+    number: its place among all jobs, from 1. name: its name in messages. work: the function that
+    the process calls, with a `Reporter`. ended: gets the exit code and the reasons for failures;
+    returns lines for people, and the jobs that try once more. size: the number that reports count
+    up to, for cells their prompts. pair: the cells' pair, as JSON. is_timed: whether no other timed
+    job may run beside it. not_before: instant of `time.monotonic` to wait for, since another run
+    does this work. process: None before the start.
     """
 
     number: int
@@ -82,15 +86,22 @@ class Job:
         with unstopped():
             try:
                 self.process.start()
-            except (EOFError, ConnectionError) as error:  # somebody, or a lack of memory, has killed it
+            except (
+                EOFError,
+                ConnectionError,
+            ) as error:  # somebody, or a lack of memory, has killed it
                 self.channel.close()
                 reason = "the server of processes was killed before it could start one"
-                raise InvalidInput(f"{reason}; the same command goes on from what is finished") from error
+                raise InvalidInput(
+                    f"{reason}; the same command goes on from what is finished"
+                ) from error
             finally:
                 sender.close()
 
     def read(self) -> bool:
-        """Wait for one message and pass it on; False once the process has ended and no message is left."""
+        """Wait for one message and pass it on; False once the process has ended
+        and no message is left.
+        """
         try:
             message = self.channel.recv()
         except (EOFError, OSError):  # OSError: killed within a message
@@ -102,7 +113,9 @@ class Job:
         return True
 
     def end(self) -> tuple[int, list[str]]:
-        """The exit code of a process without further messages, and the reasons for failures that it gave."""
+        """The exit code of a process without further messages,
+        and the reasons for failures that it gave.
+        """
         self.process.join()
         self.channel.close()
         return self.process.exitcode or 0, self._reasons
@@ -111,12 +124,12 @@ class Job:
 def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
     """Run cells that are not complete; go on after a failure.
 
-    As many processes run at a time as every cell allows, see `jobs_of`. One process measures timed cells that
-    differ in their decoders alone, in turns. A failure is printed in one line and recorded in the cell's
-    status. Cells that a killed process left undone are tried once more, each by itself, and so are several
-    cells of a process that ended without a reason. A cell that another run is measuring is left to that run
-    while others remain, then waited for. total: number of cells of the whole sweep, of which these remain.
-    done: called with every complete cell.
+    As many processes run at a time as every cell allows, see `jobs_of`. One process measures timed
+    cells that differ in their decoders alone, in turns. A failure is printed in one line and
+    recorded in the cell's status. Cells that a killed process left undone are tried once more, each
+    by itself, and so are several cells of a process that ended without a reason. A cell that
+    another run is measuring is left to that run while others remain, then waited for. total: number
+    of cells of the whole sweep, of which these remain. done: called with every complete cell.
     """
     numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
@@ -129,7 +142,9 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     def ended(
         group: Sequence[Cell], is_retry: bool, code: int, reasons: list[str]
     ) -> tuple[list[str], list[Job]]:
-        named = [reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in group))]
+        named = [
+            reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in group))
+        ]
         how = "; ".join(reason for reason in reasons if reason not in named)
         silent, lines = [], [f"error: {reason}" for reason in named]
         for cell in group:
@@ -143,10 +158,14 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
         if silent and not how and not is_retry and (code < 0 or len(group) > 1):
             names = ", ".join(map(str, silent))
             retries = [job([cell], is_retry=True) for cell in silent]
-            return [*lines, f"note: {_how(code)}; tried once more, each cell by itself: {names}"], retries
+            return [
+                *lines,
+                f"note: {_how(code)}; tried once more, each cell by itself: {names}",
+            ], retries
         for cell in silent:  # the worker could not record how it ended
             store, why = CellStore(cell.folder), how or _how(code)
-            with suppress(OSError), store.locked():  # the disk is full, or another run has taken over
+            # the disk is full, or another run has taken over
+            with suppress(OSError), store.locked():
                 store.write_status(Status("failed", why))
             lines.append(f"error: {cell}: {why}")
         return lines, []
@@ -154,13 +173,18 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
-    _run([job(group) for group in groups.values()], total, min(jobs_of(cell.config) for cell in cells))
+    _run(
+        [job(group) for group in groups.values()],
+        total,
+        min(jobs_of(cell.config) for cell in cells),
+    )
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
     """Search for tree files, as many at a time as every search allows, see `jobs_of`.
 
-    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
+    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least
+    one file.
     """
 
     def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
@@ -178,8 +202,8 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
 def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) -> bool:
     """Whether a job may start beside those that run.
 
-    At most one of them is timed, and the first cell of a pair runs alone, since the pair may have to be
-    trained. opened: the pairs of cells that have ended.
+    At most one of them is timed, and the first cell of a pair runs alone, since the pair may have
+    to be trained. opened: the pairs of cells that have ended.
     """
     if not running:
         return True
@@ -195,15 +219,19 @@ def jobs_of(config: Mapping[str, Any]) -> int:
     """
     if config["device"] != "cpu":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(config["jobs"], cores // (config["num_threads"] or cores)))
 
 
 def _run(pending: list[Job], total: int, limit: int) -> None:
-    """Run jobs, at most `limit` at a time; the next job is the first that may run beside the running ones.
+    """Run jobs, at most `limit` at a time; the next job is the first
+    that may run beside the running ones.
 
-    total: number of all jobs, of which these remain. A job whose work another run is doing is tried again
-    after a while, and after the others. A signal to stop ends all processes first, and then this one.
+    total: number of all jobs, of which these remain. A job whose work another run is doing is tried
+    again after a while, and after the others. A signal to stop ends all processes first, and then
+    this one.
     """
     progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
@@ -211,7 +239,11 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
     try:
         while pending or running:
             now = time.monotonic()
-            ready = (job for job in pending if job.not_before <= now and may_run_beside(job, running, opened))
+            ready = (
+                job
+                for job in pending
+                if job.not_before <= now and may_run_beside(job, running, opened)
+            )
             if len(running) < limit and (job := next(ready, None)) is not None:
                 pending.remove(job)
                 running.append(job)  # before it starts, so that a signal finds it here
@@ -242,7 +274,9 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
 
 
 def _stop(processes: Collection[Any]) -> None:
-    """End processes, all at the same time: in good order if they do so within STOP_S, else by force."""
+    """End processes, all at the same time: in good order if they do so within STOP_S,
+    else by force.
+    """
     deadline = time.monotonic() + STOP_S
     try:
         for process in processes:
@@ -271,11 +305,15 @@ def _how(code: int) -> str:
     """A line about how a worker ended that gave no reason."""
     if code < 0:
         return f"the worker was killed by signal {-code}"
-    return f"the worker ended with exit code {code}" if code else "the worker ended without a result"
+    return (
+        f"the worker ended with exit code {code}" if code else "the worker ended without a result"
+    )
 
 
 def _live(work: Callable[[Reporter], object], channel: Any) -> None:
-    """Do the work of a process, which ends with the process that started it, and on SIGTERM in good order."""
+    """Do the work of a process, which ends with the process that started it,
+    and on SIGTERM in good order.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     follow_parent()
 
@@ -294,7 +332,9 @@ def _live(work: Callable[[Reporter], object], channel: Any) -> None:
         sys.exit(1)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
         kind = "" if isinstance(error, InvalidInput) else f"{type(error).__name__}: "
-        reasons = str(error).splitlines() if isinstance(error, CellFailed) else [kind + first_line(error)]
+        reasons = (
+            str(error).splitlines() if isinstance(error, CellFailed) else [kind + first_line(error)]
+        )
         for reason in reasons:
             send(reason)
         sys.exit(1)
@@ -307,7 +347,9 @@ def _measure(cells: Sequence[Cell], report: Reporter) -> None:
 
 
 def _search(search: Any, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
-    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))):
+    with locked(
+        path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))
+    ):
         if not path.is_file():  # another run may have found it meanwhile
             search(path, cells, report)
 
@@ -350,9 +392,13 @@ class Progress:
         return report
 
     def finish(self, number: int, size: int, is_over: bool) -> None:
-        """Note that a job of this size has ended. is_over: whether nothing of it is tried once more."""
+        """Note that a job of this size has ended.
+
+        is_over: whether nothing of it is tried once more.
+        """
         left = self._left.pop(number)
-        # Work that was left out took no time; jobs that try again begin with what is done, see `start`.
+        # Work that was left out took no time; jobs that try again begin with what is done, see
+        # `start`.
         self._bar.total += -left if is_over else size - left
 
     def say(self, line: str) -> None:

@@ -1,4 +1,6 @@
-"""The schema of the configuration and its allowed values: wrong values fail before any cell runs."""
+"""The schema of the configuration and its allowed values:
+wrong values fail before any cell runs.
+"""
 
 import math
 import re
@@ -37,9 +39,13 @@ class SamplingConfig:
 
 @dataclass
 class WandbConfig:
-    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team; W&B's default one when null."""
+    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team;
+    W&B's default one when null.
+    """
 
-    mode: str = "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
+    mode: str = (
+        "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
+    )
     project: str = "${oc.env:WANDB_PROJECT,resispec}"
     entity: str | None = "${oc.env:WANDB_ENTITY,null}"
 
@@ -48,8 +54,9 @@ class WandbConfig:
 class RunConfig:
     """One cell, and where its results go.
 
-    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to
-    the tree and the verifier if it needs them. search: the search that makes the tree's file if needed.
+    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder
+    refers to the tree and the verifier if it needs them. search: the search that makes the tree's
+    file if needed.
     """
 
     profile: str = MISSING
@@ -83,16 +90,20 @@ class RunConfig:
     timed: bool = True  # whether the cell's times count; those of an audit never do
     reuse: bool = False  # keep a complete cell whose code has changed since it was measured
     results: str = "results"
-    name: str | None = None  # of the sweep and its files; the artefact's or its cells' digest when null
+    name: str | None = (
+        None  # of the sweep and its files; the artefact's or its cells' digest when null
+    )
     wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over: a name or a list of them.
     axes: dict[str, Any] = field(default_factory=dict)
     # Numbers of prompts of the frontier's cells, and of its longer audits.
     prompt_counts: dict[str, int] = field(default_factory=dict)
-    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list.
-    # Null leaves an artefact out of `experiment=glob(...)`, and a part out of its artefact.
+    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value
+    # or a list. Null leaves an artefact out of `experiment=glob(...)`, and a part out of its
+    # artefact.
     artefacts: dict[str, Any] = field(default_factory=dict)
-    # An artefact's sweep: key -> its value or a list of values. Each of its parts adds keys of its own.
+    # An artefact's sweep: key -> its value or a list of values. Each of its parts adds keys of its
+    # own.
     sweep: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     part: str | None = None  # the part that is wanted; all parts when null
@@ -126,7 +137,9 @@ _PATTERNS = {
 
 
 def unlabelled(config: DictConfig) -> None:
-    """Remove `label` from the groups' nodes: it is the text that tables print, and no part of a cell."""
+    """Remove `label` from the groups' nodes: it is the text that tables print,
+    and no part of a cell.
+    """
     for group in GROUPS:
         if config.get(group):
             OmegaConf.set_struct(config[group], False)
@@ -137,17 +150,23 @@ def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
     """Values of a nested configuration by their keys, like sampling.max_length."""
     if not isinstance(node, Mapping):
         return {prefix.removesuffix("."): node}
-    return {name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()}
+    return {
+        name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()
+    }
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value that is missing or wrong, and for a path that is not there."""
+    """Raise InvalidInput for the first value that is missing or wrong,
+    and for a path that is not there.
+    """
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
     values = leaves(config)
     for name, value in values.items():
         if value == "???":
-            raise InvalidInput(f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}")
+            raise InvalidInput(
+                f"{name} must be given, like {name}={name.rpartition('.')[2].upper()}"
+            )
     for key, (least, most) in _RANGES.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:
@@ -171,9 +190,11 @@ def check_values(config: dict[str, Any]) -> None:
 
 
 def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first path of a model or of data that is not there or is something else.
+    """Raise InvalidInput for the first path of a model or of data that is not there
+    or is something else.
 
-    So nothing is read to find out what a cell is unless it is a model or a data file. values: see `leaves`.
+    So nothing is read to find out what a cell is unless it is a model or a data file. values: see
+    `leaves`.
     """
     is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
     # A pair or data set of others may read other folders and files, or find its path on a hub.
@@ -194,14 +215,18 @@ def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
                 )
         elif ours["pair"] and not (folder / "config.json").is_file():
             hint = "found none in it" if folder.is_dir() else "found no folder"
-            raise InvalidInput(f"{key} is {path!r}; allowed: a model's folder, with config.json; {hint}")
+            raise InvalidInput(
+                f"{key} is {path!r}; allowed: a model's folder, with config.json; {hint}"
+            )
     for key in ("dataset.path", "dataset.answers_path"):
         path = values.get(key)
         if not isinstance(path, str) or not (ours["dataset"] or _begins_as_path(path)):
             continue
         file = Path(path).expanduser()
         if not file.exists():
-            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
+            raise InvalidInput(
+                f"{key} is {path!r}, which does not exist; allowed: an existing path"
+            )
         if ours["dataset"] and not file.is_file():
             kind = "a folder" if file.is_dir() else "a device, a FIFO or a socket"
             raise InvalidInput(f"{key} is {path!r}, which is {kind}; allowed: a regular file")
@@ -213,7 +238,10 @@ def _begins_as_path(text: str) -> bool:
 
 
 def check_patterns(values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first text that does not match its pattern. values: see `leaves`."""
+    """Raise InvalidInput for the first text that does not match its pattern.
+
+    values: see `leaves`.
+    """
     for key, pattern in _PATTERNS.items():
         if (value := values.get(key)) is not None and not re.fullmatch(pattern, value):
             raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
@@ -227,7 +255,9 @@ FINGERPRINTS: dict[str, Callable[..., str]] = {
     "smollm2_pair": smollm2.pair_fingerprint,
     "smollm2_questions": QUESTIONS_RECIPE.key,
 }
-"""Resolvers that give the identity of texts and models made on this machine, from what they are made of."""
+"""Resolvers that give the identity of texts and models made on this machine,
+from what they are made of.
+"""
 for _name, _fingerprint in FINGERPRINTS.items():
     OmegaConf.register_new_resolver(_name, _fingerprint, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

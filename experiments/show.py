@@ -1,6 +1,7 @@
 """Text that a cell wrote, step by step: `python -m experiments.show CELL [PROMPT]`.
 
-It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens and times.
+It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens
+and times.
 """
 
 import sys
@@ -25,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("experiments.show", __doc__.splitlines()[0])
     parser.add_argument("cell", metavar="CELL", help="its id, or the beginning of it")
-    parser.add_argument("prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)")
+    parser.add_argument(
+        "prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)"
+    )
     options = parser.parse_args(arguments)
     check_profile(options.profile)
     folder = find_cell(options.cell, options.results / "raw" / options.profile)
@@ -37,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def find_cell(beginning: str, raw: Path) -> Path:
-    """The folder of the cell in `raw` whose id begins so. Raises InvalidInput unless there is exactly one."""
+    """The folder of the cell in `raw` whose id begins so.
+
+    Raises InvalidInput unless there is exactly one.
+    """
     cell_ids = sorted(path.parent.name for path in raw.glob(f"*/{CELL}"))
     matches = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
     if len(matches) != 1:
@@ -49,13 +55,18 @@ def find_cell(beginning: str, raw: Path) -> Path:
 
 
 def find_row(folder: Path, index: int) -> dict[str, Any]:
-    """The row of a prompt; the cell may be incomplete. Raises InvalidInput if it or its tokens are absent."""
+    """The row of a prompt; the cell may be incomplete.
+
+    Raises InvalidInput if it or its tokens are absent.
+    """
     name, rows = folder.name, CellStore(folder).rows_so_far()
     if not 0 <= index < len(rows):
         allowed = f"0 to {len(rows) - 1}" if rows else "none; nothing is measured yet"
         raise InvalidInput(f"cell {name} has no prompt {index}; allowed: {allowed}")
     if not {"tokens", "step_emitted"} <= set(rows[index]):
-        raise InvalidInput(f"cell {name} keeps no tokens: another task, or an earlier version, measured it")
+        raise InvalidInput(
+            f"cell {name} keeps no tokens: another task, or an earlier version, measured it"
+        )
     return rows[index]
 
 
@@ -73,11 +84,16 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
     if seconds:  # an audit has none
         rate = f"{row['num_emitted'] / row['decode_s']:.1f} tokens/s"
         step = f"{1e3 * median(seconds):.1f} ms a step (median)"
-        yield f"times: prompt {1e3 * row['prefill_s']:.1f} ms, then {row['decode_s']:.2f} s, {rate}, {step}"
+        yield (
+            f"times: prompt {1e3 * row['prefill_s']:.1f} ms, then {row['decode_s']:.2f} s, "
+            f"{rate}, {step}"
+        )
 
 
 def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
-    """The text of every step; a character that two steps write is the later one's. sizes: tokens a step."""
+    """The text of every step; a character that two steps write is the later one's. sizes:
+    tokens a step.
+    """
     previous, end = "", 0
     for size in sizes:
         end += size
@@ -122,7 +138,9 @@ def _labels(cell_id: str, profile: str, results: Path) -> str:
 
 def _printable(text: str) -> str:
     """A text with escapes in place of characters that would steer a terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The progress of every artefact of a profile: `python -m experiments.status`.
 
-The command reads only plans and cells' folders, so that it answers within a second and disturbs no run. It
-estimates the time left from the most similar measured cells.
+The command reads only plans and cells' folders, so that it answers within a second and disturbs no
+run. It estimates the time left from the most similar measured cells.
 """
 
 import json
@@ -27,10 +27,11 @@ SHOWN = ("done", "running", "failed", "interrupted", "damaged", "stale", "missin
 class PlannedCell:
     """A cell that a plan asks for.
 
-    alike: the task, whether it is an audit, the decoder and the tree, on which its time depends, the most
-    important first. status: "running" only while a process measures the cell, "interrupted" after a kill.
-    num_left: prompts that are not measured yet. is_timed: whether no other timed cell may run beside it.
-    written: when the status was written, in nanoseconds; 0 without a status.
+    alike: the task, whether it is an audit, the decoder and the tree, on which its time depends,
+    the most important first. status: "running" only while a process measures the cell,
+    "interrupted" after a kill. num_left: prompts that are not measured yet. is_timed: whether no
+    other timed cell may run beside it. written: when the status was written, in nanoseconds; 0
+    without a status.
     """
 
     alike: tuple[str, ...]
@@ -50,7 +51,8 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
     status = Status("missing") if entry["cell_id"] == NO_TREE else read_status(folder)
     if status.state == "running":
-        with suppress(OSError), CellStore(folder).locked():  # held while it is measured, or not ours to lock
+        # held while it is measured, or not ours to lock
+        with suppress(OSError), CellStore(folder).locked():
             status = Status("interrupted", "killed")
     num_left = num_prompts = int(entry.get("num_prompts", 1))
     if status.state == "done":
@@ -66,18 +68,24 @@ def _key(entry: Mapping[str, Any]) -> str:
     """The key of a plan's cell: its id, or a text of its labels if its tree is not found yet."""
     if entry["cell_id"] != NO_TREE:
         return str(entry["cell_id"])
-    return json.dumps([entry["labels"], entry.get("num_prompts"), entry.get("tree_file")], sort_keys=True)
+    return json.dumps(
+        [entry["labels"], entry.get("num_prompts"), entry.get("tree_file")], sort_keys=True
+    )
 
 
 def time_left(
     cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
 ) -> float | None:
-    """Seconds until workers finish cells, by medians of the most similar measured ones; None without any."""
+    """Seconds until workers finish cells, by medians of the most similar measured ones;
+    None without any.
+    """
     rates: dict[tuple[str, ...], list[float]] = {}
     for cell in measured:
         if cell.status.state == "done" and cell.status.seconds > 0:
             for length in range(len(cell.alike) + 1):
-                rates.setdefault(cell.alike[:length], []).append(cell.status.seconds / cell.num_prompts)
+                rates.setdefault(cell.alike[:length], []).append(
+                    cell.status.seconds / cell.num_prompts
+                )
     rest = [cell for cell in cells if cell.num_left]
     if rest and not rates:
         return None
@@ -91,7 +99,9 @@ def time_left(
 
 
 def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
-    """Seconds that workers take for cells of (seconds, is_timed); one timed cell at a time may run."""
+    """Seconds that workers take for cells of (seconds, is_timed);
+    one timed cell at a time may run.
+    """
     timed = sum(seconds for seconds, is_timed in cells if is_timed)
     return max(timed, sum(seconds for seconds, _ in cells) / num_workers)
 
@@ -100,10 +110,11 @@ def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
 class Standing:
     """The progress of an artefact.
 
-    states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures: reason
-    -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps that are no
-    artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes: problems of its
-    plans, one line each.
+    states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures:
+    reason
+    -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps
+    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes:
+    problems of its plans, one line each.
     """
 
     artefact: str
@@ -115,11 +126,15 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """The progress of every artefact, and of all cells, each once; times are for the busy workers or one."""
+    """The progress of every artefact, and of all cells, each once;
+    times are for the busy workers or one.
+    """
     names, raw = plan_names(profile, results), results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     by_key: dict[str, PlannedCell] = {}
-    planned: dict[str, tuple[list[str], tuple[str, ...]]] = dict.fromkeys((*artefacts, *names), ([], ()))
+    planned: dict[str, tuple[list[str], tuple[str, ...]]] = dict.fromkeys(
+        (*artefacts, *names), ([], ())
+    )
     for name in [name for name in planned if name in names]:
         try:
             plan = read_plan(name, profile, results)
@@ -127,7 +142,9 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
             planned[name] = [], (str(error),)
             continue
         entries = {_key(request.entry): request.entry for request in plan.requests}
-        by_key |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key}
+        by_key |= {
+            key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key
+        }
         planned[name] = list(entries), plan.stale
     running = [cell.is_timed for cell in by_key.values() if cell.status.state == "running"]
     num_workers = running.count(False) + any(running)  # timed cells share one worker
@@ -145,12 +162,17 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         ordered = {state: states[state] for state in SHOWN if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
-    single = [standing(name, [by_key[key] for key in keys], notes) for name, (keys, notes) in planned.items()]
+    single = [
+        standing(name, [by_key[key] for key in keys], notes)
+        for name, (keys, notes) in planned.items()
+    ]
     return single, standing("all", [*by_key.values()])
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
-    """The printed lines: one for all artefacts, one for each, and the problems that keep it undone."""
+    """The printed lines: one for all artefacts, one for each,
+    and the problems that keep it undone.
+    """
     width = max(len(standing.artefact) for standing in standings)
     options = f"PROFILE={profile}{elsewhere(results)}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
@@ -169,7 +191,9 @@ def _progress(standing: Standing) -> str:
     if not standing.states:
         return ""
     others = [f", {count} {state}" for state, count in standing.states.items() if state != "done"]
-    counts = f"{standing.states.get('done', 0)}/{sum(standing.states.values())} done{''.join(others)}"
+    counts = (
+        f"{standing.states.get('done', 0)}/{sum(standing.states.values())} done{''.join(others)}"
+    )
     if not others:
         return counts
     if standing.eta_s is None:
@@ -193,7 +217,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_results(options.results)
     artefacts, total = standings(options.profile, options.results)
     if options.json:
-        content = {"profile": options.profile, "results": str(options.results), "all": asdict(total)}
+        content = {
+            "profile": options.profile,
+            "results": str(options.results),
+            "all": asdict(total),
+        }
         content["artefacts"] = [asdict(standing) for standing in artefacts]
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:

@@ -1,8 +1,9 @@
 """Folders of cells, with measured rows and a status that says whether to rely on them; and plans.
 
-While a cell runs, `rows.partial.jsonl` gets a line for each prompt. A complete cell has `rows.jsonl`, and a
-status with the checksums of all its files, so that damage is noticed. A process that writes holds the
-folder's lock. A plan says which cells a sweep asked for, for analysis to read.
+While a cell runs, `rows.partial.jsonl` gets a line for each prompt. A complete cell has
+`rows.jsonl`, and a status with the checksums of all its files, so that damage is noticed. A process
+that writes holds the folder's lock. A plan says which cells a sweep asked for, for analysis to
+read.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class CellStore:
     def begin(self, cell: Cell, code: Mapping[str, str]) -> None:
         """Record which cell is measured; rows of a damaged cell, or of other code, are removed.
 
-        So are the rows so far of another cell, whose folder was renamed or copied. code: the digests of the
-        code that measures now, see `code_digests`. The caller holds the lock, so temporary files of a killed
-        process are nobody's and are removed.
+        So are the rows so far of another cell, whose folder was renamed or copied. code: the
+        digests of the code that measures now, see `code_digests`. The caller holds the lock, so
+        temporary files of a killed process are nobody's and are removed.
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
@@ -81,9 +82,13 @@ class CellStore:
         self.write_status(Status("running"))
 
     def rows_so_far(self) -> list[dict[str, Any]]:
-        """The rows that a cell has, complete or not, up to a line that is damaged or being written."""
+        """The rows that a cell has, complete or not, up to a line that is damaged
+        or being written.
+        """
         rows = []
-        for path in [self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).is_file()][:1]:
+        for path in [
+            self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).is_file()
+        ][:1]:
             with suppress(ValueError, FileNotFoundError):
                 for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
                     row = json.loads(line)
@@ -92,7 +97,10 @@ class CellStore:
         return rows
 
     def rows(self, row_type: type[Row]) -> list[Any]:
-        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, if one is no row."""
+        """The rows of a complete cell, in order.
+
+        Raises InvalidInput, naming the line, if one is no row.
+        """
         lines = (self.folder / ROWS).read_text(encoding="utf-8").splitlines()
         rows = [parse(line, row_type) for line in lines]
         if None in rows:
@@ -102,7 +110,9 @@ class CellStore:
 
 
 def status_of(cell: Cell) -> Status:
-    """The state of a cell for a run: with `reuse=true` a stale one is done, and the reason tells of it."""
+    """The state of a cell for a run: with `reuse=true` a stale one is done,
+    and the reason tells of it.
+    """
     status = read_status(cell.folder, cell.config)
     is_kept = status.state == "stale" and cell.config.get("reuse")
     return replace(status, state="done") if is_kept else status
@@ -157,15 +167,17 @@ def plan_path(part: Part) -> Path:
     """The file of a sweep's plan, `results/PROFILE/plans/PLAN[/PART].json`."""
     config = part.cells[0].config
     folder = Path(config["results"]) / config["profile"] / "plans"
-    return folder / (f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json")
+    return folder / (
+        f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json"
+    )
 
 
 def write_plan(part: Part, arguments: Sequence[str]) -> Path:
     """Write the plan of a sweep: the cells that it asked for, see `plan_path`.
 
-    A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A cell whose
-    tree was searched for and not found has no id yet; it counts as missing, like a cell that never ran.
-    arguments: those of the command line.
+    A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A
+    cell whose tree was searched for and not found has no id yet; it counts as missing, like a cell
+    that never ran. arguments: those of the command line.
     """
     path = plan_path(part)
     prefixes = ("experiment=", "part=", "wandb.")  # the place of dashboards changes no cell
@@ -184,11 +196,15 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
 
 
 def entry_of(cell: Cell) -> dict[str, Any]:
-    """A cell's entry in a plan; task, num_prompts and is_timed serve to estimate how long the cell takes."""
+    """A cell's entry in a plan; task, num_prompts and is_timed serve
+    to estimate how long the cell takes.
+    """
     entry = {
         "cell_id": cell.cell_id if cell.has_tree else NO_TREE,
         "labels": {
-            name: (value.json() if value.parameters else str(value)) if isinstance(value, Label) else value
+            name: (value.json() if value.parameters else str(value))
+            if isinstance(value, Label)
+            else value
             for name, value in cell.labels.items()
         },
         "task": cell.task_name,

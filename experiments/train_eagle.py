@@ -1,9 +1,11 @@
-"""Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle output=FOLDER`; see `--help`.
+"""Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle output=FOLDER`;
+see `--help`.
 
-recipe=eagle3 trains EAGLE-3 drafters. Of the pair only the target is used. Documents, from `first_prompt` on,
-are encoded as prompts are, template included, and cut to `document_tokens` tokens. The drafter is saved in
-the published layout: give the folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes
-on from its last checkpoint with the same command; another recipe, target or text is refused.
+recipe=eagle3 trains EAGLE-3 drafters. Of the pair only the target is used. Documents, from
+`first_prompt` on, are encoded as prompts are, template included, and cut to `document_tokens`
+tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
+an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command; another
+recipe, target or text is refused.
 """
 
 import sys
@@ -54,8 +56,13 @@ def run_training(config: dict[str, Any]) -> None:
     prompts = build(config["dataset"]).prompts(first + config["documents"])[first:]
     pair = build(config["pair"])
     if length > pair.target.context:
-        raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
-    encoded = (pair.tokenizer.encode_prompt(prompt, length, config["prompt_template"]) for prompt in prompts)
+        raise InvalidInput(
+            f"document_tokens is {length}; the target has {pair.target.context} positions"
+        )
+    encoded = (
+        pair.tokenizer.encode_prompt(prompt, length, config["prompt_template"])
+        for prompt in prompts
+    )
     tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
     sequences = Sequences(tokens, torch.ones(len(tokens)))
     train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))
@@ -65,8 +72,8 @@ def run_training(config: dict[str, Any]) -> None:
 def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     """The recipe of a configuration whose values are all in range.
 
-    The draft is taken out of the pair, since it is not used. Raises InvalidInput for the first value that is
-    missing or wrong.
+    The draft is taken out of the pair, since it is not used. Raises InvalidInput for the first
+    value that is missing or wrong.
     """
     # Without its draft it is no longer the pair that its fingerprint names.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
@@ -78,7 +85,9 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     values = dict(config["recipe"] or {})
     name = values.pop("_target_", None)
     if name not in RECIPES:
-        raise InvalidInput(f"recipe is a {name}; allowed: {', '.join(RECIPES)} (recipe=eagle, eagle3)")
+        raise InvalidInput(
+            f"recipe is a {name}; allowed: {', '.join(RECIPES)} (recipe=eagle, eagle3)"
+        )
     try:
         return TypeAdapter(RECIPES[name]).validate_python(values)
     except ValidationError as error:
@@ -90,7 +99,8 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
 
 
 def train(training: Any, folder: Path) -> None:
-    """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it.
+    """Go on from the folder's checkpoint, if there is one, to the last step;
+    write the drafter beside it.
 
     Raises InvalidInput when another process trains there, and as `Training.run`.
     """

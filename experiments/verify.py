@@ -1,9 +1,10 @@
-"""Check that all files of runs are still as they were written: `make verify`; nothing is measured or changed.
+"""Check that the files of runs are as they were written, changing nothing: `make verify`.
 
-Cells, plans, searched trees and times of steps in the results folder, those in published archives, and the
-models that were trained here, are compared with their checksums. Each damaged one gets a line that says what
-to do, and so does what cannot be read. The exit code is 0 only when there is none, and something was read. If
-a file has no checksum, as those made by hand or by an earlier version, only its format is checked.
+Cells, plans, searched trees and times of steps in the results folder, those in published archives,
+and the models that were trained here, are compared with their checksums. Each damaged one gets a
+line that says what to do, and so does what cannot be read. The exit code is 0 only when there is
+none, and something was read. If a file has no checksum, as those made by hand or by an earlier
+version, only its format is checked.
 """
 
 import argparse
@@ -27,7 +28,8 @@ from resispec.trees import grow_map
 class Kind(NamedTuple):
     """Paths that are checked in one way.
 
-    check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, if the
+    check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, if
+    the
     error does not say so.
     """
 
@@ -45,17 +47,26 @@ def kinds(results: Path) -> list[Kind]:
 
     return [
         Kind("cells", [path for path in of("raw/*/*") if not path.is_file()], check_cell),
-        Kind("plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"),
+        Kind(
+            "plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"
+        ),
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
         Kind("published archives", of(f"published/*/{CELLS}"), check_archive),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
-        Kind("files of times", of("timing/*.json"), read_sealed, "; without it, steps are timed again"),
+        Kind(
+            "files of times",
+            of("timing/*.json"),
+            read_sealed,
+            "; without it, steps are timed again",
+        ),
         Kind("models", kept.folders(), kept.check),
     ]
 
 
 def check_cell(folder: Path) -> None:
-    """Raise InvalidInput for a cell whose files have changed, with the command that measures it again."""
+    """Raise InvalidInput for a cell whose files have changed,
+    with the command that measures it again.
+    """
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is no folder of a cell")
     status = read_status(folder)
@@ -71,23 +82,31 @@ def check_cell(folder: Path) -> None:
 
 
 def check_plan(path: Path) -> None:
-    """Raise InvalidInput for a plan that has changed since it was written, or a file that is no plan."""
+    """Raise InvalidInput for a plan that has changed since it was written,
+    or a file that is no plan.
+    """
     content = read_sealed(path)
     try:
         for entry in content["cells"]:
             Request.read(entry)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path} is no plan ({type(error).__name__}: {first_line(error)})") from error
+        raise InvalidInput(
+            f"{path} is no plan ({type(error).__name__}: {first_line(error)})"
+        ) from error
 
 
 def check_tree(path: Path) -> None:
-    """Raise InvalidInput for a tree file that has changed since it was written, or that holds no tree."""
+    """Raise InvalidInput for a tree file that has changed since it was written,
+    or that holds no tree.
+    """
     is_fastest = read_json(path).get("format") == configurations.FORMAT
     (configurations if is_fastest else grow_map).load(path)
 
 
 def check_archive(path: Path) -> None:
-    """Raise InvalidInput for a published archive that is damaged, or that holds anything damaged."""
+    """Raise InvalidInput for a published archive that is damaged,
+    or that holds anything damaged.
+    """
     folder = unpacked(path)
     problems = []
     for kind in (kind for artefact in sorted(folder.iterdir()) for kind in kinds(artefact)[:3]):
@@ -102,7 +121,9 @@ def check_archive(path: Path) -> None:
 
 
 def obstacles(results: Path) -> dict[Path, str]:
-    """A line for each folder that cannot be read and each FIFO, socket or device, which is never opened."""
+    """A line for each folder that cannot be read and each FIFO, socket or device,
+    which is never opened.
+    """
     lines = {}
 
     def refuse(error: OSError) -> None:
@@ -111,15 +132,21 @@ def obstacles(results: Path) -> dict[Path, str]:
     for folder, _, names in os.walk(results, onerror=refuse):
         for path in (Path(folder, name) for name in names):
             if path.exists() and not path.is_file():
-                lines[path] = f"{path} is a FIFO, a socket or a device, and was not opened; delete it"
+                lines[path] = (
+                    f"{path} is a FIFO, a socket or a device, and was not opened; delete it"
+                )
     return lines
 
 
 @in_one_line("stopped; nothing was changed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints damaged files and counts of files."""
-    parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
+    parser = argparse.ArgumentParser(
+        "python -m experiments.verify", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/"
+    )
     results = parser.parse_args(arguments).results
     check_results(results)
     groups, lines = kinds(results), obstacles(results)
@@ -141,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if num_damaged:
         return fail(f"{num_damaged} damaged, of {counts}")
     if not any(kind.paths for kind in groups if kind.check is not kept.check):
-        return fail(f"nothing was read: {results} holds {counts}; give another folder: --results FOLDER")
+        return fail(
+            f"nothing was read: {results} holds {counts}; give another folder: --results FOLDER"
+        )
     sys.stdout.write(f"{counts}: all are as they were written\n")
     return 0
 

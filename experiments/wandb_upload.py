@@ -1,8 +1,10 @@
-"""Dashboards on W&B: a run for every cell, live while it is measured, and a report for every artefact.
+"""Dashboards on W&B: a run for every cell, live while it is measured,
+and a report for every artefact.
 
-Runs are derived from plans and cells' folders with the definitions of analysis, so that they can be made
-again at any time. This is the only module that imports wandb. `experiments.publish` is its command, which a
-sweep runs beside itself: the processes that measure neither run this code nor wait for it.
+Runs are derived from plans and cells' folders with the definitions of analysis, so that they can be
+made again at any time. This is the only module that imports wandb. `experiments.publish` is its
+command, which a sweep runs beside itself: the processes that measure neither run this code nor wait
+for it.
 """
 
 import hashlib
@@ -20,7 +22,17 @@ from typing import Any
 import pandas as pd
 
 from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import LABELS, Plan, Request, Results, Status, load, plan_names, read_plan, read_status
+from analysis.load import (
+    LABELS,
+    Plan,
+    Request,
+    Results,
+    Status,
+    load,
+    plan_names,
+    read_plan,
+    read_status,
+)
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC
@@ -30,8 +42,8 @@ from resispec.errors import InvalidInput
 from resispec.files import read_json
 
 NO_KEY = (
-    "W&B: no key is known, so no dashboard is written; `wandb login`, WANDB_API_KEY or wandb.mode=offline "
-    "turns it on, wandb.mode=disabled leaves out this line"
+    "W&B: no key is known, so no dashboard is written; `wandb login`, WANDB_API_KEY or "
+    "wandb.mode=offline turns it on, wandb.mode=disabled leaves out this line"
 )
 STEP = "prompt_index"
 """Horizontal axis of every curve."""
@@ -39,7 +51,15 @@ ANSWER_S, FINISH_S = 30.0, 60.0
 """Seconds that W&B may take to answer (WANDB_INIT_TIMEOUT changes them), and to take in a run."""
 LONG_S = 60.0
 """A run that takes more than these seconds has W&B's system metrics."""
-OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
+OF_ANOTHER_RUN = (
+    "RUN_ID",
+    "NOTES",
+    "RESUME_FROM",
+    "FORK_FROM",
+    "SWEEP_ID",
+    "SWEEP_PARAM_PATH",
+    "SERVICE",
+)
 """WANDB_... variables about a single run, which belong to the process that started this one."""
 
 
@@ -47,10 +67,11 @@ OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SW
 class Run:
     """Contents of one run on W&B.
 
-    about: its id and the other arguments of `wandb.init` about it. A measurement always has the same id, so
-    that sent twice it is one run. points: one for each prompt, in order, each with STEP. counts: histograms,
-    the numbers of times that 1, 2, 3, ... occurred. images, files: their paths. artifact: name of the
-    artifact that holds `files`; its type is the name's first word. facts: the artifact's metadata.
+    about: its id and the other arguments of `wandb.init` about it. A measurement always has the
+    same id, so that sent twice it is one run. points: one for each prompt, in order, each with
+    STEP. counts: histograms, the numbers of times that 1, 2, 3, ... occurred. images, files: their
+    paths. artifact: name of the artifact that holds `files`; its type is the name's first word.
+    facts: the artifact's metadata.
     """
 
     about: Mapping[str, Any]
@@ -72,21 +93,34 @@ class Run:
 class Record:
     """Plans and cells of a profile in a results folder.
 
-    artefacts: names of the chosen ones, by default of all that have a plan. A cell that several ask for is
-    grouped under the first of them. cells: their ids. Raises InvalidInput without a readable plan.
+    artefacts: names of the chosen ones, by default of all that have a plan. A cell that several ask
+    for is grouped under the first of them. cells: their ids. Raises InvalidInput without a readable
+    plan.
     """
 
     def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
-        self._tables, self._raw, self._profile = results / profile, results / "raw" / profile, profile
+        self._tables, self._raw, self._profile = (
+            results / profile,
+            results / "raw" / profile,
+            profile,
+        )
         folder, names = self._tables / "plans", plan_names(profile, results)
         if not names:
-            raise InvalidInput(f"{folder} holds no plan of a sweep; `make reproduce-table1` makes one")
-        allowed = sorted(names, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name))
+            raise InvalidInput(
+                f"{folder} holds no plan of a sweep; `make reproduce-table1` makes one"
+            )
+        allowed = sorted(
+            names, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name)
+        )
         if unknown := [name for name in artefacts if name not in names]:
-            raise InvalidInput(f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}")
+            raise InvalidInput(
+                f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}"
+            )
         self.artefacts = list(artefacts) or allowed
         memo: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
-        self._plans = {name: replace(read_plan(name, profile, results), read=memo) for name in self.artefacts}
+        self._plans = {
+            name: replace(read_plan(name, profile, results), read=memo) for name in self.artefacts
+        }
         self._askers: dict[str, list[tuple[Plan, Request]]] = {}
         for plan in self._plans.values():
             for request in plan.requests:
@@ -94,13 +128,17 @@ class Record:
         self.cells = list(self._askers)
 
     def changing(self, since: float) -> list[str]:
-        """Ids of the cells whose setting was not done before an instant, given in seconds since 1970."""
+        """Ids of the cells whose setting was not done before an instant,
+        given in seconds since 1970.
+        """
 
         def was_done(cell_id: str) -> bool:
             status = self._raw / cell_id / STATUS
             return self.status(cell_id).state == "done" and status.stat().st_mtime < since
 
-        settings = [setting for setting in self.settings(self.cells) if not all(map(was_done, setting))]
+        settings = [
+            setting for setting in self.settings(self.cells) if not all(map(was_done, setting))
+        ]
         return list(chain.from_iterable(settings))
 
     def settings(self, cell_ids: Collection[str]) -> list[list[str]]:
@@ -140,7 +178,9 @@ class Record:
         return read_status(self._raw / cell_id)
 
     def is_long(self, cell_id: str, num_done: int) -> bool:
-        """Whether a cell that is being measured will take longer than LONG_S, at its pace so far."""
+        """Whether a cell that is being measured will take longer than LONG_S,
+        at its pace so far.
+        """
         seconds = time.time() - (self._raw / cell_id / STATUS).stat().st_mtime
         return bool(seconds / num_done * self._config(cell_id)["num_prompts"] > LONG_S)
 
@@ -157,7 +197,9 @@ class Record:
             return None
         config, request = self._config(cell_id), self._askers[cell_id][0][1]
         texts = {name: value for name, value in request.texts.items() if value != ""}
-        extras = [f"{name}={value}" for name, value in texts.items() if name not in (*LABELS, "seed")]
+        extras = [
+            f"{name}={value}" for name, value in texts.items() if name not in (*LABELS, "seed")
+        ]
         words = [labels.text("dataset", request.labels["dataset"])]
         words += [labels.method(request.labels["decoder"], request.labels["verifier"])]
         if "tree" in texts:
@@ -167,7 +209,10 @@ class Record:
         if request.is_audit:
             words.append("audit")
         artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
-        tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
+        tags = [
+            f"profile:{self._profile}",
+            *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts)),
+        ]
         named = {name: value for name, value in texts.items() if name in LABELS}
         cell = Cell(texts, config)
         values = leaves(cell.determining)
@@ -198,7 +243,8 @@ class Record:
         )
 
     def report(self, artefact: str) -> Iterator[Run]:
-        """The report of an artefact or a slice: tables, figures, verdicts and notes, if they are written.
+        """The report of an artefact or a slice: tables, figures, verdicts and notes,
+        if they are written.
 
         Its id never changes, so that a later report takes its place.
         """
@@ -233,14 +279,20 @@ class Record:
 
 
 def _setting(plan: Plan, request: Request) -> str:
-    """Facts that compared cells share, as text: artefact, task, prompts, and all labels but the method's."""
+    """Facts that compared cells share, as text: artefact, task, prompts,
+    and all labels but the method's.
+    """
     method = ("decoder", "tree", "verifier")
     alike = [(key, str(value)) for key, value in request.labels.items() if key not in method]
-    return repr((plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike)))
+    return repr(
+        (plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike))
+    )
 
 
 def _numbers(results: Results) -> dict[str, dict[str, Any]]:
-    """A cell's numbers in the tables: metrics with bounds, or an audit's verdict; none for other tasks."""
+    """A cell's numbers in the tables: metrics with bounds, or an audit's verdict;
+    none for other tasks.
+    """
     first = next(iter(results.rows.values()), pd.DataFrame())
     if not set(metrics.fields()) <= set(first.columns):
         return {}
@@ -248,7 +300,10 @@ def _numbers(results: Results) -> dict[str, dict[str, Any]]:
     for row in metric_table.measure(results).to_dict("records"):
         name = row["quantity"]
         numbers[row["cell_id"]] |= {name: row["value"], f"{name}_lower": row["lower"]}
-        numbers[row["cell_id"]] |= {f"{name}_upper": row["upper"], "verdict": row["verdict"] or None}
+        numbers[row["cell_id"]] |= {
+            f"{name}_upper": row["upper"],
+            "verdict": row["verdict"] or None,
+        }
     for cell_id in results.cells.cell_id[results.cells.is_audit]:
         numbers[cell_id] = audits.judged(cell_id, results.rows[cell_id])
     return {
@@ -258,7 +313,10 @@ def _numbers(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
-    """Every prompt's numbers, and metrics of it alone and of all so far. has_times: whether times count."""
+    """Every prompt's numbers, and metrics of it alone and of all so far.
+
+    has_times: whether times count.
+    """
     values: dict[str, Any] = {}
     rows = rows if has_times else rows.filter(regex="(?<!_s)$")
     for metric in metrics.METRICS:
@@ -270,21 +328,25 @@ def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
     scalars = rows.select_dtypes("number").drop(columns=[STEP, "seed"])
     values |= {f"prompt/{name}": scalars[name] for name in scalars}
     points = pd.DataFrame(values).assign(**{STEP: rows[STEP]}).to_dict("records")
-    return [{str(key): value for key, value in point.items() if not pd.isna(value)} for point in points]
+    return [
+        {str(key): value for key, value in point.items() if not pd.isna(value)} for point in points
+    ]
 
 
 def _wandb() -> Any:
     """The package wandb, silent, without the variables of the environment about another run."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(f"WANDB_{name}", None)
-    os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}  # before it prints a line
+    # before it prints a line
+    os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
     import wandb
 
     return wandb
 
 
 def chosen_mode(mode: str) -> tuple[str, str]:
-    """ "online", "offline" or "disabled", and a line for people if W&B would be used but has no key.
+    """ "online", "offline" or "disabled", and a line for people
+    if W&B would be used but has no key.
 
     mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files.
     """
@@ -308,15 +370,17 @@ class Live:
 
     A run that was sent before is resumed: W&B leaves out the steps that it has.
 
-    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: record system metrics of
-    this machine, and of the parent process with all its children.
+    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: record system
+    metrics of this machine, and of the parent process with all its children.
     """
 
     def __init__(self, run: Run, to: Mapping[str, Any], has_stats: bool = False) -> None:
         self._wandb, self._num_drawn = _wandb(), 0
         settings = self._wandb.Settings(
-            silent=True, console="off", x_disable_stats=not has_stats, x_disable_meta=True, disable_git=True,
-            disable_code=True, x_save_requirements=False, finish_timeout=FINISH_S, finish_timeout_raises=True,
+            silent=True, console="off", x_disable_stats=not has_stats, x_disable_meta=True,
+            disable_git=True,
+            disable_code=True, x_save_requirements=False, finish_timeout=FINISH_S,
+            finish_timeout_raises=True,
             init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)), reinit="create_new",
             x_stats_pid=os.getppid(), x_stats_track_process_tree=True,
         )  # fmt: skip
@@ -339,10 +403,14 @@ class Live:
     def finish(self, run: Run) -> None:
         """Add all that a complete run holds, and wait until W&B has it."""
         self.draw(run.points)
-        media: dict[str, Any] = {name: self._wandb.Image(str(path)) for name, path in run.images.items()}
+        media: dict[str, Any] = {
+            name: self._wandb.Image(str(path)) for name, path in run.images.items()
+        }
         for name, frame in run.tables.items():
             values = frame.astype(object).where(frame.notna(), None).values.tolist()
-            media[name] = self._wandb.Table(columns=list(frame.columns), data=values, allow_mixed_types=True)
+            media[name] = self._wandb.Table(
+                columns=list(frame.columns), data=values, allow_mixed_types=True
+            )
         for name, counts in run.counts.items():
             edges = [place + 0.5 for place in range(len(counts) + 1)]
             media[name] = self._wandb.Histogram(np_histogram=(list(counts), edges))
@@ -350,7 +418,8 @@ class Live:
         kind = run.artifact.partition("-")[0]
         artifact = self._wandb.Artifact(run.artifact, type=kind, metadata=dict(run.facts))
         for path in run.files:
-            artifact.add_file(str(path), policy="immutable", skip_cache=True)  # read in place, without a copy
+            # read in place, without a copy
+            artifact.add_file(str(path), policy="immutable", skip_cache=True)
         self._run.log_artifact(artifact)
         self._run.summary.update(dict(run.summary))
         self._close()
@@ -361,10 +430,15 @@ class Live:
         self._close(exit_code=1)
 
     def _close(self, exit_code: int = 0) -> None:
-        """Close the run. Offline, its earlier folders are removed, since the last one holds everything."""
+        """Close the run.
+
+        Offline, its earlier folders are removed, since the last one holds everything.
+        """
         folder = Path(self._run.settings.sync_dir)
         self._run.finish(exit_code=exit_code)
-        for earlier in folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
+        for earlier in (
+            folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ()
+        ):
             if earlier != folder:
                 shutil.rmtree(earlier)
 
@@ -374,9 +448,9 @@ def follow(
 ) -> tuple[int, list[InvalidInput]]:
     """Show cells while they are measured; return the number of completed runs and errors of cells.
 
-    Runs are completed once all cells of their setting are done, so that a gain has its baseline and a row its
-    audit, or once nothing more is measured; runs of cells that are not done then fail. Raises whatever W&B or
-    the network raises.
+    Runs are completed once all cells of their setting are done, so that a gain has its baseline and
+    a row its audit, or once nothing more is measured; runs of cells that are not done then fail.
+    Raises whatever W&B or the network raises.
 
     to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
     """
@@ -391,7 +465,9 @@ def follow(
                     done.add(cell_id)
                 elif state == "running" and not over and (run := record.begun(cell_id)):
                     if run.run_id not in open_runs:
-                        open_runs[run.run_id] = Live(run, to, record.is_long(cell_id, len(run.points)))
+                        open_runs[run.run_id] = Live(
+                            run, to, record.is_long(cell_id, len(run.points))
+                        )
                     open_runs[run.run_id].draw(run.points)
             if over or done.issuperset(setting):
                 settings.remove(setting)

@@ -1,9 +1,9 @@
 """Measure cells prompt by prompt; each row is written as soon as it is known.
 
-One process measures cells whose times are compared, in turns, so that other work of the machine falls on all
-of them alike. It holds the locks of the cells' folders while it measures, so that two runs never write to one
-cell. A cell that was stopped goes on after the prompts that it has; a complete cell whose files are damaged
-is measured again, and so is one whose code has changed.
+One process measures cells whose times are compared, in turns, so that other work of the machine
+falls on all of them alike. It holds the locks of the cells' folders while it measures, so that two
+runs never write to one cell. A cell that was stopped goes on after the prompts that it has; a
+complete cell whose files are damaged is measured again, and so is one whose code has changed.
 """
 
 import os
@@ -37,7 +37,9 @@ OWN_CODE = own_digests()
 
 
 class _Measurement:
-    """A cell that this process measures, with the reason if it failed, and the seconds that it has taken."""
+    """A cell that this process measures, with the reason if it failed,
+    and the seconds that it has taken.
+    """
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.store = cell, CellStore(cell.folder)
@@ -46,10 +48,16 @@ class _Measurement:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run a block for this cell: its seconds count for the cell, and an error fails this cell alone."""
+        """Run a block for this cell: its seconds count for the cell,
+        and an error fails this cell alone.
+        """
         started, limit = time.perf_counter(), self.cell.config["cell_timeout_s"]
         try:
-            with _limited(limit - self.seconds, f"cell_timeout_s={limit}") if limit else nullcontext():
+            with (
+                _limited(limit - self.seconds, f"cell_timeout_s={limit}")
+                if limit
+                else nullcontext()
+            ):
                 yield
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a rule of the user's may raise or exit
             self.reason = _reason(error, self.cell.config)
@@ -62,7 +70,9 @@ class _Measurement:
 
     def open(self, beside: Workload | None) -> None:
         """Begin the cell. beside: the material of another cell to share; None if there is none."""
-        code = {name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()}
+        code = {
+            name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()
+        }
         self.store.begin(self.cell, code)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
@@ -77,7 +87,9 @@ class _Measurement:
         write_json(path, self.origin)
 
     def close(self) -> None:
-        """Complete the cell; of a resumed one the seconds are not those of all prompts, so they are 0."""
+        """Complete the cell; of a resumed one the seconds are not those of all prompts,
+        so they are 0.
+        """
         memory = {"peak_memory_bytes": peak_memory(self.workload.pair.target.device)}
         write_json(self.store.folder / PROVENANCE, self.origin | memory)
         self.log.finish()
@@ -87,9 +99,10 @@ class _Measurement:
 def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None:
     """Measure the cells that are not complete, in this process, in turns prompt by prompt.
 
-    cells: equal except for their decoders, see `Cell.setting`. wait: wait for another run that is measuring
-    one of them, instead of raising CellBusy.
-    Raises CellFailed for cells that fail, once the others are done; their statuses also hold the reasons.
+    cells: equal except for their decoders, see `Cell.setting`. wait: wait for another run that is
+    measuring one of them, instead of raising CellBusy.
+    Raises CellFailed for cells that fail, once the others are done; their statuses also hold the
+    reasons.
     """
     total = sum(cell.config["num_prompts"] for cell in cells)
     with ExitStack() as locks:
@@ -107,20 +120,27 @@ def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None
             for measurement in measurements:
                 with suppress(OSError):
                     if read_status(measurement.store.folder).state == "running":
-                        measurement.store.write_status(Status("interrupted", "stopped", measurement.seconds))
+                        measurement.store.write_status(
+                            Status("interrupted", "stopped", measurement.seconds)
+                        )
             raise
     if reasons := [f"{m.cell}: {m.reason}" for m in measurements if m.reason is not None]:
         raise CellFailed("\n".join(reasons))
 
 
 def measured(cell: Cell, report: Reporter) -> list[Row]:
-    """The rows of a cell, measured here first if it is not complete. Raises CellFailed with the reason."""
+    """The rows of a cell, measured here first if it is not complete.
+
+    Raises CellFailed with the reason.
+    """
     measure([cell], report, wait=True)
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
 
 def _take_turns(measurements: Sequence[_Measurement], report: Reporter) -> None:
-    """Measure every prompt in all cells that lack it; the order of cells is drawn anew for each prompt."""
+    """Measure every prompt in all cells that lack it;
+    the order of cells is drawn anew for each prompt.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workload, timed_by = None, uuid.uuid4().hex[:8]
     total = sum(measurement.cell.config["num_prompts"] for measurement in measurements)
@@ -129,7 +149,9 @@ def _take_turns(measurements: Sequence[_Measurement], report: Reporter) -> None:
         return [measurement for measurement in measurements if measurement.reason is None]
 
     def tell(measurement: _Measurement, what: str) -> None:
-        report(f"{measurement.cell}: {what}", sum(len(other.log.rows) for other in running()), total)
+        report(
+            f"{measurement.cell}: {what}", sum(len(other.log.rows) for other in running()), total
+        )
 
     for measurement in measurements:
         with measurement.attempt():
@@ -142,13 +164,17 @@ def _take_turns(measurements: Sequence[_Measurement], report: Reporter) -> None:
                 for index in _warmup_prompts(measurement.workload, measurement.cell.config):
                     tell(measurement, "warming up")
                     measurement.task(measurement.workload, index)
-    for index in range(max((len(measurement.workload.prompts) for measurement in running()), default=0)):
+    for index in range(
+        max((len(measurement.workload.prompts) for measurement in running()), default=0)
+    ):
         queue = [measurement for measurement in running() if len(measurement.log.rows) == index]
         random.Random(index).shuffle(queue)
         for turn, measurement in enumerate(queue):
             with measurement.attempt():
                 row = measurement.task(measurement.workload, index)
-                measurement.log.append(replace(row, timed_by=timed_by, turn=turn) if len(queue) > 1 else row)
+                measurement.log.append(
+                    replace(row, timed_by=timed_by, turn=turn) if len(queue) > 1 else row
+                )
                 facts = measurement.task.progress(measurement.log.rows).items()
                 tell(measurement, ", ".join(f"{name} {value}" for name, value in facts))
     for measurement in running():
@@ -164,7 +190,8 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
         raise InvalidInput(f"took longer than {name}")
 
     handler = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)  # again, if the block caught the error
+    # again, if the block caught the error
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)
     try:
         yield
     finally:
@@ -173,7 +200,9 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
-    """The reason why a cell failed, in one line; errors of a rule in a file come with the verifier's name."""
+    """The reason why a cell failed, in one line; errors of a rule in a file come
+    with the verifier's name.
+    """
     if isinstance(error, InvalidInput):
         return first_line(error)
     if isinstance(error, SystemExit):
@@ -186,7 +215,8 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
 def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     """The prompts that are decoded first and not recorded.
 
-    If forwards are compiled, which takes seconds for every length of caches, there is one prompt a length.
+    If forwards are compiled, which takes seconds for every length of caches, there is one prompt a
+    length.
     """
     prompts = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
     by_capacity: dict[int, int] = {}
@@ -196,7 +226,9 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
 
 
 def _bias_of(workload: Workload) -> str | None:
-    """The bias that enumeration shows of a cell's verifier; None where nothing is sampled or drafted."""
+    """The bias that enumeration shows of a cell's verifier;
+    None where nothing is sampled or drafted.
+    """
     decoder = workload.decoder
     if workload.sampling.temperature == 0 or decoder.drafter.topology.num_nodes == 1:
         return None
@@ -206,8 +238,9 @@ def _bias_of(workload: Workload) -> str | None:
 def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workload:
     """A cell's material: models, decoder and encoded prompts, checked to fit each other.
 
-    config: a cell's configuration. beside: the material of another cell that differs only in its decoder; its
-    models and prompts are shared. Raises InvalidInput for errors that the user can mend.
+    config: a cell's configuration. beside: the material of another cell that differs only in its
+    decoder; its models and prompts are shared. Raises InvalidInput for errors that the user can
+    mend.
     """
     decoder: Decoder = build(config["decoder"])
     workload = replace(beside, decoder=decoder) if beside else _material(config, decoder)
@@ -222,13 +255,18 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
-    encoded = [(prompt.id, pair.tokenizer.encode_prompt(prompt, length, template)) for prompt in prompts]
+    encoded = [
+        (prompt.id, pair.tokenizer.encode_prompt(prompt, length, template)) for prompt in prompts
+    ]
     categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
     return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
 
 
 def build_pair(config: Mapping[str, Any]) -> Pair:
-    """A cell's pair, compiled if `compiled` is set; sets torch's threads. Raises InvalidInput as `build`."""
+    """A cell's pair, compiled if `compiled` is set; sets torch's threads.
+
+    Raises InvalidInput as `build`.
+    """
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     pair: Pair = build(config["pair"])

@@ -24,9 +24,14 @@ IDS = "prompt_token_ids"
 
 
 def count(text: str, least: int = 1) -> int:
-    """A number from `least`, of 18 digits at most. Raises argparse.ArgumentTypeError for any other text."""
+    """A number from `least`, of 18 digits at most.
+
+    Raises argparse.ArgumentTypeError for any other text.
+    """
     if not text.isdecimal() or len(text) > 18 or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from {least}, of 18 digits at most")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; allowed: a number from {least}, of 18 digits at most"
+        )
     return int(text)
 
 
@@ -37,7 +42,9 @@ def counts(text: str) -> tuple[int, ...]:
 
 def add_model_options(group: Any) -> None:
     """Add --device and --dtype to a parser."""
-    group.add_argument("--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ...")
+    group.add_argument(
+        "--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ..."
+    )
     group.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16")
 
 
@@ -47,15 +54,18 @@ def is_pair(name: str) -> bool:
 
 
 def model_folders(*names: str | None) -> list[Path]:
-    """The models that are read from a folder, of these; the others are pairs of conf/pair or hub names."""
+    """The models that are read from a folder, of these;
+    the others are pairs of conf/pair or hub names.
+    """
     return [Path(name) for name in names if name and not is_pair(name) and Path(name).is_dir()]
 
 
 def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     """A target with a draft, or without one if none is named.
 
-    target: a hub name, a folder, or a pair of conf/pair, which brings its own draft. device: a torch device
-    or "auto". Raises InvalidInput if a model cannot be loaded, or if a pair is given another draft.
+    target: a hub name, a folder, or a pair of conf/pair, which brings its own draft. device: a
+    torch device or "auto". Raises InvalidInput if a model cannot be loaded, or if a pair is given
+    another draft.
     """
     from resispec.models import load_pair
     from resispec.models.checkpoint import found_device
@@ -64,12 +74,16 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     if not is_pair(target):
         return load_pair(target, draft, device, dtype)
     if draft not in (None, target):
-        raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
+        raise InvalidInput(
+            f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}"
+        )
     return _configured("pair", target, device, dtype)  # type: ignore[no-any-return]
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
-    """Scorers of the target and, if there is one, of the draft; names and errors are those of `pair_of`."""
+    """Scorers of the target and, if there is one, of the draft;
+    names and errors are those of `pair_of`.
+    """
     from referee.rescoring import load_scorers, pair_scorers
 
     if is_pair(target):
@@ -79,7 +93,8 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 @cache
 def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prompt], list[int]]:
-    """A function from a prompt to the ids of its first `length` tokens, in the pair's prompt template.
+    """A function from a prompt to the ids of its first `length` tokens,
+    in the pair's prompt template.
 
     target, device, dtype: see `pair_of`. Of a target that is no pair only the tokenizer is read.
     """
@@ -109,19 +124,23 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
 
     config = _read(group, name)
     config = config.get(group, config)  # a file for the whole configuration has its group as a key
-    # Left out: any pair that this installation makes will do (fingerprint), no table is printed (label).
+    # Left out: any pair that this installation makes will do (fingerprint), no table is printed
+    # (label).
     node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
     root: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
     values = OmegaConf.to_container(root, resolve=True)[group]
     return get_method(values.pop("_target_"))(**values)
 
 
-def token_prompts(source: str, number: int, encode: Callable[[Prompt], list[int]]) -> list[tuple[int, ...]]:
+def token_prompts(
+    source: str, number: int, encode: Callable[[Prompt], list[int]]
+) -> list[tuple[int, ...]]:
     """The token ids of the first `number` prompts of a source.
 
-    source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a
-    file of transcripts gives its prompts to another engine. encode: gives the ids of a prompt with a text.
-    Raises InvalidInput for another source, another row (naming file and line), or too few prompts.
+    source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or
+    `prompt_token_ids`; so a file of transcripts gives its prompts to another engine. encode: gives
+    the ids of a prompt with a text. Raises InvalidInput for another source, another row (naming
+    file and line), or too few prompts.
     """
     path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
     is_file = not is_named and path.is_file()
@@ -132,7 +151,9 @@ def token_prompts(source: str, number: int, encode: Callable[[Prompt], list[int]
                 raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
             entries.append((f"{path}, {where}", row[IDS]))
     elif is_named or source.endswith(".jsonl"):
-        dataset = _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
+        dataset = (
+            _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
+        )
         entries = [(f"document {prompt.id}", encode(prompt)) for prompt in dataset.prompts(number)]
     else:
         names = ", ".join(sorted(file.stem for file in (CONF / "dataset").iterdir()))

@@ -1,8 +1,9 @@
 """Rescoring: the logits that a model has for tokens which somebody else emitted.
 
-Sequences of similar length are forwarded together, padded on the right, where a causal model does not look. A
-batch is forwarded in pieces of its columns, with the model's own cache and head, so that a large vocabulary
-and a long output fit into memory. Any causal language model of transformers works, sliding windows included.
+Sequences of similar length are forwarded together, padded on the right, where a causal model does
+not look. A batch is forwarded in pieces of its columns, with the model's own cache and head, so
+that a large vocabulary and a long output fit into memory. Any causal language model of transformers
+works, sliding windows included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,13 @@ from referee.transcripts import TOKENS, Transcript
 from resispec.errors import InvalidInput, NoVerdict
 from resispec.models.base import check_one_side
 from resispec.models.causal import TransformersModel, switches_in
-from resispec.models.checkpoint import check_device, end_token_ids, find_dtype, found_device, read_checkpoint
+from resispec.models.checkpoint import (
+    check_device,
+    end_token_ids,
+    find_dtype,
+    found_device,
+    read_checkpoint,
+)
 from resispec.models.kv_cache import cache_argument
 from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
@@ -37,8 +44,8 @@ SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 class Stretch:
     """K consecutive emitted tokens of one sequence, with the logits that a model has for each.
 
-    row: the sequence's number. prompt: (P,) int64. outputs: (T,) int64, all emitted tokens of the sequence.
-    first: the index in `outputs` of the first of the K tokens. logits: (K, V) float32.
+    row: the sequence's number. prompt: (P,) int64. outputs: (T,) int64, all emitted tokens of the
+    sequence. first: the index in `outputs` of the first of the K tokens. logits: (K, V) float32.
     """
 
     row: int
@@ -62,10 +69,10 @@ class Stretch:
 class Scorer:
     """A causal language model of transformers that rescores.
 
-    eos_token_ids: the tokens at which engines stop: those that the model's files name, and `eos_token_id`,
-    usually the tokenizer's, at which many engines stop as well.
-    defaults: the sampling settings of the model's generation_config.json, which some engines apply unasked.
-    precision: the model's dtype in words, such as "float16".
+    eos_token_ids: the tokens at which engines stop: those that the model's files name, and
+    `eos_token_id`, usually the tokenizer's, at which many engines stop as well.
+    defaults: the sampling settings of the model's generation_config.json, which some engines apply
+    unasked. precision: the model's dtype in words, such as "float16".
     switches: lengths at which the model's frequencies change, see `switches_in`.
     """
 
@@ -86,7 +93,8 @@ class Scorer:
 
     @torch.inference_mode()
     def after(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Logits (B, V) float32 after the last of the tokens (B, C), and the module's cache with the tokens.
+        """Logits (B, V) float32 after the last of the tokens (B, C),
+        and the module's cache with the tokens.
 
         cache: that of the tokens before, None if there are none.
         """
@@ -100,7 +108,9 @@ class Scorer:
 
     @torch.inference_mode()
     def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """First column, and logits (B, C, V) float32 after tokens (B, W), for each piece between `edges`."""
+        """First column, and logits (B, C, V) float32 after tokens (B, W),
+        for each piece between `edges`.
+        """
         tokens, cache = tokens.to(self.device), None
         if edges[0] > 0:
             _, cache = self.after(tokens[:, : edges[0]], None)
@@ -110,23 +120,33 @@ class Scorer:
             yield start, output.logits.float()
 
 
-def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Iterator[tuple[Stretch, ...]]:
-    """Every emitted token once, in stretches, with rows in no particular order; a `Stretch` for each scorer.
+def rescore(
+    scorers: Sequence[Scorer], transcripts: Sequence[Transcript]
+) -> Iterator[tuple[Stretch, ...]]:
+    """Every emitted token once, in stretches, with rows in no particular order;
+    a `Stretch` for each scorer.
 
-    scorers: the target's, then the draft's if there is one, on one device. transcripts: rows that `check_fit`
-    allows.
+    scorers: the target's, then the draft's if there is one, on one device. transcripts: rows that
+    `check_fit` allows.
     Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     switches = [switch for scorer in scorers for switch in scorer.switches]
-    for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts], switches):
+    for rows in _batches(
+        [sum(map(len, transcript.written)) - 1 for transcript in transcripts], switches
+    ):
         sequences = [transcripts[row].written for row in rows]
         inputs = [torch.tensor((*prompt, *outputs[:-1])) for prompt, outputs in sequences]
         tokens = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
         columns = max(1, MAX_LOGITS // (len(rows) * vocab_size))
         first, width = min(len(prompt) for prompt, _ in sequences) - 1, tokens.shape[1]
-        pieces = [scorer.pieces(tokens, (*range(first, width, columns), width)) for scorer in scorers]
-        ids = [[torch.tensor(part, device=scorers[0].device) for part in sequence] for sequence in sequences]
+        pieces = [
+            scorer.pieces(tokens, (*range(first, width, columns), width)) for scorer in scorers
+        ]
+        ids = [
+            [torch.tensor(part, device=scorers[0].device) for part in sequence]
+            for sequence in sequences
+        ]
         for blocks in zip(*pieces, strict=True):
             column, num_columns = blocks[0][0], blocks[0][1].shape[1]
             for place, (row, (prompt, outputs)) in enumerate(zip(rows, ids, strict=True)):
@@ -135,13 +155,16 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
                 if low < high:
                     scores = [logits[place, low - column : high - column] for _, logits in blocks]
                     check_numbers(scores, scorers, transcripts[row].place)
-                    yield tuple(Stretch(row, prompt, outputs, low - begin, logits) for logits in scores)
+                    yield tuple(
+                        Stretch(row, prompt, outputs, low - begin, logits) for logits in scores
+                    )
 
 
 def _batches(widths: Sequence[int], switches: Sequence[int] = ()) -> Iterator[list[int]]:
     """Batches of rows of similar width, as many as MAX_POSITIONS allows with padding, at least one.
 
-    switches: rows on both sides of such a length are never in one batch, as the longest decides for all.
+    switches: rows on both sides of such a length are never in one batch, as the longest decides for
+    all.
     """
     rows: list[int] = []
     for row in sorted(range(len(widths)), key=widths.__getitem__):
@@ -154,24 +177,27 @@ def _batches(widths: Sequence[int], switches: Sequence[int] = ()) -> Iterator[li
 
 
 def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: str) -> None:
-    """Raise NoVerdict, a line that begins with `place`, unless the logits of every token make a law.
+    """Raise NoVerdict, a line that begins with `place`,
+    unless the logits of every token make a law.
 
-    logits: of each scorer, (K, V) for K tokens. The largest logit of every token must be finite, which it is
-    not if one is NaN or +inf, or if all are -inf. Single logits of -inf are allowed: a model rules such
-    tokens out, for instance those that pad its vocabulary.
+    logits: of each scorer, (K, V) for K tokens. The largest logit of every token must be finite,
+    which it is not if one is NaN or +inf, or if all are -inf. Single logits of -inf are allowed: a
+    model rules such tokens out, for instance those that pad its vocabulary.
     """
     for role, scorer, scores in zip(("target", "draft"), scorers, logits, strict=False):
         is_number = scores.amax(-1).isfinite()
         if not is_number.all():
             raise NoVerdict(
                 f"{place}: the {role} in {scorer.precision} gives NaN or infinite logits for "
-                f"{int((~is_number).sum())} of {len(is_number)} tokens; allowed: finite ones, so take "
-                "another dtype (float32 and bfloat16 hold the largest numbers) or undamaged weights"
+                f"{int((~is_number).sum())} of {len(is_number)} tokens; allowed: finite ones, so "
+                "take another dtype (float32 and bfloat16 hold the largest numbers) or undamaged "
+                "weights"
             )
 
 
 def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> None:
-    """Raise InvalidInput if there are no rows, or for a row that a model cannot have read or written.
+    """Raise InvalidInput if there are no rows, or for a row that a model cannot have read
+    or written.
 
     The line about a row begins with its place.
     """
@@ -183,24 +209,27 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
         for name, tokens in zip(TOKENS, sequence, strict=True):
             if (largest := max(tokens)) >= scorer.vocab_size:
                 raise InvalidInput(
-                    f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the {role}'s "
-                    f"vocabulary (is it the {role} that they were written with?)"
+                    f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the "
+                    f"{role}'s vocabulary (is it the {role} that they were written with?)"
                 )
         counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
         length = sum(map(len, sequence)) - 1
         check_one_side(scorer.switches, len(sequence[0]), length, f"{place}: {counts}", role)
         if scorer.context is not None and length > scorer.context:
             raise InvalidInput(
-                f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} attends to "
-                f"{scorer.context}"
+                f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} "
+                f"attends to {scorer.context}"
             )
 
 
-def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float32") -> list[Scorer]:
+def load_scorers(
+    names: Sequence[str], device: str = "auto", dtype: str = "float32"
+) -> list[Scorer]:
     """Scorers of models that share a tokenizer, from hub names or folders.
 
     device: a torch device, or auto: CUDA if there is a device. dtype: a key of `DTYPES`. Raises
-    InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
+    InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers
+    differ.
     """
     device, torch_dtype = found_device(device), find_dtype(dtype)
     check_device(device)
@@ -220,31 +249,41 @@ def pair_scorers(pair: Pair) -> list[Scorer]:
 def penalised(stretch: Stretch, settings: Warp) -> Tensor:
     """The stretch's logits (K, V) after the penalties.
 
-    The repetition penalty is first, as in transformers; then come OpenAI's penalties, over emitted tokens
-    alone, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`).
+    The repetition penalty is first, as in transformers; then come OpenAI's penalties, over emitted
+    tokens alone, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`).
     """
     scores = stretch.logits
     if settings.repetition_penalty != 1:
         emitted, is_past = _emitted(stretch)
-        # The penalty counts a token once, so a token of the prompt may fill the places that are not past.
-        context = (stretch.prompt.expand(len(is_past), -1), torch.where(is_past, emitted, stretch.prompt[0]))
+        # The penalty counts a token once, so a token of the prompt may fill the places that are not
+        # past.
+        context = (
+            stretch.prompt.expand(len(is_past), -1),
+            torch.where(is_past, emitted, stretch.prompt[0]),
+        )
         penalty = RepetitionPenaltyLogitsProcessor(float(settings.repetition_penalty))
         scores = penalty(torch.cat(context, 1), scores)
     if settings.presence_penalty or settings.frequency_penalty:
         counts = emitted_counts(stretch, scores.shape[-1])
-        scores = scores - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+        scores = (
+            scores - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+        )
     return scores
 
 
 def emitted_counts(stretch: Stretch, vocab_size: int) -> Tensor:
-    """Counts (K, V) float32 of each token before each of the K emitted tokens, without the prompt."""
+    """Counts (K, V) float32 of each token before each of the K emitted tokens,
+    without the prompt.
+    """
     emitted, is_past = _emitted(stretch)
     counts = torch.zeros(len(is_past), vocab_size, device=emitted.device)
     return counts.scatter_add_(1, emitted.expand(len(is_past), -1), is_past.float())
 
 
 def _emitted(stretch: Stretch) -> tuple[Tensor, Tensor]:
-    """The outputs up to the stretch's end (L,), and whether each is before each of the K tokens (K, L)."""
+    """The outputs up to the stretch's end (L,), and whether each is before each
+    of the K tokens (K, L).
+    """
     emitted = stretch.outputs[: stretch.first + len(stretch.logits)]
     places = torch.arange(len(emitted), device=emitted.device)
     return emitted, places < places[stretch.first :, None]

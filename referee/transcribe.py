@@ -1,12 +1,13 @@
 """Let an engine continue prompts, and write what it emits to a file that can be audited.
 
-    python -m referee.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
-    python -m referee.transcribe --out b.jsonl --engine transformers --mode assisted
+    python -m referee.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target
+    NAME python -m referee.transcribe --out b.jsonl --engine transformers --mode assisted
     python -m referee.transcribe --out c.jsonl --engine llama_cpp --target embedded
 
-Each row is written as soon as it is there; if the command stops, the same command goes on after the rows that
-are written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
-silence, and is written to every row. The key of a server that wants one is read from RESISPEC_SERVER_KEY.
+Each row is written as soon as it is there; if the command stops, the same command goes on after the
+rows that are written. Prompt i uses seed + i. Every setting is asked for, so that no default of an
+engine applies in silence, and is written to every row. The key of a server that wants one is read
+from RESISPEC_SERVER_KEY.
 """
 
 import argparse
@@ -42,7 +43,9 @@ def _server(options: argparse.Namespace) -> Engine:
         raise InvalidInput(f"--server needs a --format; allowed: {names}")
     make = plugins.find(FORMAT, options.format, FORMATS)
     tries, plain_key = options.tries, options.plain_key
-    server = Server(options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key)
+    server = Server(
+        options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key
+    )
     return make(server)
 
 
@@ -52,7 +55,8 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
         make = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
+            f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' "
+            "brings it"
         ) from error
     import torch
 
@@ -66,7 +70,9 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     folders = () if options.engine == "transformers" else (folder,)
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
-    engine: Engine = make(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
+    engine: Engine = make(
+        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots
+    )
     engine.model = target if draft is None else f"{target}, {draft}"
     if options.concurrency and not (has_slots or engine.takes_batches):
         raise InvalidInput(f"{engine.name} has one request at a time; --concurrency is not for it")
@@ -81,38 +87,56 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the .jsonl file to write, or to go on with"
+    )
     engine = parser.add_mutually_exclusive_group(required=True)
     engine.add_argument("--server", help="address of a server, like http://localhost:8000")
     engine.add_argument("--engine", choices=list(ENGINES), help="an engine in this process")
     parser.add_argument(
         "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
     )
-    parser.add_argument("--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file")
+    parser.add_argument(
+        "--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file"
+    )
     parser.add_argument("--num-prompts", type=count, default=100)
-    parser.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
-    parser.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
+    parser.add_argument(
+        "--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens"
+    )
+    parser.add_argument(
+        "--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i"
+    )
     parser.add_argument(
         "--concurrency",
         type=counts,
         default=(),
-        help="requests at a time, of a server (8 by default) or llama_cpp; 1,16 asks for everything under "
-        "either load, for the audit to compare",
+        help="requests at a time, of a server (8 by default) or llama_cpp; 1,16 asks for "
+        "everything under either load, for the audit to compare",
     )
     settings = parser.add_argument_group("settings, all of which are always asked for")
     for name, off in {**Sampling().by_name(), "filter_order": "", "max_new_tokens": 64}.items():
-        text = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
+        text = (
+            f"default {off}"
+            if off != ""
+            else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
+        )
         settings.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=text)
     server = parser.add_argument_group("with --server")
     formats = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
     server.add_argument("--format", metavar="NAME", help=formats)
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
-    server.add_argument("--timeout", type=count, default=600, help="seconds of a request with all its tries")
-    server.add_argument("--plain-key", action="store_true", help=f"send {KEY} over http to another machine")
+    server.add_argument(
+        "--timeout", type=count, default=600, help="seconds of a request with all its tries"
+    )
+    server.add_argument(
+        "--plain-key", action="store_true", help=f"send {KEY} over http to another machine"
+    )
     process = parser.add_argument_group("with --engine")
     process.add_argument("--mode", choices=MODES, default="plain")
     process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
-    process.add_argument("--num-drafted", type=count, default=5, help="tokens drafted for a step, at most")
+    process.add_argument(
+        "--num-drafted", type=count, default=5, help="tokens drafted for a step, at most"
+    )
     inputs.add_model_options(process)
     return parser
 
@@ -123,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     folders = inputs.model_folders(options.target, options.draft)
     check_output(options.out, [Path(options.prompts)], folders)
-    options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
+    options.filter_order = options.filter_order or filter_order_of(
+        options.engine or options.format or ""
+    )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 
     def encode(prompt: Prompt) -> list[int]:
@@ -140,11 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
         concurrency = options.concurrency or ((8,) if options.server else ())
         try:
-            rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
+            rows = write_transcripts(
+                engine, prompts, settings, options.out, options.seed, concurrency
+            )
         except Unanswered as error:
             raise InvalidInput(f"{error}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
-    sys.stdout.write(f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n")
+    sys.stdout.write(
+        f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Transcripts: which tokens an engine was given, which it emitted, and under which settings.
 
 `referee.engines` makes engines write transcripts, and `referee.audit` judges them.
-A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys. Only the two
-lists of token ids are required. Text is no substitute for ids: encoding a text again does not give the tokens
-that were emitted. Importing this module does not import torch.
+A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys.
+Only the two lists of token ids are required. Text is no substitute for ids: encoding a text again
+does not give the tokens that were emitted. Importing this module does not import torch.
 """
 
 import json
@@ -32,13 +32,14 @@ NOTED = ("prompt_index", "max_new_tokens", "model", "spec_decode")
 class Transcript(Warp):
     """One request to an engine, and every token that it emitted.
 
-    prompt_token_ids: the tokens that the model read, special tokens included. output_token_ids: every emitted
-    token, in order, with the end-of-sequence token if there was one. The settings of the law are those that
-    really applied. sample: the number of this answer, from 0, if the request asked for several; the answers
-    share the prompt and the seed, but not their draws. concurrency: the number of requests that the engine
-    had at a time, if known.
-    extra: the other keys of the row, such as an engine's acceptance records; the audit does not read them. A
-    key that is nearly a setting is refused, see `setting_meant`, unless its value is None.
+    prompt_token_ids: the tokens that the model read, special tokens included. output_token_ids:
+    every emitted token, in order, with the end-of-sequence token if there was one. The settings of
+    the law are those that really applied. sample: the number of this answer, from 0, if the request
+    asked for several; the answers share the prompt and the seed, but not their draws. concurrency:
+    the number of requests that the engine had at a time, if known.
+    extra: the other keys of the row, such as an engine's acceptance records; the audit does not
+    read them. A key that is nearly a setting is refused, see `setting_meant`, unless its value is
+    None.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
@@ -62,22 +63,28 @@ class Transcript(Warp):
                 object.__setattr__(self, name, tokens)
             if not isinstance(tokens, tuple) or not tokens:
                 found = "empty" if isinstance(tokens, tuple) else ascii(tokens)[:60]
-                raise InvalidInput(f"{place} is {found}; allowed: a list of token ids, at least one")
+                raise InvalidInput(
+                    f"{place} is {found}; allowed: a list of token ids, at least one"
+                )
             for token in tokens:
                 if type(token) is not int or token < 0:
-                    raise InvalidInput(f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0")
+                    raise InvalidInput(
+                        f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0"
+                    )
         self.check(self.place)
         for name, kind in _TYPES.items():
             if (value := getattr(self, name)) is not None and type(value) is not kind:
                 allowed = "whole numbers" if kind is int else "text"
-                raise InvalidInput(f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}")
+                raise InvalidInput(
+                    f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}"
+                )
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
         for key, value in self.extra.items():
             if value is not None and (name := setting_meant(key)):
                 raise InvalidInput(
-                    f"{self.place}: the key {key[:60]!r} is not read; did you mean {name}? Allowed for the "
-                    f"settings: {', '.join(SETTINGS)}"
+                    f"{self.place}: the key {key[:60]!r} is not read; did you mean {name}? Allowed "
+                    f"for the settings: {', '.join(SETTINGS)}"
                 )
 
     @property
@@ -87,16 +94,23 @@ class Transcript(Warp):
 
     @property
     def setting(self) -> str:
-        """The temperature and all other settings that are on, in words; equal settings have equal words."""
+        """The temperature and all other settings that are on, in words;
+        equal settings have equal words.
+        """
         items = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
-        others = [f"{name}={float(value):g}" for name, value in [*items][1:] if value != getattr(Warp, name)]
+        others = [
+            f"{name}={float(value):g}"
+            for name, value in [*items][1:]
+            if value != getattr(Warp, name)
+        ]
         if not self.is_as_in(Warp.filter_order):
             others.append(f"in the order of {self.filter_order}")
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
 def setting_meant(key: str) -> str | None:
-    """The setting that a key misspells or shortens, as "topp", "Temperature" and "temp" do; else None.
+    """The setting that a key misspells or shortens, as "topp",
+    "Temperature" and "temp" do; else None.
 
     A key like "draft_temperature" names a setting of something else, and so misspells none.
     """
@@ -117,10 +131,10 @@ def _letters(key: str) -> str:
 def read_transcripts(path: Path | str) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
-    A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A row
-    without `filter_order` gets that of its engine, by the engine's name.
-    Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is empty,
-    or for the first row that is not a transcript.
+    A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A
+    row without `filter_order` gets that of its engine, by the engine's name.
+    Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
+    empty, or for the first row that is not a transcript.
     """
     transcripts = []
     for where, _, row in json_lines(Path(path)):
@@ -131,8 +145,8 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
         for name in TOKENS:
             if name not in fields:
                 raise InvalidInput(
-                    f"{place}: {name} is missing; the ids that the engine used are needed, since encoding "
-                    "text again does not give them back"
+                    f"{place}: {name} is missing; the ids that the engine used are needed, since "
+                    "encoding text again does not give them back"
                 )
         if fields.get("top_k") == -1:
             fields["top_k"] = 0
@@ -145,7 +159,9 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
 
 
 def line_of(transcript: Transcript) -> str:
-    """The line of a transcript in a file, line break included: a JSON object without fields that are None."""
+    """The line of a transcript in a file, line break included:
+    a JSON object without fields that are None.
+    """
     values = {name: getattr(transcript, name) for name in _KEYS}
     row = {name: value for name, value in values.items() if value is not None}
     return json.dumps(row | dict(transcript.extra), separators=(",", ":")) + "\n"

@@ -1,11 +1,13 @@
-"""How many tokens does a bias take, and how often is an exact engine called biased? See docs/transcripts.md.
+"""How many tokens does a bias take, and how often is an exact engine called biased? See
+docs/transcripts.md.
 
     python -m referee.transcripts_power
 
-Rows are drawn from known laws with the embedded pair, rescored once, and audited many times, by some of the
-rows each. Found: a cut tail takes hundreds of tokens, a shift to the draft of total variation .05 a thousand
-with the draft and four thousand without, and of 1,400 audits of exact rows none called them biased. Takes
-about 3 minutes on one core, and writes RESULTS/embedded/transcripts_power.{csv,md}.
+Rows are drawn from known laws with the embedded pair, rescored once, and audited many times, by
+some of the rows each. Found: a cut tail takes hundreds of tokens, a shift to the draft of total
+variation .05 a thousand with the draft and four thousand without, and of 1,400 audits of exact rows
+none called them biased. Takes about 3 minutes on one core, and writes
+RESULTS/embedded/transcripts_power.{csv,md}.
 """
 
 import argparse
@@ -74,14 +76,18 @@ LAWS = {
     "toward the draft, TV .05": toward_draft(0.05),
     "toward the draft, TV .02": toward_draft(0.02),
     "presence penalty of 0.5": repeating_less,
-    "sequences never end": lambda p, _q, _e, eos: p.index_fill(1, torch.tensor(eos), -torch.inf).softmax(-1),
+    "sequences never end": lambda p, _q, _e, eos: p.index_fill(
+        1, torch.tensor(eos), -torch.inf
+    ).softmax(-1),
     "logits rounded to bfloat16": lambda p, _q, _emitted, _eos: p.bfloat16().float().softmax(-1),
 }
 """Laws that an engine may have where the rows say that it samples from the target's own."""
 
 
 def drawn(law, prompts, scorers, seed: int) -> list[Transcript]:
-    """A transcript of every prompt by a law of two models' logits, emitted tokens and ends of sequence."""
+    """A transcript of every prompt by a law of two models' logits,
+    emitted tokens and ends of sequence.
+    """
     eos, generator = scorers[0].eos_token_ids, torch.Generator().manual_seed(seed)
     given = prompts, scorers, NEW_TOKENS, generator
     answers = draw(lambda logits, emitted: law(*logits, emitted, eos), *given)
@@ -95,15 +101,21 @@ def needed(arm: Arm, unused: tuple[str, ...]) -> tuple[int | None, str | None]:
     best = max(scores, key=scores.get)
     if scores[best] < LEAST_Z:
         return None, None
-    return math.ceil(arm.num_tokens * ((audit_arms(arm).allowed_z + 1.2816) / scores[best]) ** 2), best
+    return math.ceil(
+        arm.num_tokens * ((audit_arms(arm).allowed_z + 1.2816) / scores[best]) ** 2
+    ), best
 
 
 def power(name: str, arm: Arm, audits: int, generator: torch.Generator) -> dict[str, Any]:
     """The row of a biased law, with how many audits of rows with so many tokens found it.
 
-    Audits are made where all rows hold twice as many tokens, or else they would share most of their rows.
+    Audits are made where all rows hold twice as many tokens, or else they would share most of their
+    rows.
     """
-    (tokens, by), (without, by_without) = needed(arm, NOT_LINEAR), needed(arm, NOT_LINEAR + WITH_DRAFT)
+    (tokens, by), (without, by_without) = (
+        needed(arm, NOT_LINEAR),
+        needed(arm, NOT_LINEAR + WITH_DRAFT),
+    )
     row = {"engine": name, "rows": len(arm.transcripts), "all_tokens": arm.num_tokens}
     row |= {"tokens": tokens, "by": by, "tokens_without": without, "by_without": by_without}
     if tokens is None or tokens > arm.num_tokens / 2:
@@ -111,7 +123,10 @@ def power(name: str, arm: Arm, audits: int, generator: torch.Generator) -> dict[
     number = math.ceil(tokens / arm.num_tokens * len(arm.transcripts))
     order = (torch.randperm(len(arm.transcripts), generator=generator) for _ in range(audits))
     reports = (audit_arms(arm.of_rows(rows[:number].tolist())) for rows in order)
-    return row | {"audits": audits, "found": sum(report.finding is Finding.BIASED for report in reports)}
+    return row | {
+        "audits": audits,
+        "found": sum(report.finding is Finding.BIASED for report in reports),
+    }
 
 
 def false_alarms(name: str, arm: Arm, audits: int, num_arms: int, generator) -> dict[str, Any]:
@@ -123,11 +138,20 @@ def false_alarms(name: str, arm: Arm, audits: int, num_arms: int, generator) -> 
     for _ in range(audits):
         prompts = torch.randperm(num_prompts, generator=generator)[:ROWS]
         draws = torch.rand(EXACT_DRAWS, ROWS, generator=generator).argsort(0)[:num_arms]
-        reports.append(audit_arms(*(arm.of_rows((one * num_prompts + prompts).tolist()) for one in draws)))
+        reports.append(
+            audit_arms(*(arm.of_rows((one * num_prompts + prompts).tolist()) for one in draws))
+        )
     first = [report.judgements[0].comparison for report in reports]
     chances = torch.tensor([one.p_value for found in first for one in found.groups["all"].values()])
-    row = {"engine": name, "rows": len(arm.transcripts), "all_tokens": arm.num_tokens, "audits": audits}
-    row["found"] = sum(any(one.finding is Finding.BIASED for one in report.judgements) for report in reports)
+    row = {
+        "engine": name,
+        "rows": len(arm.transcripts),
+        "all_tokens": arm.num_tokens,
+        "audits": audits,
+    }
+    row["found"] = sum(
+        any(one.finding is Finding.BIASED for one in report.judgements) for report in reports
+    )
     row["audit_tokens"] = sum(one.tokens for one in first) / len(first)
     return row | {f"below_{level:g}": float((chances < level).double().mean()) for level in LEVELS}
 
@@ -137,13 +161,17 @@ def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
     pair = inputs.pair_of("embedded", None, "cpu", "float32")
     scorers = inputs.scorers("embedded", None, "cpu", "float32")
     texts = inputs.token_prompts(
-        "embedded_reference", num_prompts, lambda prompt: pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS]
+        "embedded_reference",
+        num_prompts,
+        lambda prompt: pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS],
     )
     prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
     generator = torch.Generator().manual_seed(0)
     for seed, (name, law) in enumerate(LAWS.items(), start=EXACT_DRAWS):
         yield power(name, measure(drawn(law, prompts, scorers, seed), *scorers), audits, generator)
-    exact = [row for seed in range(EXACT_DRAWS) for row in drawn(tempered(1.0), prompts, scorers, seed)]
+    exact = [
+        row for seed in range(EXACT_DRAWS) for row in drawn(tempered(1.0), prompts, scorers, seed)
+    ]
     arm = measure(exact, *scorers)
     yield false_alarms("exact", arm, 10 * audits, 1, generator)
     yield false_alarms("exact, against a control", arm, 4 * audits, 2, generator)
@@ -151,8 +179,16 @@ def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
 
 def table_of(frame: pd.DataFrame) -> str:
     """A row for every law, in Markdown."""
-    headers = {"engine": "what the engine does unsaid", "tokens": "tokens with the draft", "by": "seen by"}
-    headers |= {"tokens_without": "tokens without", "by_without": "by", "ratio": "audits that found it"}
+    headers = {
+        "engine": "what the engine does unsaid",
+        "tokens": "tokens with the draft",
+        "by": "seen by",
+    }
+    headers |= {
+        "tokens_without": "tokens without",
+        "by_without": "by",
+        "ratio": "audits that found it",
+    }
     ratios = frame.found.map("{:.0f}".format) + " of " + frame.audits.map("{:.0f}".format)
     shown = frame.assign(ratio=ratios.where(frame.found.notna()))[list(headers)]
     for name in ("tokens", "tokens_without"):
@@ -171,11 +207,11 @@ def page_of(frame: pd.DataFrame) -> str:
     paragraphs = (
         "**Tokens that a bias takes, and false alarms**",
         table_of(frame),
-        "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits have as "
-        "many. A bias half as large takes four times as many. "
-        f"–: not seen in {frame.all_tokens.min():,} tokens.",
-        f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the chances "
-        f"of all their statistics {below}.",
+        "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits "
+        "have as many. A bias half as large takes four times as many. –: not seen in "
+        f"{frame.all_tokens.min():,} tokens.",
+        f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the "
+        f"chances of all their statistics {below}.",
         "Made by: `python -m referee.transcripts_power`, on the embedded pair at T = 1.",
     )
     return "\n\n".join(paragraphs) + "\n"
@@ -183,7 +219,9 @@ def page_of(frame: pd.DataFrame) -> str:
 
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of rows; allowed: whole numbers from 1")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of rows; allowed: whole numbers from 1"
+        )
     return int(text)
 
 
@@ -195,7 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results"
+    )
     help_text = "rows of a biased law; an exact one has more"
     parser.add_argument("--prompts", type=_count, default=160, help=help_text)
     help_text = "of a biased law; an exact one has more"

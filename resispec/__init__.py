@@ -1,7 +1,7 @@
 """resispec: the referee of multi-candidate speculative sampling.
 
-`generate` and `Speculator` continue a prompt; `transformers` serves transformers' own `generate`. All of them
-are imported on first use, so that naming a tree or a prompt imports no torch.
+`generate` and `Speculator` continue a prompt; `transformers` serves transformers' own `generate`.
+All of them are imported on first use, so that naming a tree or a prompt imports no torch.
 """
 
 from __future__ import annotations

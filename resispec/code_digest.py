@@ -1,8 +1,9 @@
 """Digests of the code that drafts and verifies in a cell, found without importing it; no torch.
 
-The code of a cell is every file that its verifier, its draws and its drafter come from, and every file
-that these import: of resispec those of PARTS, and modules of the user's outside site-packages. A file is
-identified by its syntax tree without docstrings, so comments and formatting do not count.
+The code of a cell is every file that its verifier, its draws and its drafter come from, and every
+file
+that these import: of resispec those of PARTS, and modules of the user's outside site-packages. A
+file is identified by its syntax tree without docstrings, so comments and formatting do not count.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ FASTEST = "experiments.configurations.load"
 class Source:
     """A parsed file.
 
-    digest: of its syntax tree. imports: (module, name, level) of all import statements; name is "" for a
-    whole module, level the number of leading dots. registered: names of verifiers and of draws that it
-    defines. verifiers, draws: names of others that it asks for.
+    digest: of its syntax tree. imports: (module, name, level) of all import statements; name is ""
+    for a whole module, level the number of leading dots. registered: names of verifiers and of
+    draws that it defines. verifiers, draws: names of others that it asks for.
     """
 
     digest: str
@@ -50,11 +51,14 @@ class Source:
 
 
 def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """The digests of a cell's code: file -> digest, by the names of files relative to their import folder.
+    """The digests of a cell's code: file -> digest, by the names of files relative
+    to their import folder.
 
     config: the cell's resolved configuration. Files that are not there are left out.
     """
-    pending = [file for key in ("decoder", "task") for file in _named(config.get(key), key == "decoder")]
+    pending = [
+        file for key in ("decoder", "task") for file in _named(config.get(key), key == "decoder")
+    ]
     files: dict[Path, str] = {}
     while pending:
         path, name = pending.pop()
@@ -71,13 +75,16 @@ def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 def own_digests() -> dict[str, str]:
     """The digests of all files of PARTS, by the names that `code_digests` gives them."""
-    return {name: _source(path).digest for part in PARTS for path, name in _of_ours(f"resispec.{part}")}
+    return {
+        name: _source(path).digest for part in PARTS for path, name in _of_ours(f"resispec.{part}")
+    }
 
 
 def changed_files(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """The names of the files that differ between two results of `code_digests`.
 
-    A file of the user's that is not present is not compared: the cell may come from another machine.
+    A file of the user's that is not present is not compared: the cell may come from another
+    machine.
     """
     changed = {name for name, digest in present.items() if recorded.get(name) != digest}
     removed = {name for name in recorded if name not in present and name.startswith("resispec/")}
@@ -107,8 +114,11 @@ def _named(node: Any, is_decoder: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:
-    """The files of what a file of tree=fastest names: of all of it, or for a decoder of the fastest alone."""
-    with suppress(InvalidInput, LookupError, TypeError, AttributeError):  # which loading the file reports
+    """The files of what a file of tree=fastest names: of all of it,
+    or for a decoder of the fastest alone.
+    """
+    # which loading the file reports
+    with suppress(InvalidInput, LookupError, TypeError, AttributeError):
         content = read_json(path)
         groups = [] if is_decoder else content["best"].values()
         for facts in [content["fastest"], *(facts for group in groups for facts in group)]:
@@ -137,7 +147,9 @@ def _of_registered(part: str, name: str) -> list[tuple[Path, str]]:
 
 
 def _of_module(module: str, attribute: str) -> list[tuple[Path, str]]:
-    """The files behind an attribute of a module; none for modules that are no part of a cell's code."""
+    """The files behind an attribute of a module; none for modules
+    that are no part of a cell's code.
+    """
     top = module.partition(".")[0]
     if top == "resispec":
         return _of_ours(module, attribute)
@@ -148,8 +160,8 @@ def _of_module(module: str, attribute: str) -> list[tuple[Path, str]]:
 def _of_ours(module: str, attribute: str = "") -> list[tuple[Path, str]]:
     """The files of PARTS behind an attribute of a module of resispec.
 
-    A package stands for the file that it takes the attribute from, since it imports all its files; without an
-    attribute it stands for all of them.
+    A package stands for the file that it takes the attribute from, since it imports all its files;
+    without an attribute it stands for all of them.
     """
     _, *parts = [part for part in (*module.split("."), attribute) if part]
     if not parts or parts[0] not in PARTS:
@@ -171,7 +183,10 @@ def _of_ours(module: str, attribute: str = "") -> list[tuple[Path, str]]:
 
 
 def _below(root: Path, folder: Path, module: str, attribute: str) -> list[tuple[Path, str]]:
-    """The files that importing a module from a folder reads. root: the folder that names are relative to."""
+    """The files that importing a module from a folder reads.
+
+    root: the folder that names are relative to.
+    """
     files = []
     for part in filter(None, (*module.split("."), attribute)):
         if (folder / part).is_dir():
@@ -184,7 +199,9 @@ def _below(root: Path, folder: Path, module: str, attribute: str) -> list[tuple[
 
 
 def _import_folder(top: str) -> Path | None:
-    """The folder that a module of the user's is imported from; None for other modules and unknown ones."""
+    """The folder that a module of the user's is imported from;
+    None for other modules and unknown ones.
+    """
     if top in sys.stdlib_module_names or _is_installed(top):
         return None
     location = _location(top)
@@ -199,8 +216,11 @@ def _is_installed(top: str) -> bool:
 
 
 def _location(top: str) -> Path | None:
-    """The file of a module or the folder of a package; None for one that is not found or has neither."""
-    with suppress(ImportError, ValueError):  # ValueError: a module that was made without a specification
+    """The file of a module or the folder of a package;
+    None for one that is not found or has neither.
+    """
+    # ValueError: a module that was made without a specification
+    with suppress(ImportError, ValueError):
         if spec := find_spec(top):
             places = [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
             return Path(places[0]).absolute() if Path(places[0]).exists() else None
@@ -208,16 +228,22 @@ def _location(top: str) -> Path | None:
 
 
 @lru_cache(maxsize=4096)
-def _imported(path: Path, name: str, _num_bytes: int, _changed: int) -> tuple[tuple[Path, str], ...]:
+def _imported(
+    path: Path, name: str, _num_bytes: int, _changed: int
+) -> tuple[tuple[Path, str], ...]:
     """The files that a file imports, and those of verifiers and draws that it asks for by name."""
     source = _source(path)
     files = [file for imported in source.imports for file in _of_import(path, name, *imported)]
-    files += [file for verifier in source.verifiers for file in _of_registered("verifiers", verifier)]
+    files += [
+        file for verifier in source.verifiers for file in _of_registered("verifiers", verifier)
+    ]
     files += [file for draws in source.draws for file in _of_registered("draws", draws)]
     return tuple(files)
 
 
-def _of_import(path: Path, name: str, module: str, attribute: str, level: int) -> list[tuple[Path, str]]:
+def _of_import(
+    path: Path, name: str, module: str, attribute: str, level: int
+) -> list[tuple[Path, str]]:
     """The files behind an import statement of a file. level: the number of leading dots."""
     folder = path.parents[max(0, level - 1)]
     if level and folder.is_relative_to(PACKAGE):
@@ -230,7 +256,8 @@ def _of_import(path: Path, name: str, module: str, attribute: str, level: int) -
         return files
     if module.partition(".")[0] in OURS or _is_known(module):
         return []
-    return _below(path.parent, path.parent, module, attribute)  # the file may add its folder to the path
+    # the file may add its folder to the path
+    return _below(path.parent, path.parent, module, attribute)
 
 
 def _is_known(module: str) -> bool:
@@ -246,7 +273,9 @@ def _source(path: Path) -> Source:
 
 @lru_cache(maxsize=4096)
 def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
-    """A parsed file; one that is no Python, or nested too deep to be compared, counts by its bytes."""
+    """A parsed file; one that is no Python, or nested too deep to be compared,
+    counts by its bytes.
+    """
     data = path.read_bytes()
     try:
         tree = ast.parse(data)
@@ -284,7 +313,8 @@ def _plain(node: Any) -> Any:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         fields["body"] = [
             child
-            for child in node.body  # a text that stands alone does nothing, as a docstring or after a value
+            # a text that stands alone does nothing, as a docstring or after a value
+            for child in node.body
             if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant))
         ]
     values = ((name, _plain(value)) for name, value in fields.items() if value not in (None, []))

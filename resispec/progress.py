@@ -10,9 +10,17 @@ LINES_S = 30.0
 
 
 def progress_bar(*arguments: Any, **options: Any) -> tqdm:
-    """A bar of tqdm's, with its arguments. Without a terminal, work of less than LINES_S has no line."""
+    """A bar of tqdm's, with its arguments.
+
+    Without a terminal, work of less than LINES_S has no line.
+    """
     if not sys.stderr.isatty():
-        options |= {"file": _Lines(), "delay": LINES_S, "mininterval": LINES_S, "maxinterval": LINES_S}
+        options |= {
+            "file": _Lines(),
+            "delay": LINES_S,
+            "mininterval": LINES_S,
+            "maxinterval": LINES_S,
+        }
     return tqdm(*arguments, dynamic_ncols=True, **options)
 
 

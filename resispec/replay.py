@@ -1,4 +1,6 @@
-"""Replay of verifiers on the logged laws of a decoding, without its models; format: docs/replay.md."""
+"""Replay of verifiers on the logged laws of a decoding, without its models; format:
+docs/replay.md.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,22 +24,28 @@ from resispec.verifiers.base import outcomes_of
 
 FORMAT = "resispec laws 1"
 NUM_AXES = {"parents": 1, "tokens": 1, "target_probs": 2, "draft_probs": 2}
-"""A step's tensors, see `LoggedStep`: name -> how many axes it has; draft_probs has rows for nodes with
-children only."""
+"""A step's tensors, see `LoggedStep`: name -> how many axes it has;
+draft_probs has rows for nodes with children only.
+"""
 
 NAMES = tuple(NUM_AXES)
 
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """The laws of one step. target_probs: (N, V), the target's law at every node of `draft.tree`."""
+    """The laws of one step.
+
+    target_probs: (N, V), the target's law at every node of `draft.tree`.
+    """
 
     draft: Draft
     target_probs: Tensor
 
 
 class LawRecorder:
-    """A recorder of laws: `decoder.generate(..., on_step=recorder)`, then `recorder.write(path)`."""
+    """A recorder of laws: `decoder.generate(..., on_step=recorder)`,
+    then `recorder.write(path)`.
+    """
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -47,7 +55,8 @@ class LawRecorder:
         """Copy a step's tree and laws to the host."""
         tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
         draft_probs = step.draft.probs[inner_nodes(tree.topology, step.draft.probs.device)]
-        draft_probs = draft_probs.reshape(-1, step.target_probs.shape[1])  # of a root alone, it has no column
+        # of a root alone, it has no column
+        draft_probs = draft_probs.reshape(-1, step.target_probs.shape[1])
         values = torch.tensor(tree.topology.parents), tree.tokens, step.target_probs, draft_probs
         for name, value in zip(NAMES, values, strict=True):
             self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
@@ -67,7 +76,10 @@ class LawRecorder:
 
 
 def num_steps(path: Path) -> int:
-    """The number of steps in a file. Raises InvalidInput for a file that holds no laws or no steps."""
+    """The number of steps in a file.
+
+    Raises InvalidInput for a file that holds no laws or no steps.
+    """
     return _header(path)[1]
 
 
@@ -87,10 +99,11 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
 
 
 def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[float, Terms]:
-    """The expected number of tokens that a verifier emits in a step, and the `Terms` of tokens that it draws.
+    """The expected number of tokens that a verifier emits in a step,
+    and the `Terms` of tokens that it draws.
 
-    The expectation is over the verifier's own draws, given the drafted tokens. generator: on the host.
-    Raises InvalidInput for draws or a topology that the verifier is not defined for.
+    The expectation is over the verifier's own draws, given the drafted tokens. generator: on the
+    host. Raises InvalidInput for draws or a topology that the verifier is not defined for.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
     stop = outcomes_of(verifier, tree, *laws).stop.double()
@@ -108,21 +121,29 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is no file of laws: {first_line(error)}") from error
     if (file_format := metadata.get("format")) != FORMAT:
-        raise InvalidInput(f"{path} has the format {file_format!r} in its metadata; allowed: {FORMAT!r}")
+        raise InvalidInput(
+            f"{path} has the format {file_format!r} in its metadata; allowed: {FORMAT!r}"
+        )
     if not count:
         raise InvalidInput(f"{path} has no steps; allowed: at least one")
     return metadata, count
 
 
 def _normalised(laws: Tensor) -> Tensor:
-    """Laws (..., V) whose rows sum to 1: to verifiers a lack beyond rounding is an outcome of its own."""
+    """Laws (..., V) whose rows sum to 1: to verifiers a lack beyond rounding is an outcome
+    of its own.
+    """
     total = laws.sum(-1, keepdim=True)
     return torch.where((total - 1).abs() > sum_rounding(laws), laws / total, laws)
 
 
-def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
+def _checked(
+    draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor
+) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
-    for (name, num_axes), value in zip(NUM_AXES.items(), (parents, tokens, target, draft), strict=True):
+    for (name, num_axes), value in zip(
+        NUM_AXES.items(), (parents, tokens, target, draft), strict=True
+    ):
         if value.ndim != num_axes:
             raise InvalidInput(f"{name} has {value.ndim} axes; allowed: {num_axes}")
     if parents.dtype != torch.int64:
@@ -136,15 +157,24 @@ def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draf
             raise InvalidInput(f"{name} is {tuple(value.shape)}; allowed: {shape}")
         if name == "tokens":
             if value.dtype != torch.int64 or not bool(((value >= 0) & (value < vocab_size)).all()):
-                raise InvalidInput(f"tokens holds {value.tolist()[:8]}; allowed: int64 below {vocab_size}")
+                raise InvalidInput(
+                    f"tokens holds {value.tolist()[:8]}; allowed: int64 below {vocab_size}"
+                )
         elif value.dtype not in (torch.float32, torch.float64):
-            raise InvalidInput(f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64")
-        elif not bool(((value.sum(-1) - 1).abs() < 1e-3).all() and (value >= 0).all()):  # sums are rounded
-            raise InvalidInput(f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1")
+            raise InvalidInput(
+                f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64"
+            )
+        # sums are rounded
+        elif not bool(((value.sum(-1) - 1).abs() < 1e-3).all() and (value >= 0).all()):
+            raise InvalidInput(
+                f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1"
+            )
     for node in inner if draws.are_distinct else ():
         siblings = tokens[list(topology.children[node])].tolist()
         if len(set(siblings)) < len(siblings):
-            raise InvalidInput(f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens")
+            raise InvalidInput(
+                f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens"
+            )
     target, draft = _normalised(target), _normalised(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)

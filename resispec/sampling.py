@@ -1,9 +1,9 @@
 """Sampling settings, and the law that they make of a model's logits.
 
-Temperature and filters are applied in the order of transformers' `generate`, or of another engine, see
-FILTER_ORDERS; the penalties come first. transformers has no presence and no frequency penalty; they are
-OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
-repetition penalty, over emitted tokens alone. Importing this module imports no torch.
+Temperature and filters are applied in the order of transformers' `generate`, or of another engine,
+see FILTER_ORDERS; the penalties come first. transformers has no presence and no frequency penalty;
+they are OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`):
+after the repetition penalty, over emitted tokens alone. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-"""The settings that depend on earlier tokens, so that every node of a tree would need its own warp."""
+"""The settings that depend on earlier tokens, so that every node
+of a tree would need its own warp.
+"""
 
 FILTERS = ("top_p", "top_k", "min_p")
 """The settings that remove tokens from a law."""
@@ -35,20 +37,24 @@ FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sglang": (("temperature",), ("top_k", "top_p"), ("min_p",)),
     "openvino": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
 }
-"""The steps from scores to a law, in the order of each engine. Steps of one tuple see the same scores, and a
-token stays if all of them keep it; after each tuple the remaining masses are renormalised to a law.
+"""The steps from scores to a law, in the order of each engine.
 
-Sources, read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py); llama.cpp, the
-default chain `common_params_sampling::samplers` (common/common.h), without the samplers that are off by
-default; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler` (srt/layers/sampler.py),
-`filter_apply_order` "joint". OpenVINO GenAI's order is measured: only orders with this law explain the tokens
-of the wheel 2026.4.1 (0 or 1 of 4,000 tokens outside of the filters). Its source at commit 0731d8ec has min-p
-before top-p.
+Steps of one tuple see the same scores, and a token stays if all of them keep it; after each tuple
+the remaining masses are renormalised to a law.
+
+Sources, read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py);
+llama.cpp, the default chain `common_params_sampling::samplers` (common/common.h), without the
+samplers that are off by default; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler`
+(srt/layers/sampler.py), `filter_apply_order` "joint". OpenVINO GenAI's order is measured: only
+orders with this law explain the tokens of the wheel 2026.4.1 (0 or 1 of 4,000 tokens outside of the
+filters). Its source at commit 0731d8ec has min-p before top-p.
 """
 
 
 def filter_order_of(engine: str) -> str:
-    """The key of FILTER_ORDERS that an engine's name begins with, in any spelling; else "transformers"."""
+    """The key of FILTER_ORDERS that an engine's name begins with, in any spelling;
+    else "transformers".
+    """
 
     def letters(name: str) -> str:
         return re.sub("[^a-z]", "", name.lower())
@@ -66,9 +72,9 @@ def as_python(value: Any) -> Any:
 class Warp:
     """The settings that turn logits into a law; at temperature 0 the law is a point mass.
 
-    top_p, top_k, min_p: off at 1, 0 and 0. repetition_penalty: as transformers defines it, 1 is off.
-    presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off. filter_order: a key of
-    FILTER_ORDERS. Raises InvalidInput for a value that is not allowed.
+    top_p, top_k, min_p: off at 1, 0 and 0. repetition_penalty: as transformers defines it, 1 is
+    off. presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off.
+    filter_order: a key of FILTER_ORDERS. Raises InvalidInput for a value that is not allowed.
     """
 
     temperature: float = 1.0
@@ -86,7 +92,9 @@ class Warp:
         self.check("sampling")
 
     def check(self, place: str) -> None:
-        """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
+        """Raise InvalidInput, one line that begins with `place`,
+        for a value that is not allowed.
+        """
         for name, (holds, allowed) in _ALLOWED.items():
             if hasattr(self, name) and not holds(value := getattr(self, name)):
                 raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
@@ -107,19 +115,25 @@ class Warp:
 
     def _steps(self, order: str) -> tuple[tuple[str, ...], ...]:
         groups = FILTER_ORDERS[order]
-        steps = (tuple(key for key in group if getattr(self, key) != getattr(Warp, key)) for group in groups)
+        steps = (
+            tuple(key for key in group if getattr(self, key) != getattr(Warp, key))
+            for group in groups
+        )
         return tuple(filter(None, steps))
 
     def is_as_in(self, order: str) -> bool:
         """Whether these settings give the same law in another order, a key of FILTER_ORDERS.
 
-        top-k looks at ranks, and min-p at ratios to the largest mass, which no filter changes. So only two
-        things matter: the steps before top-p, and whether the temperature comes before min-p.
+        top-k looks at ranks, and min-p at ratios to the largest mass, which no filter changes. So
+        only two things matter: the steps before top-p, and whether the temperature comes before
+        min-p.
         """
 
         def decisive(steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
             pairs = {pair for groups in combinations(steps, 2) for pair in product(*groups)}
-            return {pair for pair in pairs if pair[1] == "top_p" or pair == ("temperature", "min_p")}
+            return {
+                pair for pair in pairs if pair[1] == "top_p" or pair == ("temperature", "min_p")
+            }
 
         return self.temperature == 0 or decisive(self.steps) == decisive(self._steps(order))
 
@@ -127,13 +141,14 @@ class Warp:
     def for_draft(self) -> Warp:
         """The warp of the draft's logits: this warp, or plain temperature 1 if decoding is greedy.
 
-        Tokens are exact with any law of the draft. A point mass would make all siblings equal and would not
-        say which tokens come second.
+        Tokens are exact with any law of the draft. A point mass would make all siblings equal and
+        would not say which tokens come second.
         """
         return self if self.temperature else Warp()
 
     def law(self, logits: Tensor) -> Tensor:
-        """The law (K, V) of logits (K, V) without penalties, in float32, or float64 for logits in float64.
+        """The law (K, V) of logits (K, V) without penalties, in float32,
+        or float64 for logits in float64.
 
         Greedy decoding takes the first of equally likely tokens. NaN stays NaN.
         """
@@ -146,11 +161,12 @@ class Warp:
 
 @dataclass(frozen=True)
 class Sampling(Warp):
-    """Settings of sampling and stopping: at the first limit, or at an end-of-sequence token if not ignored.
+    """Settings of sampling and stopping: at the first limit,
+    or at an end-of-sequence token if not ignored.
 
-    temperature, and the other settings of `Warp`: for target and draft alike. max_new_tokens: most tokens
-    returned. max_length: most tokens of prompt and continuation together; None for no limit. ignore_eos:
-    whether end-of-sequence tokens are ignored. Raises InvalidInput as `Warp`.
+    temperature, and the other settings of `Warp`: for target and draft alike. max_new_tokens: most
+    tokens returned. max_length: most tokens of prompt and continuation together; None for no limit.
+    ignore_eos: whether end-of-sequence tokens are ignored. Raises InvalidInput as `Warp`.
     """
 
     temperature: float = 1.0
@@ -170,7 +186,9 @@ SETTINGS = tuple(setting.name for setting in fields(Warp))
 
 
 def warped(scores: Tensor, warp: Warp) -> Tensor:
-    """Scores (K, V) after temperature (not 0) and filters; -inf for every token that is filtered out."""
+    """Scores (K, V) after temperature (not 0) and filters;
+    -inf for every token that is filtered out.
+    """
     for group in warp.steps:
         results = [_STEPS[step](scores, warp) for step in group]
         scores = reduce(lambda some, others: some.minimum(others), results)
@@ -215,13 +233,19 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "0, which is greedy, or from 1e-6 to 1e6",
     ),
     "top_p": (_is_within(math.ulp(0.0), 1), "above 0, up to 1, where 1 is off"),
-    "top_k": (lambda value: type(value) is int and value >= 0, "whole numbers from 0, where 0 is off"),
+    "top_k": (
+        lambda value: type(value) is int and value >= 0,
+        "whole numbers from 0, where 0 is off",
+    ),
     "min_p": (_is_within(0, 1), "from 0 to 1, where 0 is off"),
     "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),
     "presence_penalty": _ADDED,
     "frequency_penalty": _ADDED,
     "filter_order": (lambda value: value in tuple(FILTER_ORDERS), ", ".join(FILTER_ORDERS)),
     "max_new_tokens": (lambda value: type(value) is int and value > 0, "whole numbers from 1"),
-    "max_length": (lambda value: value is None or type(value) is int and value > 0, "whole numbers from 1"),
+    "max_length": (
+        lambda value: value is None or type(value) is int and value > 0,
+        "whole numbers from 1",
+    ),
 }
 """The allowed values of each setting, of `Sampling`, too: a test, and the same in words."""

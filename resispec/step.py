@@ -1,7 +1,8 @@
-"""One step of decoding: draft a tree, forward it through the target, verify it, commit what was accepted.
+"""One step of decoding: draft a tree, forward it through the target, verify it,
+commit what was accepted.
 
-The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`. Between them, once a step,
-the host reads the verdict and says which rows of the cache to keep.
+The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`. Between them, once
+a step, the host reads the verdict and says which rows of the cache to keep.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from resispec.verifiers.base import reads_numbers
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that one step decided, for observers of the loop; its tensors are valid until the next step.
+    """Everything that one step decided, for observers of the loop;
+    its tensors are valid until the next step.
 
     target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
     """
@@ -33,22 +35,28 @@ class Step:
 
 
 class Stepper:
-    """A stepper decodes prompts one after another; all prompts share its memory and its captured graphs.
+    """A stepper decodes prompts one after another; all prompts share its memory
+    and its captured graphs.
 
     warp: turns logits into laws, for both models. capacity: most committed tokens of a sequence.
     """
 
-    def __init__(self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int) -> None:
+    def __init__(
+        self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int
+    ) -> None:
         self._verifier, self._target, self._warp = verifier, pair.target, warp
         self._device = device = pair.target.device
         if reading_is_free(device):
             keep_freed_memory()
         self._topology = drafter.topology
-        self._generator = Generator(device)  # captured units draw from this one, whatever a prompt brings
+        # captured units draw from this one, whatever a prompt brings
+        self._generator = Generator(device)
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
         self._read = own_unit(self._laws, device)
-        self._decide: dict[str, Unit] = {}  # by the name of the draws, for trees of the drafter's own shape
+        self._decide: dict[
+            str, Unit
+        ] = {}  # by the name of the draws, for trees of the drafter's own shape
         self._keep = keeping(self._session, device)
 
     def begin(self, prompt: list[int], generator: Generator) -> None:
@@ -78,7 +86,9 @@ class Stepper:
             self._root = verdict.tokens[-1]
         return Step(draft, target_probs, verdict)
 
-    def _laws(self, _: None, tokens: Tensor, depths: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    def _laws(
+        self, _: None, tokens: Tensor, depths: Tensor, visible: Tensor
+    ) -> tuple[Tensor, Tensor]:
         features = self._session.forward(tokens, depths, visible)
         return features, self._warp.law(self._target.head(features))
 
@@ -87,7 +97,8 @@ class Stepper:
         if reading_is_free(self._device) or reads_numbers(self._verifier):
             return self._verifier.verify(tree, target_probs, draft.probs, generator)
         if tree.topology != self._topology or looks_inside():
-            # Not captured: the tree's shape changes every step, or parts inside are timed one by one.
+            # Not captured: the tree's shape changes every step, or parts inside are timed one by
+            # one.
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
             if (name := tree.draws.name) not in self._decide:
@@ -96,7 +107,12 @@ class Stepper:
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def _decided(
-        self, draws: Draws, generator: Generator, tokens: Tensor, target_probs: Tensor, draft_probs: Tensor
+        self,
+        draws: Draws,
+        generator: Generator,
+        tokens: Tensor,
+        target_probs: Tensor,
+        draft_probs: Tensor,
     ) -> tuple[Tensor]:
         tree = Tree(self._topology, tokens, draws)
         return (draw_outcome(self._verifier, tree, target_probs, draft_probs, generator),)
@@ -109,5 +125,7 @@ def reading_is_free(device: torch.device) -> bool:
 
 @kept_with_topology
 def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The depths (N,) of a topology's nodes and the mask (N, N) bool of nodes that each sees, on a device."""
+    """The depths (N,) of a topology's nodes and the mask (N, N)
+    bool of nodes that each sees, on a device.
+    """
     return send(topology.depths, device), send(topology.ancestors, device)

@@ -1,6 +1,7 @@
 """Clocks that wait for the device, and a split of time into named, nested parts.
 
-Code marks its parts with `part`, which does next to nothing outside of a block in which `measuring` times.
+Code marks its parts with `part`, which does next to nothing outside of a block in which `measuring`
+times.
 """
 
 import time
@@ -25,11 +26,13 @@ _NOTHING = nullcontext()
 class Stopwatch:
     """A stopwatch that adds up seconds by part.
 
-    It waits for the device at both ends of each part, so profiling runs stay apart from throughput runs.
+    It waits for the device at both ends of each part, so profiling runs stay apart from throughput
+    runs.
 
     looks_inside: whether parts inside of parts are timed, too; timing them takes some time itself.
-    seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
-    num_timed: how often any part was timed. open_parts: names of parts being timed, the outermost first.
+    seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts
+    inside it. num_timed: how often any part was timed. open_parts: names of parts being timed, the
+    outermost first.
     """
 
     def __init__(self, device: torch.device, looks_inside: bool = True) -> None:
@@ -69,7 +72,9 @@ def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
 
 
 def looks_inside() -> bool:
-    """Whether a stopwatch runs that times parts inside of parts, which captured work does not have."""
+    """Whether a stopwatch runs that times parts inside of parts,
+    which captured work does not have.
+    """
     stopwatch = _running.get()
     return stopwatch is not None and stopwatch.looks_inside
 
@@ -77,17 +82,21 @@ def looks_inside() -> bool:
 def part(name: str) -> AbstractContextManager[None]:
     """Mark a block as a named part for the running stopwatch.
 
-    Nothing is timed, and nothing waits for the device, if no stopwatch runs, or if the device's work is being
-    captured in a graph.
+    Nothing is timed, and nothing waits for the device, if no stopwatch runs, or if the device's
+    work is being captured in a graph.
     """
     stopwatch = _running.get()
-    if stopwatch is None or (stopwatch.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+    if stopwatch is None or (
+        stopwatch.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    ):
         return _NOTHING
     return stopwatch.part(name)
 
 
 def clock_seconds(device: torch.device, count: int) -> float:
-    """Seconds that `count` empty parts take, which a stopwatch adds when it times that many parts."""
+    """Seconds that `count` empty parts take, which a stopwatch adds when it times
+    that many parts.
+    """
     stopwatch = Stopwatch(device)
     start = now(device)
     with measuring(stopwatch):

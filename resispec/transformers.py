@@ -37,21 +37,27 @@ _WARPERS: dict[type[logits_process.LogitsProcessor], str] = {
 
 @dataclass
 class SpeculatedOutput(GenerateDecoderOnlyOutput):
-    """The result of `generate` with return_dict_in_generate. num_emitted: number of tokens of each step."""
+    """The result of `generate` with return_dict_in_generate.
+
+    num_emitted: number of tokens of each step.
+    """
 
     num_emitted: tuple[int, ...] | None = None
 
 
 @dataclass(eq=False)
 class Speculative:
-    """A `custom_generate` for one prompt per call; it keeps the caches of the model of its last call.
+    """A `custom_generate` for one prompt per call; it keeps the caches
+    of the model of its last call.
 
-    draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its `warn_of_bias`.
-    The law follows from do_sample, temperature, top_k, top_p and min_p of the generation configuration, as
-    transformers resolves them (top_k is 50 by default). Lengths, ends of sequence, stop strings, max_time,
-    stopping criteria and streamers work as usual, and randomness comes from torch's global generator. With
-    return_dict_in_generate the result is a `SpeculatedOutput`.
-    Raises InvalidInput, when called, for any other setting that would change the tokens, naming the setting.
+    draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its
+    `warn_of_bias`. The law follows from do_sample, temperature, top_k, top_p and min_p of the
+    generation configuration, as transformers resolves them (top_k is 50 by default). Lengths, ends
+    of sequence, stop strings, max_time, stopping criteria and streamers work as usual, and
+    randomness comes from torch's global generator. With return_dict_in_generate the result is a
+    `SpeculatedOutput`.
+    Raises InvalidInput, when called, for any other setting that would change the tokens, naming the
+    setting.
     """
 
     draft: Any
@@ -70,7 +76,8 @@ class Speculative:
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Tensor | SpeculatedOutput:
-        """Continue input_ids (1, L) int64; returns (1, L + new), or a `SpeculatedOutput` if configured.
+        """Continue input_ids (1, L) int64; returns (1, L + new),
+        or a `SpeculatedOutput` if configured.
 
         `generate` calls this. Raises InvalidInput for a request that cannot be met.
         """
@@ -88,7 +95,9 @@ class Speculative:
 
         places = itertools.count(length)
 
-        def is_last(token: int) -> bool:  # by transformers' stopping criteria, asked after every token
+        def is_last(
+            token: int,
+        ) -> bool:  # by transformers' stopping criteria, asked after every token
             place = next(places)
             ids[0, place] = token
             return bool(stopping_criteria(ids[:, : place + 1], None).all())
@@ -110,40 +119,59 @@ speculative = Speculative
 def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: bool) -> Warp:
     """The warp that a list of transformers' processors amounts to; greedy unless `do_sample`.
 
-    Allowed are temperature, top-k, top-p and min-p, each at most once, in this order and with no option but
-    its own value. Raises InvalidInput naming the first processor that is not allowed.
+    Allowed are temperature, top-k, top-p and min-p, each at most once, in this order and with no
+    option but its own value. Raises InvalidInput naming the first processor that is not allowed.
     """
     settings, remaining = dict[str, Any](), iter(_WARPERS)
     for processor in processors:
         kind: Any = type(processor)
         if kind is logits_process.LogitNormalization:  # a law is normalised in any case
             continue
-        # With other options, such as the fewest tokens to keep, a processor does more than its value says.
-        is_plain = kind in remaining and vars(processor) == vars(kind(getattr(processor, _WARPERS[kind])))
+        # With other options, such as the fewest tokens to keep, a processor does more than its
+        # value says.
+        is_plain = kind in remaining and vars(processor) == vars(
+            kind(getattr(processor, _WARPERS[kind]))
+        )
         if not is_plain:
             options = getattr(processor, "__dict__", {}).items()
-            values = {name: value for name, value in options if isinstance(value, str | int | float)}
+            values = {
+                name: value for name, value in options if isinstance(value, str | int | float)
+            }
             raise InvalidInput(
                 f"logits processor {kind.__name__} {values} cannot be applied to a tree; "
-                "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
+                "allowed: temperature, top_k, top_p and min_p with their own value alone, in this "
+                "order"
             )
         settings[_WARPERS[kind]] = getattr(processor, _WARPERS[kind])
     return Warp(**settings) if do_sample else Warp(temperature=0.0)
 
 
 def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
-    """Raise InvalidInput, naming the argument, for a request that speculation on a tree cannot meet.
+    """Raise InvalidInput, naming the argument, for a request that speculation
+    on a tree cannot meet.
 
     kwargs: the arguments that `generate` passes on to the model's forward.
     """
     mode, cache = config.get_generation_mode(), config.cache_implementation
     sequences = config.num_return_sequences or 1
     problems = [
-        (_argument_of_caller("assistant_model") is not None, "assistant_model", "none; speculative(draft)"),
-        (mode not in _MODES, f"generation mode {mode.value}", ", ".join(known.value for known in _MODES)),
+        (
+            _argument_of_caller("assistant_model") is not None,
+            "assistant_model",
+            "none; speculative(draft)",
+        ),
+        (
+            mode not in _MODES,
+            f"generation mode {mode.value}",
+            ", ".join(known.value for known in _MODES),
+        ),
         (sequences > 1, f"num_return_sequences {sequences}", "1"),
         (len(input_ids) != 1, f"a batch of {len(input_ids)}", "a batch of one"),
-        (cache not in (None, "dynamic"), f"cache_implementation {cache!r}", "none; the cache is our own"),
+        (
+            cache not in (None, "dynamic"),
+            f"cache_implementation {cache!r}",
+            "none; the cache is our own",
+        ),
     ]
     outputs = "return_dict_in_generate with sequences and num_emitted"
     problems += [(getattr(config, name, None), name, outputs) for name in _OUTPUTS]
@@ -153,12 +181,15 @@ def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str
         problems.append((is_problem, argument, "input_ids of one prompt without padding alone"))
     for is_problem, argument, allowed in problems:
         if is_problem:
-            raise InvalidInput(f"speculative custom_generate: {argument} cannot be used; allowed: {allowed}")
+            raise InvalidInput(
+                f"speculative custom_generate: {argument} cannot be used; allowed: {allowed}"
+            )
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
     """Whether an argument changes no token of a single prompt without padding."""
-    if name in ("use_cache", "logits_to_keep"):  # there is an own cache, and logits where they are needed
+    # there is an own cache, and logits where they are needed
+    if name in ("use_cache", "logits_to_keep"):
         return True
     if name == "attention_mask":
         return bool((value == 1).all())
@@ -173,9 +204,9 @@ def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
 def _argument_of_caller(name: str) -> Any | None:
     """An argument of transformers' `generate` that is running; None if it has no such argument.
 
-    `generate` passes a streamer and an assistant_model only to its own methods, at least up to 5.23, but puts
-    the prompt into the streamer, whose reader would then wait for ever for the rest. So both are read from
-    the local variables of `generate`.
+    `generate` passes a streamer and an assistant_model only to its own methods, at least up to
+    5.23, but puts the prompt into the streamer, whose reader would then wait for ever for the rest.
+    So both are read from the local variables of `generate`.
     """
     code, frame = inspect.unwrap(GenerationMixin.generate).__code__, inspect.currentframe()
     while frame is not None and frame.f_code is not code:

@@ -1,4 +1,6 @@
-"""What tests of rules and audits share: small laws, accounts of drafting in plain Python, broken rules."""
+"""What tests of rules and audits share: small laws,
+accounts of drafting in plain Python, broken rules.
+"""
 
 import pytest
 import torch
@@ -45,15 +47,23 @@ def tuples(q, count, draws):
                 yield from extend((*prefix, token), weight * mass / sum(left.values()), rest)
 
     chosen = tuple(largest[: count - 1]) if draws is Draws.GREEDY else ()
-    return list(extend(chosen, 1.0, {token: mass for token, mass in enumerate(q) if token not in chosen}))
+    return list(
+        extend(chosen, 1.0, {token: mass for token, mass in enumerate(q) if token not in chosen})
+    )
 
 
 def over_tuples(rule, p, q, num_siblings, draws):
-    """The emitted token's law, the mass of no token at all, and the acceptance, over every drafted tuple."""
+    """The emitted token's law, the mass of no token at all, and the acceptance,
+    over every drafted tuple.
+    """
     tokens, weights = drafted_tuples(q, num_siblings, draws)
     laws = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
     rest = (1 - laws.select.sum(-1)) * (1 - laws.residual.sum(-1))
-    return weights @ emitted(laws, tokens), float(weights @ rest), float(weights @ accepted(laws, tokens))
+    return (
+        weights @ emitted(laws, tokens),
+        float(weights @ rest),
+        float(weights @ accepted(laws, tokens)),
+    )
 
 
 def accepted_tokens(verifier, topology, rows, draws=Draws.IID):
@@ -72,8 +82,12 @@ def accepted_tokens(verifier, topology, rows, draws=Draws.IID):
 
 
 def drafted(topology, vocab, draws=Draws.IID, seed=0, kind="random"):
-    """A tree drafted from laws of its own at every node, with those of the target and of the draft."""
-    rows = [pair_of_laws(kind, vocab, generator) for generator in [rng(seed)] for _ in topology.parents]
+    """A tree drafted from laws of its own at every node,
+    with those of the target and of the draft.
+    """
+    rows = [
+        pair_of_laws(kind, vocab, generator) for generator in [rng(seed)] for _ in topology.parents
+    ]
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
     tokens, generator = torch.zeros(topology.num_nodes, dtype=torch.int64), rng(seed + 1)
     for parents, children in topology.families:
@@ -82,7 +96,9 @@ def drafted(topology, vocab, draws=Draws.IID, seed=0, kind="random"):
 
 
 def assert_drawn_from(outcomes, draw, count):
-    """Chi-square of `count` verdicts over (last node, final token); with fresh seeds it fails at 1e-4."""
+    """Chi-square of `count` verdicts over (last node, final token);
+    with fresh seeds it fails at 1e-4.
+    """
     joint = outcomes.stop[:, None] * outcomes.final
     assert joint.sum().item() == pytest.approx(1, abs=1e-9) and (joint >= 0).all()
     counts = torch.zeros_like(joint)
@@ -150,7 +166,10 @@ WRONG_MASSES = {
     "residual above 1": (lambda s, r: Law(s * 0, 1.5 * r), "cannot (choose|draw)"),
 }
 BROKEN = [
-    *((change, InvalidInput, f"^rule Broken: {message}") for change, message in WRONG_SHAPES.values()),
+    *(
+        (change, InvalidInput, f"^rule Broken: {message}")
+        for change, message in WRONG_SHAPES.values()
+    ),
     *(
         (change, FloatingPointError, rf"^rule Broken, node \d+: {said}")
         for change, said in WRONG_MASSES.values()

@@ -1,4 +1,6 @@
-"""What holds for every test: the embedded profile where it names none, and signals as they were before it."""
+"""What holds for every test: the embedded profile where it names none,
+and signals as they were before it.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""How often exact verifiers look biased: `make faults` writes results/PROFILE/false_alarms.{csv,md}."""
+"""How often exact verifiers look biased: `make faults` writes
+results/PROFILE/false_alarms.{csv,md}.
+"""
 
 import sys
 from pathlib import Path
@@ -38,8 +40,14 @@ def run_false_alarms(_config: DictConfig) -> None:
     """Audit the exact verifiers with several seeds, print and write what their p-values are."""
     configs = settings(HydraConfig.get().overrides.task)
     config, documents = configs[0], documents_of(configs)
-    exact = [MeasuredOnce(one.name, one.node) for one in candidates(config, None) if one.name != "resispec"]
-    audits = [found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, documents)]
+    exact = [
+        MeasuredOnce(one.name, one.node)
+        for one in candidates(config, None)
+        if one.name != "resispec"
+    ]
+    audits = [
+        found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, documents)
+    ]
     frame = pd.DataFrame([row for audit in audits for row in p_values(audit)])
     table = table_of(frame, audits, origin(torch.device(config["device"])))
     sys.stdout.write(markdown(table) + "\n")
@@ -52,7 +60,9 @@ def p_values(audit: JudgedVerifier) -> list[dict[str, object]]:
     every = [("total variation", one) for one in found.total_variations.values()]
     every += [("acceptance above its ceiling", one) for one in found.excesses.values()]
     for kind, groups in (("decoding", found.z_scores), ("simulation", found.simulations)):
-        every += [(f"{kind}, {name}", one) for group in groups.values() for name, one in group.items()]
+        every += [
+            (f"{kind}, {name}", one) for group in groups.values() for name, one in group.items()
+        ]
     labels = {"verifier": audit.name, "draws": str(audit.draws)}
     return [labels | {"kind": kind, "p_value": one.p_value} for kind, one in every]
 
@@ -61,16 +71,19 @@ def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> 
     """The table: of every kind of statistic how many p-values lie below what share should."""
     shown = []
     for kind, part in [*frame.groupby("kind", sort=False), ("all", frame)]:
-        shares = {f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS}
+        shares = {
+            f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS
+        }
         row = {"statistic": kind, "number": str(len(part)), **shares}
         shown.append(row | {"least p": f"{part.p_value.min():.1g}"})
     accused = sum(found.judgement.finding is not Finding.NO_BIAS_SEEN for found in audits)
     bound = max(found.evidence.false_alarm_rate for found in audits)
     notes = (
-        f"{source} Made by: make faults. {len(audits)} audits of exact verifiers, seeds {listed(SEEDS)}; "
-        f"measured once, without the second measurement that suspicious statistics get, {accused} are called "
-        f"biased, inconsistent or undecided. With it an audit of one kind of draws accuses an exact one "
-        f"with probability below {bound:.0e}, by a union bound.",
+        f"{source} Made by: make faults. {len(audits)} audits of exact verifiers, seeds "
+        f"{listed(SEEDS)}; measured once, without the second measurement that suspicious "
+        f"statistics get, {accused} are called biased, inconsistent or undecided. With it an "
+        f"audit of one kind of draws accuses an exact one with probability below {bound:.0e}, by "
+        "a union bound.",
     )
     texts = pd.DataFrame(shown).set_index("statistic")
     return plain("false_alarms", frame, "p-values of exact verifiers", notes, shown=texts)

@@ -1,4 +1,6 @@
-"""What the audit says of every planted fault: `make faults`, which writes results/PROFILE/faults.{csv,md}."""
+"""What the audit says of every planted fault: `make faults`,
+which writes results/PROFILE/faults.{csv,md}.
+"""
 
 import math
 import sys
@@ -37,7 +39,10 @@ class Planted(Candidate):
 
 
 def run_faults(_config: DictConfig) -> None:
-    """Audit all faults, print and write the table. Raises InvalidInput when an innocent case is accused."""
+    """Audit all faults, print and write the table.
+
+    Raises InvalidInput when an innocent case is accused.
+    """
     configs = settings(HydraConfig.get().overrides.task)
     config, pair = configs[0], HydraConfig.get().runtime.choices["pair"]
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, documents_of(configs))
@@ -46,7 +51,9 @@ def run_faults(_config: DictConfig) -> None:
     sys.stdout.write(markdown(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     accused = [
-        row["fault"] for row in rows if not row["total_variation"] and row["verdict"] == Finding.BIASED
+        row["fault"]
+        for row in rows
+        if not row["total_variation"] and row["verdict"] == Finding.BIASED
     ]
     if accused:
         raise InvalidInput(f"exact, and yet found biased: {', '.join(accused)}")
@@ -60,7 +67,9 @@ def row_of(fault: Fault, audit: JudgedVerifier) -> dict[str, object]:
         "total_variation": fault.total_variation,
         "vocab": fault.vocab,
         "verdict": str(audit.judgement.finding),
-        "caught_by": "; ".join(f"{what} ({needed})" for what, needed in caught_by(audit.evidence).items()),
+        "caught_by": "; ".join(
+            f"{what} ({needed})" for what, needed in caught_by(audit.evidence).items()
+        ),
         "smallest_seen": audit.evidence.smallest_seen,
     }
 
@@ -80,13 +89,16 @@ def caught_by(evidence: Evidence) -> dict[str, str]:
     ]
     worst, where = min(counts, key=lambda item: item[0].p_value)
     if worst.p_value < LEAST_P:
-        # A chi-square grows in proportion to the outcomes; LEAST_P is at about 20 more than its degrees.
+        # A chi-square grows in proportion to the outcomes; LEAST_P is at about 20 more than its
+        # degrees.
         share = 1.0 if math.isinf(worst.value) else 20 / max(20, worst.value - worst.degrees)
         found[where] = f"{math.ceil(share * worst.n)} outcomes"
     for tree, scores in evidence.z_scores.items():
         for name, score in scores.items():
             if not abs(score.z) <= LIMIT:
-                found[f"decoding, {name}: {tree}"] = f"{math.ceil(score.n * (LIMIT / score.z) ** 2)} tokens"
+                found[f"decoding, {name}: {tree}"] = (
+                    f"{math.ceil(score.n * (LIMIT / score.z) ** 2)} tokens"
+                )
     return found
 
 
@@ -107,11 +119,12 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
         for part in (large, biased, frame[frame.total_variation == 0])
     )
     notes = (
-        f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation "
-        f"of at least .02: {large_ones}. Of all {len(biased)}: {all_ones}. Of {len(frame) - len(biased)} "
-        f"cases without bias: {innocents}. Inconsistent: verdicts do not follow what the verifier says.",
-        "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by simulation. "
-        "Outcomes and tokens: about as many as the statistic needs to reach its limit.",
+        f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total "
+        f"variation of at least .02: {large_ones}. Of all {len(biased)}: {all_ones}. Of "
+        f"{len(frame) - len(biased)} cases without bias: {innocents}. Inconsistent: verdicts do "
+        "not follow what the verifier says.",
+        "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by "
+        "simulation. Outcomes and tokens: about as many as the statistic needs to reach its limit.",
     )
     texts = shown.set_index(["fault", "lives in"])
     return plain("faults", frame, "Planted faults, and what the audit says", notes, shown=texts)

@@ -36,14 +36,18 @@ from resispec.progress import progress_bar
 
 TRIES = 10
 LARGE = ("single, 64 tokens", "long chain")
-"""Scenes in which only the first measurement is tried: a second one, four times as long, leaves no doubt."""
+"""Scenes in which only the first measurement is tried: a second one,
+four times as long, leaves no doubt.
+"""
 NUM_TUPLES = 4_000
 """The tuples of siblings at V = 32,000 in an audit."""
 
 
 @dataclass(frozen=True)
 class PlantedError:
-    """An error, the scene that shows it, and its size: the mass that is moved, or a total variation."""
+    """An error, the scene that shows it, and its size: the mass that is moved,
+    or a total variation.
+    """
 
     error: str
     scene: str
@@ -66,22 +70,32 @@ class PlantedError:
         return min(count.p_value for count in counts[self.scene].values()) < limit
 
 
-def moved(error: str, scene: str, make: Callable[..., Any] = MovedAndTold, **options: Any) -> PlantedError:
+def moved(
+    error: str, scene: str, make: Callable[..., Any] = MovedAndTold, **options: Any
+) -> PlantedError:
     """An error that moves MOVED of the mass."""
     return PlantedError(error, scene, MOVED, make, options)
 
 
 PLANTED = (
     moved("to even tokens, bonus", "single, 64 tokens", inner=False),
-    moved("from unlikely tokens, bonus", "single, 64 tokens", inner=False, event=unlikely, away=True),
+    moved(
+        "from unlikely tokens, bonus", "single, 64 tokens", inner=False, event=unlikely, away=True
+    ),
     moved("to even tokens, residual", "single, 64 tokens", ResidualMoved),
-    moved("to the first quarter, residual", "single, 64 tokens", ResidualMoved, event=first_quarter),
+    moved(
+        "to the first quarter, residual", "single, 64 tokens", ResidualMoved, event=first_quarter
+    ),
     moved("to even tokens, bonus behind six accepted", "long chain", inner=False),
     moved("from even tokens, behind two accepted", "long chain", where=at_depth(2), away=True),
-    moved("to unlikely tokens, behind five accepted", "long chain", where=at_depth(5), event=unlikely),
+    moved(
+        "to unlikely tokens, behind five accepted", "long chain", where=at_depth(5), event=unlikely
+    ),
     moved("to even tokens, where p is peaked", "peaked chain", where=where_peaked),
     *(
-        PlantedError("even over 2,048 tokens, bonus", "bonus, 2,048 tokens", size, EvenError, {"size": size})
+        PlantedError(
+            "even over 2,048 tokens, bonus", "bonus, 2,048 tokens", size, EvenError, {"size": size}
+        )
         for size in (0.03, 0.05, 0.1)
     ),
     *(
@@ -103,8 +117,13 @@ def run_power(_config: DictConfig) -> None:
     config = settings(HydraConfig.get().overrides.task)[0]
     work = [(number, seed) for number in range(len(PLANTED)) for seed in range(TRIES)]
     counts = [0] * len(PLANTED)
-    with ProcessPoolExecutor(2, PROCESSES) as pool, progress_bar(total=len(work), desc="power") as bar:
-        for (number, _), found in zip(work, pool.map(is_found, *zip(*work, strict=True)), strict=True):
+    with (
+        ProcessPoolExecutor(2, PROCESSES) as pool,
+        progress_bar(total=len(work), desc="power") as bar,
+    ):
+        for (number, _), found in zip(
+            work, pool.map(is_found, *zip(*work, strict=True)), strict=True
+        ):
             counts[number] += found
             bar.update()
     rows = [
@@ -123,15 +142,18 @@ def table_of(frame: pd.DataFrame, source: str) -> Table:
             "error": frame.error,
             "shown in": frame.scene,
             "mass or TV": [f"{size:g}" for size in frame["size"]],
-            "found": [f"{found} of {tries}" for found, tries in zip(frame.found, frame.tries, strict=True)],
+            "found": [
+                f"{found} of {tries}" for found, tries in zip(frame.found, frame.tries, strict=True)
+            ],
         }
     )
     notes = (
-        f"{source} Made by: make faults. Each error is planted in `verify` alone, but for those of the law, "
-        "and tried with other random numbers each time, in an audit of one scene. One that moves mass to or "
-        "from a set of tokens is in one place of a walk; at bonus tokens and behind accepted ones it is "
-        "hidden from `outcomes`, so that only the tokens show it. Found: biased, or in the scenes "
-        f"{' and '.join(LARGE)} suspicious at first, after which it is measured four times as long.",
+        f"{source} Made by: make faults. Each error is planted in `verify` alone, but for those "
+        "of the law, and tried with other random numbers each time, in an audit of one scene. "
+        "One that moves mass to or from a set of tokens is in one place of a walk; at bonus "
+        "tokens and behind accepted ones it is hidden from `outcomes`, so that only the tokens "
+        f"show it. Found: biased, or in the scenes {' and '.join(LARGE)} suspicious at first, "
+        "after which it is measured four times as long.",
     )
     texts = shown.set_index(["error", "shown in"])
     return plain("power", frame, "How small an error an audit finds", notes, shown=texts)

@@ -32,7 +32,9 @@ def decoded(method: str, prompts: int = 8, shift: int = 0, seed: int = 0) -> lis
     gain, rows = GAINS.get(method, 3), []
     for index in range(prompts):
         tail = [(index + place + shift) % 3 + gain for place in range(gain)]
-        row = make_row(index, 0.25 + (index * 3 + gain) % 4 / 8, [1 + (index * 7 + shift) % 5, *tail])
+        row = make_row(
+            index, 0.25 + (index * 3 + gain) % 4 / 8, [1 + (index * 7 + shift) % 5, *tail]
+        )
         rows.append(row | {"seed": index + seed})
     return rows
 
@@ -44,23 +46,35 @@ def methods(root: Path, **changed: Any) -> list[ToyCell]:
 
 
 def table1(root: Path) -> None:
-    """Three settings with gaps of every kind; one data set with categories; a slice that varies a seed."""
+    """Three settings with gaps of every kind; one data set with categories;
+    a slice that varies a seed.
+    """
     cells = methods(root, temperature=0.6)
     cells += [save(make_cell(root, "standard", "cnn_dm"), decoded("standard", shift=1))]
     cells += [save(make_cell(root, "resispec", "cnn_dm"), None, "failed", REASON)]
     cells += [make_cell(root, "autoregressive", "cnn_dm")]
     cells += [save(make_cell(root, "naive", "cnn_dm"), decoded("naive"), "running")]
     cells += [make_audit(cells[1], 600, 0.0).labelled(dataset="cnn_dm", temperature=1.0)]
-    cells += [save(replace(cells[5], cell_id="audit").labelled(audit=True, temperature=0.6), None, "failed")]
+    cells += [
+        save(
+            replace(cells[5], cell_id="audit").labelled(audit=True, temperature=0.6), None, "failed"
+        )
+    ]
     for name in GAINS:
         rows = decoded(name, shift=2)
-        rows = [row | {"category": ("qa", "math_reasoning")[place % 2]} for place, row in enumerate(rows)]
+        rows = [
+            row | {"category": ("qa", "math_reasoning")[place % 2]}
+            for place, row in enumerate(rows)
+        ]
         cells.append(save(make_cell(root, name, "spec_bench"), rows))
     cells.append(make_cell(root, "optimal", "spec_bench"))
     write_plan(root, "table1", cells, sources={"conf/none.yaml": "0"})
     seven = {"tree": Label("chain", {"num_drafted": 7})}
     chain = [
-        save(make_cell(root, name, seed=seed, **(seven if GAINS[name] else {})), decoded(name, 8, seed, seed))
+        save(
+            make_cell(root, name, seed=seed, **(seven if GAINS[name] else {})),
+            decoded(name, 8, seed, seed),
+        )
         for name, seed in product(GAINS, (0, 100))
     ]
     command = "python -m experiments.run experiment=table1 tree=chain tree.num_drafted=7"
@@ -75,8 +89,12 @@ def table2(root: Path) -> None:
     for name in ("standard", "resispec"):
         sequoia = make_cell(root, name, decoder="sequoia", tree="growmap_64")
         cells.append(replace(save(sequoia, decoded(name)), tree_file=ours))
-        cells.append(save(make_cell(root, name, decoder="eagle_softmax", tree="eagle2"), decoded(name)))
-    cells.append(save(make_cell(root, "standard", decoder="eagle", tree="eagle2"), decoded("standard")))
+        cells.append(
+            save(make_cell(root, name, decoder="eagle_softmax", tree="eagle2"), decoded(name))
+        )
+    cells.append(
+        save(make_cell(root, "standard", decoder="eagle", tree="eagle2"), decoded("standard"))
+    )
     cells.append(make_cell(root, "resispec", decoder="eagle", tree="eagle2"))
     write_plan(root, "table2", [*cells, make_audit(cells[1], 600, 0.01)])
 
@@ -97,7 +115,10 @@ def table3(root: Path) -> None:
 
 def table4(root: Path) -> None:
     """Divergences of two rules, and of one that has no proxy in the paper."""
-    variation = {"standard": [[0.0, 0.001], [-0.002, 0.0]], "resispec": [[0.25, 0.5], [0.125, 0.25]]}
+    variation = {
+        "standard": [[0.0, 0.001], [-0.002, 0.0]],
+        "resispec": [[0.25, 0.5], [0.125, 0.25]],
+    }
     variation["optimal"] = [[0.0, 0.0], [0.001, 0.0]]
     cells = [
         save(make_cell(root, name, dataset), kl_rows(found, 0.001 + 0.001 * place))
@@ -126,7 +147,9 @@ def table6(root: Path) -> None:
             cells.append(save(cell, decoded(name, shift=shift)))
     cells += [make_audit(cells[0], 600, 0.0), make_audit(cells[3], 600, 0.2)]
     failed = {"dataset": "cnn_dm", "pair": "sheared_2.7b__tiny_vicuna_1b"}
-    cells += [save(make_cell(root, name, **failed), None, "failed") for name in ("standard", "resispec")]
+    cells += [
+        save(make_cell(root, name, **failed), None, "failed") for name in ("standard", "resispec")
+    ]
     write_plan(root, "table6", cells)
 
 
@@ -134,7 +157,10 @@ def figure1(root: Path) -> None:
     """Rates of two rules, one of which is never tested at the second sibling."""
     standard = decay_rows([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3)
     resispec = decay_rows([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3)
-    cells = [save(make_cell(root, "standard"), standard), save(make_cell(root, "resispec"), resispec)]
+    cells = [
+        save(make_cell(root, "standard"), standard),
+        save(make_cell(root, "resispec"), resispec),
+    ]
     naive = decay_rows([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3)
     cells += [save(make_cell(root, "naive", temperature=0.6), naive)]
     cells += [save(make_cell(root, "standard", temperature=0.6), None, "failed", REASON)]
@@ -173,7 +199,10 @@ def figure2(root: Path) -> None:
     }
     numbers = ([1.0, 0.25], [0.5, 0.125], [0.4])
     cells = [
-        save(make_cell(root, name), [residual_row(index, own, *law) for index, own in enumerate(numbers)])
+        save(
+            make_cell(root, name),
+            [residual_row(index, own, *law) for index, own in enumerate(numbers)],
+        )
         for name, law in laws.items()
     ]
     write_plan(root, "figure2", [*cells, save(make_cell(root, "optimal"), None, "failed", REASON)])
@@ -181,13 +210,24 @@ def figure2(root: Path) -> None:
 
 def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
     """Rows of profiled prompts; the standard rule's shaping is not split."""
-    seconds = {"profiled": 0.02, "draft": 0.006, "target": 0.008, "verify": 0.005, "shaping": 0.001 * scale}
+    seconds = {
+        "profiled": 0.02,
+        "draft": 0.006,
+        "target": 0.008,
+        "verify": 0.005,
+        "shaping": 0.001 * scale,
+    }
     parts = {"budget": 0.0002, "redistribution": 0.0005, "proxy": 0.0002}
     seconds |= {name: value * split for name, value in parts.items()}
     rows = []
     for index in range(3):
         steps = 2 + index
-        row = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index, "num_prompt_tokens": 64}
+        row = {
+            "prompt_index": index,
+            "prompt_id": f"p{index}",
+            "seed": index,
+            "num_prompt_tokens": 64,
+        }
         row |= {"num_emitted": 2 * steps + index, "num_steps": steps, "tokens_sha256": "0" * 16}
         row |= {"timed_by": "toy"}
         row |= {f"{name}_s": scale**0.1 * steps * value for name, value in seconds.items()}
@@ -220,14 +260,21 @@ def searched(root: Path, decoder: str, temperature: float, **filters: float) -> 
     filters: those that were on, by their keys.
     """
     shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
-    about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
+    about = {
+        "temperature": temperature,
+        "verifier": "traversal",
+        "device": "a machine",
+        "draft_s": 0.001,
+    }
     about |= {"target_s": {"1": 1, "9": 0.02}, "fastest_up_to_ratio": {"5": 0.2, "3": None}}
     about |= {"widths": [2, 2, 2, 2]}
     widths = {"3": [3, 5], "4": [2, 3, 3], "5": [2, 2, 2, 2]}
     about |= {"frontier": {levels: shape | {"widths": each} for levels, each in widths.items()}}
     path = root / f"{decoder}.{temperature}{''.join(map(str, filters.values()))}.json"
     grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape | filters)
-    cell = make_cell(root, "traversal", tree="best_16", decoder=decoder, temperature=temperature, **filters)
+    cell = make_cell(
+        root, "traversal", tree="best_16", decoder=decoder, temperature=temperature, **filters
+    )
     return replace(cell, tree_file=path)
 
 
@@ -235,7 +282,8 @@ def frontier(root: Path) -> None:
     """The paper's rules, searched trees, ceilings and a longer audit, in parts."""
     reference = [*methods(root), make_cell(root, "optimal")]
     other = [
-        save(make_cell(root, name, "cnn_dm"), decoded(name, shift=1)) for name in ("standard", "resispec")
+        save(make_cell(root, name, "cnn_dm"), decoded(name, shift=1))
+        for name in ("standard", "resispec")
     ]
     best = save(make_cell(root, "traversal_optimal", tree="best_121"), decoded("traversal_optimal"))
     longer = save(replace(reference[1], cell_id="longer"), decoded("standard"))
@@ -247,7 +295,10 @@ def frontier(root: Path) -> None:
             searched(root, "sequoia", 1.0),
             searched(root, "specinfer", 0.6),
         ],
-        "long": [make_audit(longer, 5100, 0.0), replace(reference[2], cell_id="none").labelled(audit=True)],
+        "long": [
+            make_audit(longer, 5100, 0.0),
+            replace(reference[2], cell_id="none").labelled(audit=True),
+        ],
         "bound": [bound_cell(root, "d5b3", 0.0), bound_cell(root, "best_121", 2.0)],
     }
     for part, cells in parts.items():
@@ -266,18 +317,24 @@ def levels(root: Path) -> None:
 
 
 def field(root: Path) -> None:
-    """Verifiers on one tree and each on its own, the ceilings of those that are exact, and an audit."""
+    """Verifiers on one tree and each on its own, the ceilings of those that are exact,
+    and an audit.
+    """
     own = [
-        save(make_cell(root, name, tree="own_121"), decoded(name)) for name in ("resispec", "khisti", "gbv")
+        save(make_cell(root, name, tree="own_121"), decoded(name))
+        for name in ("resispec", "khisti", "gbv")
     ]
     write_plan(root, "field", [*methods(root), *own, make_audit(own[0], 3000, 8.0)], part="own")
     write_plan(root, "field", [bound_cell(root, "d5b3", 0.0, "level_optimal")], part="bound")
-    bounds = [bound_cell(root, "own_121", ratio, name) for name, ratio in (("khisti", 0.0), ("gbv", 1.0))]
+    bounds = [
+        bound_cell(root, "own_121", ratio, name) for name, ratio in (("khisti", 0.0), ("gbv", 1.0))
+    ]
     write_plan(root, "field", bounds, part="bound_own")
 
 
 ENTRIES = {
-    # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted, steps
+    # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted,
+    # steps
     "one_token": ("iid", "standard", 1, 1, (2.0, 8, 1.6, 8, 8), (2.0, 8, 1.6, 8, 8)),
     "fastest": ("iid", "block", 3, 3, (1.0, 8, 0.8, 10, 5), (1.5, 8, 1.2, 8, 3)),
     "d5b3 standard": ("iid", "standard", 121, 5, (4.0, 8, 3.8, 9, 3), (4.0, 8, 3.8, 9, 3)),
@@ -308,7 +365,9 @@ def expecting(cell: ToyCell) -> ToyCell:
     chain |= {"expected_tokens": 2.0, "step_s": 0.2}
     single = {"draws": "iid", "verifier": "standard", "child_counts": [], "num_nodes": 1}
     single |= {"expected_tokens": 1.0, "step_s": 0.1}
-    path.write_text(json.dumps({"about": {"expected": [chain, single], "length": 8}}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"about": {"expected": [chain, single], "length": 8}}), encoding="utf-8"
+    )
     return replace(cell, tree_file=path)
 
 

@@ -1,4 +1,6 @@
-"""Cells and plans in the format that analysis reads, small enough to derive every number by hand."""
+"""Cells and plans in the format that analysis reads,
+small enough to derive every number by hand.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from analysis.table import Table
 from resispec.files import checksums
 
 # (decode_s, histogram) per prompt. By hand, emitted over steps and over seconds:
-AUTOREGRESSIVE = [(1.0, [4]), (1.0, [8])]  # 4 + 8 = 12 tokens in 12 steps: 1.00; in 2 s: 6.0 a second
+# 4 + 8 = 12 tokens in 12 steps: 1.00; in 2 s: 6.0 a second
+AUTOREGRESSIVE = [(1.0, [4]), (1.0, [8])]
 STANDARD = [(0.5, [1, 2]), (1.0, [2, 0, 2])]  # 5 in 3 steps + 8 in 4: 13/7 = 1.857; in 1.5 s: 8.667
-RESISPEC = [(0.25, [0, 0, 2]), (0.5, [1, 0, 3])]  # 6 in 2 steps + 10 in 4: 16/6 = 2.667; in 0.75 s: 21.333
+# 6 in 2 steps + 10 in 4: 16/6 = 2.667; in 0.75 s: 21.333
+RESISPEC = [(0.25, [0, 0, 2]), (0.5, [1, 0, 3])]
 METHODS = {"autoregressive": AUTOREGRESSIVE, "standard": STANDARD, "resispec": RESISPEC}
 
 
@@ -42,7 +46,9 @@ class ToyCell:
         return replace(self, labels=self.labels | changed)
 
 
-def make_cell(results: Path, method: str, dataset: str = "embedded_code", **changed: Any) -> ToyCell:
+def make_cell(
+    results: Path, method: str, dataset: str = "embedded_code", **changed: Any
+) -> ToyCell:
     """A cell that was asked for and never run."""
     labels: dict[str, Any] = {"pair": "embedded", "dataset": dataset, "temperature": 1.0}
     labels |= {"decoder": "autoregressive"}
@@ -72,7 +78,9 @@ def make_row(index: int, decode_s: float, histogram: list[int]) -> dict[str, Any
 
 
 def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
-    return [make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)]
+    return [
+        make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)
+    ]
 
 
 PROVENANCE = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
@@ -80,13 +88,22 @@ PROVENANCE = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty
 
 def save(
     cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "",
-    config: Mapping[str, Any] = {}, provenance: Mapping[str, Any] = PROVENANCE, seconds: float = 1.0,
+    config: Mapping[str, Any] = {}, provenance: Mapping[str, Any] = PROVENANCE,
+    seconds: float = 1.0,
 ) -> ToyCell:  # fmt: skip
-    """Write a cell's folder; `rows.jsonl` only when there are rows. Filters in the labels were on."""
-    filters = {key.partition(".")[2]: value for key, value in cell.labels.items() if "sampling." in key}
+    """Write a cell's folder; `rows.jsonl` only when there are rows.
+
+    Filters in the labels were on.
+    """
+    filters = {
+        key.partition(".")[2]: value for key, value in cell.labels.items() if "sampling." in key
+    }
     config = ({"sampling": filters} if filters else {}) | config
     cell.folder.mkdir(parents=True, exist_ok=True)
-    for file, content in (("cell", {"cell_id": cell.cell_id, "config": config}), ("provenance", provenance)):
+    for file, content in (
+        ("cell", {"cell_id": cell.cell_id, "config": config}),
+        ("provenance", provenance),
+    ):
         (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
     if rows is not None:
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -100,7 +117,9 @@ def save(
 
 def save_methods(results: Path) -> list[ToyCell]:
     """A finished cell for each of METHODS."""
-    return [save(make_cell(results, method), rows_of(measured)) for method, measured in METHODS.items()]
+    return [
+        save(make_cell(results, method), rows_of(measured)) for method, measured in METHODS.items()
+    ]
 
 
 def make_audit(cell: ToyCell, tokens: int, shift: float, sha: str | None = None) -> ToyCell:
@@ -109,15 +128,24 @@ def make_audit(cell: ToyCell, tokens: int, shift: float, sha: str | None = None)
     rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
     for row in rows:
         for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):
-            row[name], row[f"{name}_variance"] = [shift * variance**0.5] * tokens, [variance] * tokens
-        row["overdraft"][0] = row["overdraft_variance"][0] = None  # a leaf: the draft's law is not known
+            row[name], row[f"{name}_variance"] = (
+                [shift * variance**0.5] * tokens,
+                [variance] * tokens,
+            )
+        row["overdraft"][0] = row["overdraft_variance"][0] = (
+            None  # a leaf: the draft's law is not known
+        )
         row["tokens_sha256"] = sha or row["tokens_sha256"]
     return save(audit, rows)
 
 
-def write_plan(results: Path, artefact: str, cells: list[ToyCell], /, part: str = "", **changed: Any) -> Path:
+def write_plan(
+    results: Path, artefact: str, cells: list[ToyCell], /, part: str = "", **changed: Any
+) -> Path:
     """Write the plan that asks for these cells."""
-    path = results / "embedded" / "plans" / (f"{artefact}/{part}.json" if part else f"{artefact}.json")
+    path = (
+        results / "embedded" / "plans" / (f"{artefact}/{part}.json" if part else f"{artefact}.json")
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     name = f"{artefact}/{part}" if part else artefact
     entries = [{"cell_id": cell.cell_id, "labels": _json(cell.labels)} for cell in cells]
@@ -136,7 +164,9 @@ def write_plan(results: Path, artefact: str, cells: list[ToyCell], /, part: str 
 
 
 def _json(labels: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.json() if isinstance(value, Label) else value for name, value in labels.items()}
+    return {
+        name: value.json() if isinstance(value, Label) else value for name, value in labels.items()
+    }
 
 
 def planned(results: Path, artefact: str, cells: list[ToyCell], part: str = "") -> Plan:
@@ -191,14 +221,16 @@ def scaling_row(index: int, emitted: list[float]) -> dict[str, Any]:
     }
 
 
-# Sums over two prefixes of two prompts: EAL (2 + 4) / 4 = 1.5 at N = 1, then 2, 3 and 3.5; as chains 1.5,
-# 1.75, 2 and 2.25.
+# Sums over two prefixes of two prompts: EAL (2 + 4) / 4 = 1.5 at N = 1, then 2, 3 and 3.5; as
+# chains 1.5, 1.75, 2 and 2.25.
 EMITTED = ([2.0, 3.0, 5.0, 6.0, 2.0, 2.5, 3.0, 3.5], [4.0, 5.0, 7.0, 8.0, 4.0, 4.5, 5.0, 5.5])
 SCALING_ROWS = [scaling_row(index, emitted) for index, emitted in enumerate(EMITTED)]
 
 
 def decay_rows(selected: list[list[float]], tested: list[list[float]]) -> list[dict[str, Any]]:
-    """Two prefixes of five tuples; the ceiling accepts the first sibling in 1/2, the second in 1/4."""
+    """Two prefixes of five tuples; the ceiling accepts the first sibling in 1/2,
+    the second in 1/4.
+    """
     return [
         identity(index, 2)
         | {"num_tuples": 5, "selected": above, "tested": below}

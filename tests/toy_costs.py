@@ -21,7 +21,9 @@ def flat(_one: Configuration) -> float:
 
 
 def timed(one: Configuration, length: float, **parts: float) -> dict[str, Any]:
-    """A step as if it had been timed; a walk and the rest take 10 us each where nothing else is said."""
+    """A step as if it had been timed; a walk and the rest take 10 us each
+    where nothing else is said.
+    """
     parts = {"verify_s": 1e-5} | parts
     return one.facts | {"length": length, "step_s": sum(parts.values()) + 1e-5} | parts
 

@@ -37,7 +37,10 @@ class ToyTokenizer:
 
 
 class TableModel:
-    """A bigram model: the next token's logits are a row of a table. Counts the tokens that it forwards."""
+    """A bigram model: the next token's logits are a row of a table.
+
+    Counts the tokens that it forwards.
+    """
 
     def __init__(self, logits: Tensor, context: int = 4096) -> None:
         self.logits, self.vocab_size, self.context = logits, logits.shape[1], context
@@ -95,7 +98,9 @@ def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None 
 
 
 def same_everywhere() -> Pair:
-    """A pair whose laws do not depend on the context, so that every step has the same expectation."""
+    """A pair whose laws do not depend on the context,
+    so that every step has the same expectation.
+    """
     models = table_pair(vocab=6, seed=5)
     p, q = (model.logits[:1].expand(6, 6) for model in (models.target, models.draft))
     return Pair(TableModel(p), TableModel(q), ToyTokenizer())
@@ -114,12 +119,15 @@ def sequence_law(
 
 
 def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersModel:
-    """An untrained Llama with grouped-query attention; scaled up, so that its laws are far from uniform."""
+    """An untrained Llama with grouped-query attention; scaled up,
+    so that its laws are far from uniform.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = build_llama(
             vocab_size=vocab, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, eos_token_id=None,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+            eos_token_id=None,
         )  # fmt: skip
     with torch.no_grad():
         for parameter in module.parameters():
@@ -129,9 +137,12 @@ def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersM
 
 
 def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int = 0) -> EagleModule:
-    """An untrained EAGLE drafter with grouped-query attention; scaled up, so that its predictions differ."""
+    """An untrained EAGLE drafter with grouped-query attention; scaled up,
+    so that its predictions differ.
+    """
     config = LlamaConfig(
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2,
+        num_hidden_layers=1,
         num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1,
         max_position_embeddings=256,
     )  # fmt: skip
@@ -145,14 +156,18 @@ def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int =
 def tiny_eagle3(token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32) -> Eagle3Module:
     """An untrained EAGLE-3 drafter for `tiny_llama(layers=4)`."""
     config = LlamaConfig(
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
-        num_attention_heads=hidden // 8, num_key_value_heads=hidden // 16, max_position_embeddings=256,
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2,
+        num_hidden_layers=1,
+        num_attention_heads=hidden // 8, num_key_value_heads=hidden // 16,
+        max_position_embeddings=256,
     )  # fmt: skip
     module = build_drafter(Eagle3Module, config, 32, usual_taps(4), torch.tensor(token_ids), seed=1)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             generator = torch.Generator().manual_seed(len(name))
-            scale = torch.rand(parameter.shape, generator=generator) + 0.5 if parameter.ndim == 1 else 2
+            scale = (
+                torch.rand(parameter.shape, generator=generator) + 0.5 if parameter.ndim == 1 else 2
+            )
             parameter.mul_(scale)
     return module.eval()
 
@@ -162,13 +177,19 @@ def eagle_pair(vocab: int = 64) -> Pair:
     return Pair(tiny_llama(vocab), EagleModel(tiny_eagle(vocab=vocab)), ToyTokenizer())
 
 
-def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int = 64, seed: int = 0) -> Pair:
+def eagle3_pair(
+    token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int = 64, seed: int = 0
+) -> Pair:
     """A tiny Llama of four layers with an untrained EAGLE-3 drafter."""
     drafter = EagleModel(tiny_eagle3(token_ids, vocab))
-    return Pair(tiny_llama(vocab, layers=4, seed=seed).tapping(drafter.taps), drafter, ToyTokenizer())
+    return Pair(
+        tiny_llama(vocab, layers=4, seed=seed).tapping(drafter.taps), drafter, ToyTokenizer()
+    )
 
 
-def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), layers: int = 2) -> None:
+def save_tiny_pair(
+    folder: Path, words: tuple[str, ...] = ("target", "draft"), layers: int = 2
+) -> None:
     """Write model folders, in transformers' own layout, that share a byte-level tokenizer.
 
     The first model has the seed 0, the next ones have the next seeds.
@@ -178,7 +199,11 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), l
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    options = {"special_tokens": ["<eos>"], "initial_alphabet": list("abcdefgh"), "show_progress": False}
+    options = {
+        "special_tokens": ["<eos>"],
+        "initial_alphabet": list("abcdefgh"),
+        "show_progress": False,
+    }
     trainer = trainers.BpeTrainer(vocab_size=64, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for number, word in enumerate(words):

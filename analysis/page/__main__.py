@@ -1,9 +1,10 @@
-"""Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist, running nothing.
+"""Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist.
 
 Usage: python -m analysis.page [--profile NAME]
 
-Cells that are not measured are shown as missing; a folder without any plan shows the published cells. Open
-the file in any browser; it needs no other file. provenance.json beside it has the origin of its numbers.
+Cells that are not measured are shown as missing; a folder without any plan shows the published
+cells. Open the file in any browser; it needs no other file. provenance.json beside it has the
+origin of its numbers.
 """
 
 import sys
@@ -20,10 +21,11 @@ from resispec.files import write_atomically, write_json
 
 
 def write(profile: str, results: Path) -> Path:
-    """Write the page of a profile, return its path; an older page stays until the new one is complete.
+    """Write the page of a profile, return its path; an older page stays until the new one is
+    complete.
 
-    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if nothing was
-    measured, OSError when the page cannot be written.
+    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if
+    nothing was measured, OSError when the page cannot be written.
     """
     check_profile(profile)
     names, page_sections = sections.artefacts(), []
@@ -33,7 +35,9 @@ def write(profile: str, results: Path) -> Path:
         source = results if is_own else published.source(name, profile, results)
         page_sections.append(sections.read(name, profile, source))
     if not any(section.plan or section.problem for section in page_sections):
-        raise InvalidInput(f"nothing of profile {profile} is measured in {results}; `make reproduce` does it")
+        raise InvalidInput(
+            f"nothing of profile {profile} is measured in {results}; `make reproduce` does it"
+        )
     plans = [section.plan for section in page_sections if section.plan]
     facts = provenance.facts(plans)
     if any(plan.is_published for plan in plans):

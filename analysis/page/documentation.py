@@ -1,4 +1,6 @@
-"""Markdown of notes and of the artefacts' documentation as HTML, which needs no files beside the page."""
+"""Markdown of notes and of the artefacts' documentation as HTML,
+which needs no files beside the page.
+"""
 
 import posixpath
 import re
@@ -23,7 +25,10 @@ EMPTY = re.compile(r"^(##+) [^\n]*\s*(?=^\1 |\Z)", re.M)
 
 @dataclass(frozen=True)
 class About:
-    """An artefact's documentation as HTML. title: plain text. lead: its first paragraph. rest: the others."""
+    """An artefact's documentation as HTML.
+
+    title: plain text. lead: its first paragraph. rest: the others.
+    """
 
     title: str
     lead: Markup
@@ -36,7 +41,9 @@ def inline(text: str) -> Markup:
 
 
 def glossary(path: Path = DOCS.parent / "glossary.md") -> dict[str, Markup]:
-    """The glossary: words -> their meaning as HTML; words that are explained together share one key."""
+    """The glossary: words -> their meaning as HTML; words that are explained together share one
+    key.
+    """
     rows = re.findall(r"^\| (?!word )([^|]+) \| (.+) \|$", path.read_text(encoding="utf-8"), re.M)
     return {words: inline(meaning) for words, meaning in rows}
 
@@ -60,7 +67,9 @@ def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About |
 
 
 def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
-    """Tokens in which links to artefacts lead to their sections; other files are named, pictures left out."""
+    """Tokens in which links to artefacts lead to their sections; other files are named,
+    pictures left out.
+    """
     tokens: list[Token] = []
     file = ""
     for child in children:
@@ -73,7 +82,9 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
             continue
         elif child.type == "link_close" and file:
             if not tokens[-1].content.endswith(posixpath.basename(file)):
-                tokens.append(Token("html_inline", "", 0, content=f" (<code>{escape(file)}</code>)"))
+                tokens.append(
+                    Token("html_inline", "", 0, content=f" (<code>{escape(file)}</code>)")
+                )
             file = ""
             continue
         if child.type != "image":  # the page has the artefact's own figures
@@ -82,5 +93,7 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
 
 
 def _html(tokens: list[Token]) -> Markup:
-    """Tokens as HTML; this is safe, since the parser escapes all text and passes no HTML through."""
+    """Tokens as HTML; this is safe, since the parser escapes all text
+    and passes no HTML through.
+    """
     return Markup(PARSER.renderer.render(tokens, PARSER.options, {}))

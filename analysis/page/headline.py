@@ -1,4 +1,5 @@
-"""Headline of the page: the measured rows behind its verdict and its facts, and bars of accepted lengths.
+"""Headline of the page: the measured rows behind its verdict and its facts,
+and bars of accepted lengths.
 
 `verdict.html.j2` puts them into words.
 """
@@ -20,16 +21,23 @@ from resispec.audit.verdict import Finding
 
 METHOD = ["decoder", "tree", "verifier"]
 ROUNDING = 1e-9
-"""Tolerance of a gain of 1 with the interval [1, 1]: each prompt emits what the standard rule does."""
+"""Tolerance of a gain of 1 with the interval [1, 1]:
+each prompt emits what the standard rule does.
+"""
 COLUMNS = ["artefact", "cell_id", *METHOD, "quantity", "value", "lower", "upper", "verdict"]
 
 
 def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Values of the template: the rows behind each fact. frames: artefact -> the frame of its first table."""
+    """Values of the template: the rows behind each fact.
+
+    frames: artefact -> the frame of its first table.
+    """
     parts = [frame.assign(artefact=name) for name, frame in frames.items()]
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
     rows = rows[rows.value.notna()].fillna({"verdict": ""})
-    audited = rows[(rows.quantity == ACCEPTED_LENGTH.name) & (rows.verdict != "")].drop_duplicates("cell_id")
+    audited = rows[(rows.quantity == ACCEPTED_LENGTH.name) & (rows.verdict != "")].drop_duplicates(
+        "cell_id"
+    )
     lengths = of_resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
     audits = _by_verdict(of_resispec(audited))
     gains = rows[(rows.quantity == GAIN.name) & rows.cell_id.isin(audits["unbiased"].cell_id)]
@@ -48,7 +56,9 @@ def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
             "resispec": of_resispec(speeds),
             "exact": _by_verdict(speeds.drop(of_resispec(speeds).index))["unbiased"],
         },
-        "ceilings": lengths.merge(_of(rows, "ceiling", "frontier"), on="cell_id", suffixes=("", "_ceiling")),
+        "ceilings": lengths.merge(
+            _of(rows, "ceiling", "frontier"), on="cell_id", suffixes=("", "_ceiling")
+        ),
         "best": _best_unbiased(rows),
         "divergences": of_resispec(_of(rows, "paper_kl", "table4")),
         "random_divergences": _of(rows, "random_proxy_kl", "table4"),
@@ -65,7 +75,9 @@ def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
 def methods(rows: pd.DataFrame) -> str:
     """The methods of rows, each with their count: "EAGLE + ResiSpec (6 rows)"."""
     counts = Counter(map(labels.method, rows.decoder, rows.verifier))
-    return ", ".join(f"{method} ({count} row{'s' if count > 1 else ''})" for method, count in counts.items())
+    return ", ".join(
+        f"{method} ({count} row{'s' if count > 1 else ''})" for method, count in counts.items()
+    )
 
 
 def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
@@ -73,13 +85,19 @@ def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
 
 
 def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    verdicts = {"biased": Finding.BIASED, "unbiased": Finding.NO_BIAS_SEEN, "undecided": Finding.UNDECIDED}
+    verdicts = {
+        "biased": Finding.BIASED,
+        "unbiased": Finding.NO_BIAS_SEEN,
+        "undecided": Finding.UNDECIDED,
+    }
     frames = {name: audited[audited.verdict == verdict] for name, verdict in verdicts.items()}
     return {"decided": audited[audited.verdict.isin(DECIDED)]} | frames
 
 
 def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
-    """The highest gain without a bias seen but ResiSpec's, and all gains and speedups of the same method."""
+    """The highest gain without a bias seen but ResiSpec's,
+    and all gains and speedups of the same method.
+    """
     gains = _of(rows, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
     gains = gains.drop(of_resispec(gains).index)
@@ -100,9 +118,11 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Bars of accepted lengths for the first setting in which ResiSpec was measured; hot settings come first.
+    """Bars of accepted lengths for the first setting in which ResiSpec was measured;
+    hot settings come first.
 
-    A bar is its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are no bars.
+    A bar is its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are
+    no bars.
     """
     for names in (("frontier", "levels"), ("table1",)):
         if not (parts := [frames[name] for name in names if name in frames]):
@@ -123,16 +143,19 @@ def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
 def _compared(
     resispec: pd.Series, rows: pd.DataFrame, ceilings: pd.DataFrame
 ) -> Iterator[tuple[str, Number, str]]:
-    """Bars: standard rule and ResiSpec on one tree, the best others on this and on any tree, and ceilings.
+    """Bars: standard rule and ResiSpec on one tree, the best others on this and on any tree,
+    and ceilings.
 
-    The others are neither of these two and have no bias seen. resispec: the row of ResiSpec. rows: the
-    lengths of its setting. ceilings: the rows of ceilings in all settings.
+    The others are neither of these two and have no bias seen. resispec: the row of ResiSpec. rows:
+    the lengths of its setting. ceilings: the rows of ceilings in all settings.
     """
     on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
     standard = on_tree[on_tree.verifier == "standard"].head(1)
     others = rows[(rows.verdict == Finding.NO_BIAS_SEEN) & (rows.verifier != "standard")]
     others = others.drop(of_resispec(others).index)
-    best = [group.nlargest(1, "value") for group in (others[others.index.isin(on_tree.index)], others)]
+    best = [
+        group.nlargest(1, "value") for group in (others[others.index.isin(on_tree.index)], others)
+    ]
     bars = pd.concat([standard, resispec.to_frame().T, *best]).drop_duplicates("cell_id")
     for _, row in bars.iterrows():
         method = labels.method_on_tree(row.decoder, row.verifier, row.tree)

@@ -13,8 +13,9 @@ from analysis.table import Audit, Column, Gap, Key, Paper, Table, TableCell
 from resispec.audit.verdict import Finding
 
 CAPTION = (
-    "What the paper prints and what was measured here: the range over all rows that have a figure of the "
-    "paper. Where models, text or hardware are not the paper's, its figures are given for orientation."
+    "What the paper prints and what was measured here: the range over all rows that have a figure "
+    "of the paper. Where models, text or hardware are not the paper's, its figures are given for "
+    "orientation."
 )
 QUANTITIES = {metric.name: (metric.label, metric.spec, ".2f") for metric in METRICS} | {
     "paper_kl": ("D_KL as published", ".1e", ".1e"),
@@ -22,7 +23,9 @@ QUANTITIES = {metric.name: (metric.label, metric.spec, ".2f") for metric in METR
     "marginal_gain": ("Marginal gain", ".2f", ".2f"),
     "efficiency": ("Efficiency", ".3f", ".3f"),
 }
-"""quantity -> its name, and the formats of our number and the paper's; others have their own name and .3g."""
+"""quantity -> its name, and the formats of our number and the paper's;
+others have their own name and .3g.
+"""
 COLUMNS = (
     *(Column(name.lower(), name, "key") for name in ("Artefact", "Method", "Quantity")),
     Column("audit", "Audit", "audit"),
@@ -32,28 +35,41 @@ COLUMNS = (
 
 
 def table(frames: Mapping[str, pd.DataFrame]) -> Table:
-    """The table, with a line for each artefact, method and quantity for which the paper has figures.
+    """The table, with a line for each artefact, method and quantity for
+    which the paper has figures.
 
     frames: artefact -> that of its first table.
     """
-    return Table("overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION)
+    return Table(
+        "overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION
+    )
 
 
 def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[TableCell, ...]]:
-    """The lines of an artefact. frame: that of its first table; without figures of the paper, no lines."""
+    """The lines of an artefact.
+
+    frame: that of its first table; without figures of the paper, no lines.
+    """
     if "paper" in frame:
         frame = frame.assign(paper_low=frame.paper, paper_high=frame.paper)
     if not {"paper_low", "quantity", "verifier"} <= set(frame):
         return
     frame = frame[frame.paper_low.notna()]
     pairs = zip(frame.get("decoder", [""] * len(frame)), frame.verifier, strict=True)
-    methods = [labels.method(*pair) if pair[0] else labels.name("verifier", pair[1]) for pair in pairs]
-    for (method, quantity), rows in frame.assign(method=methods).groupby(["method", "quantity"], sort=False):
+    methods = [
+        labels.method(*pair) if pair[0] else labels.name("verifier", pair[1]) for pair in pairs
+    ]
+    for (method, quantity), rows in frame.assign(method=methods).groupby(
+        ["method", "quantity"], sort=False
+    ):
         fallback = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
         name, spec, paper_spec = QUANTITIES.get(quantity, fallback)
         audit: TableCell = labels.ABSENT
-        verdicts = rows.get("verdict", pd.Series(dtype=object)).replace(ENUMERATED, str(Finding.BIASED))
-        for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last found is shown
+        verdicts = rows.get("verdict", pd.Series(dtype=object)).replace(
+            ENUMERATED, str(Finding.BIASED)
+        )
+        # the last found is shown
+        for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):
             if count := int((verdicts == finding).sum()):
                 audit = Audit(finding, rows=f"{count} of {len(rows)} rows")
         values = rows.value.dropna()

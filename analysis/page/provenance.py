@@ -8,7 +8,9 @@ from analysis.load import Plan, commit_of, listed, origins
 from resispec.errors import InvalidInput
 
 FILE = "provenance.json"
-"""Name of the file about the origin: in a cell's folder, beside the page, and beside published tables."""
+"""Name of the file about the origin: in a cell's folder, beside the page,
+and beside published tables.
+"""
 NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "python": "Python"}
 
 
@@ -27,6 +29,8 @@ def facts(plans: Sequence[Plan]) -> dict[str, str]:
         versions.setdefault(package, []).append(version)
     rows = {"Cells measured": str(len(cells)), "Commit": listed(map(commit_of, runs))}
     rows |= {name: listed(run.get(key) for run in runs) for key, name in NAMES.items()}
-    rows["Versions"] = ", ".join(f"{package} {listed(numbers)}" for package, numbers in versions.items())
+    rows["Versions"] = ", ".join(
+        f"{package} {listed(numbers)}" for package, numbers in versions.items()
+    )
     rows["Measured"] = " to ".join(dict.fromkeys([*starts[:1], *starts[-1:]]))
     return {name: value for name, value in rows.items() if value}

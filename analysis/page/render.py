@@ -1,4 +1,6 @@
-"""The text of the page from its sections: one HTML file with its styles, script and figures inside."""
+"""The text of the page from its sections: one HTML file with its styles,
+script and figures inside.
+"""
 
 import base64
 import io
@@ -32,8 +34,13 @@ VARIATION = ("total_variation", "total_variation_z")
 """Columns of the deviation of one node's law, and of this deviation in standard errors."""
 
 
-def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path) -> str:
-    """The page as HTML. provenance: name -> fact. folder: that of the page and of the CSV files beside it."""
+def render(
+    sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path
+) -> str:
+    """The page as HTML.
+
+    provenance: name -> fact. folder: that of the page and of the CSV files beside it.
+    """
     environment = Environment(
         loader=PackageLoader("analysis.page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -86,8 +93,9 @@ def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, An
 def audits(table: Table) -> Iterator[dict[str, Any]]:
     """Verdicts on a table's rows, in their order; a table may have none.
 
-    row: the row's name. verdict: a `Finding`, or the audit's state. audit: the table's cell. In its place,
-    variation and z: the distance of one node's law from the target's, and the same in standard errors.
+    row: the row's name. verdict: a `Finding`, or the audit's state. audit: the table's cell. In its
+    place, variation and z: the distance of one node's law from the target's, and the same in
+    standard errors.
     """
     for row in table.rows:
         keys = [cell for cell in row if isinstance(cell, Key) and str(cell) != labels.ABSENT]
@@ -104,7 +112,9 @@ def audits(table: Table) -> Iterator[dict[str, Any]]:
 
 
 def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
-    """The table's CSV beside the page: its name, and whether its numbers are the page's; None without one."""
+    """The table's CSV beside the page: its name, and whether its numbers are the page's;
+    None without one.
+    """
     path = folder / f"{table.stem}.csv"
     if not path.is_file():
         return None
@@ -115,7 +125,8 @@ def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
 class Entry:
     """A cell as the page shows it. beside: an interval, or the numbers behind a verdict.
 
-    kind: a `Finding`, "gap" for a cell not measured, "absent" for no value, or "". value: text to sort by.
+    kind: a `Finding`, "gap" for a cell not measured, "absent" for no value, or "". value: text to
+    sort by.
     """
 
     text: str
@@ -125,21 +136,29 @@ class Entry:
 
 
 def arranged(table: Table) -> Table:
-    """A table as it is shown: columns that name a row, audits and FIRST come before all other columns."""
+    """A table as it is shown: columns that name a row,
+    audits and FIRST come before all other columns.
+    """
 
     def place(column: Column) -> int:
         ranks = {"key": -2, "audit": -1}
-        return ranks.get(column.kind, FIRST.index(column.key) if column.key in FIRST else len(FIRST))
+        return ranks.get(
+            column.kind, FIRST.index(column.key) if column.key in FIRST else len(FIRST)
+        )
 
     order = sorted(range(len(table.columns)), key=lambda index: place(table.columns[index]))
-    columns, *rows = (tuple(line[place] for place in order) for line in (table.columns, *table.rows))
+    columns, *rows = (
+        tuple(line[place] for place in order) for line in (table.columns, *table.rows)
+    )
     return replace(table, columns=columns, rows=tuple(rows))
 
 
 def folded(table: Table) -> tuple[str, set[int]]:
-    """Parts of a table that fold out: in words, "" for none; and the places of the columns among them.
+    """Parts of a table that fold out: in words, "" for none;
+    and the places of the columns among them.
 
-    Such columns are the paper's figures, and the last quantities if there are more than MAX_COLUMNS others.
+    Such columns are the paper's figures, and the last quantities if there are more than MAX_COLUMNS
+    others.
     """
     places = [place for place, column in enumerate(table.columns) if column.kind != "paper"]
     if len(places) > MAX_COLUMNS:
@@ -186,13 +205,18 @@ def entry(cell: TableCell) -> Entry:
 
 
 def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
-    """Attributes of a figure's image. alt: its content in words; titles, panels, axes and lines are added."""
+    """Attributes of a figure's image.
+
+    alt: its content in words; titles, panels, axes and lines are added.
+    """
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     payload = base64.b64encode(buffer.getvalue()).decode("ascii")
     panels = [axes for axes in figure.axes if axes.get_title() or axes.lines]
-    names = [handle.get_label() for axes in panels for handle in axes.get_legend_handles_labels()[0]]
+    names = [
+        handle.get_label() for axes in panels for handle in axes.get_legend_handles_labels()[0]
+    ]
     names += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     descriptions = {
         "Panels": [axes.get_title() for axes in panels],
@@ -200,7 +224,11 @@ def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
         "Up": [figure.get_supylabel(), *(axes.get_ylabel() for axes in panels)],
         "Shown": names + [note.get_text() for axes in panels for note in axes.texts],
     }
-    sentences = [alt, figure.get_suptitle(), *(legend.get_title().get_text() for legend in figure.legends)]
+    sentences = [
+        alt,
+        figure.get_suptitle(),
+        *(legend.get_title().get_text() for legend in figure.legends),
+    ]
     for name, words in descriptions.items():
         distinct = dict.fromkeys(" ".join(str(word).split()) for word in words if word)
         sentences += [f"{name}: {'; '.join(distinct)}"] if distinct else []

@@ -1,4 +1,6 @@
-"""Sections of the page: the tables and figures of each artefact's script, or a line on why there are none."""
+"""Sections of the page: the tables and figures of each artefact's script,
+or a line on why there are none.
+"""
 
 import importlib
 from collections import Counter
@@ -19,9 +21,10 @@ KINDS = ("table", "figure", "frontier")
 class Section:
     """The section of one artefact.
 
-    plan, made: None if there is none; then `problem` says why, unless the artefact was never measured.
-    states: counts of the plan's cells that are "done", "failed", "interrupted" and "missing". steps: tables
-    of its cells that decode. agreement: a line on the agreement with the published numbers, or "".
+    plan, made: None if there is none; then `problem` says why, unless the artefact was never
+    measured. states: counts of the plan's cells that are "done", "failed", "interrupted" and
+    "missing". steps: tables of its cells that decode. agreement: a line on the agreement with the
+    published numbers, or "".
     """
 
     name: str
@@ -37,7 +40,9 @@ class Section:
         """The measured share of the artefact: "18 of 18 cells measured", "not measured"."""
         if not self.states:
             return "cannot be read" if self.problem else "not measured"
-        gaps = [f"{count} {state}" for state, count in sorted(self.states.items()) if state != "done"]
+        gaps = [
+            f"{count} {state}" for state, count in sorted(self.states.items()) if state != "done"
+        ]
         return ", ".join([f"{self.states['done']} of {self.states.total()} cells measured", *gaps])
 
 
@@ -73,7 +78,9 @@ def read(name: str, profile: str, results: Path) -> Section:
     try:
         plan = read_plan(name, profile, results)
         # Cells whose trees are not found yet share an id.
-        cells = {(request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests}
+        cells = {
+            (request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests
+        }
         states.update(plan.status(cell_id).state for cell_id, *_ in cells)
         made = artefact.complete(maker(name), plan)
         agreement = published.agreement(plan, made.tables[0], made.compared)
@@ -84,8 +91,13 @@ def read(name: str, profile: str, results: Path) -> Section:
 
 
 def maker(name: str) -> artefact.Maker:
-    """The `make` of an artefact's script, `analysis.NAME`. Raises InvalidInput when there is none."""
+    """The `make` of an artefact's script, `analysis.NAME`.
+
+    Raises InvalidInput when there is none.
+    """
     try:
         return importlib.import_module(f"analysis.{name}").make
     except (ModuleNotFoundError, AttributeError) as error:
-        raise InvalidInput(f"analysis/{name} is no script with a make(plan) ({first_line(error)})") from error
+        raise InvalidInput(
+            f"analysis/{name} is no script with a make(plan) ({first_line(error)})"
+        ) from error

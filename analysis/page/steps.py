@@ -12,21 +12,23 @@ from analysis.stats import ABSENT, Interval, ratio
 from analysis.table import Table
 
 FIELD = "histogram"
-"""Field of the rows of a cell that decodes: [k] is the number of steps that emitted k + 1 tokens."""
+"""Field of the rows of a cell that decodes: [k] is the number of steps
+that emitted k + 1 tokens.
+"""
 SHARE, POSITION = "step_share", "position_acceptance"
 CAPTIONS = {
-    SHARE: "Histogram of the accepted length: the share of the steps that emitted 1, 2, 3, … tokens, the "
-    "resampled or bonus token included.",
-    POSITION: "Acceptance by position: of the steps that accepted all drafted tokens before it, the share "
-    "that accepted the one at this depth of the tree, too.",
+    SHARE: "Histogram of the accepted length: the share of the steps that emitted 1, 2, 3, … "
+    "tokens, the resampled or bonus token included.",
+    POSITION: "Acceptance by position: of the steps that accepted all drafted tokens before it, "
+    "the share that accepted the one at this depth of the tree, too.",
 }
 
 
 def of(plan: Plan) -> tuple[Table, ...]:
     """Both tables, with a line for each timed cell that drafts; empty if no finished cell decodes.
 
-    A cell that is not done has a line that says so, if its part decodes. Shares of steps add up to 1 and are
-    printed without intervals.
+    A cell that is not done has a line that says so, if its part decodes. Shares of steps add up to
+    1 and are printed without intervals.
     """
     loaded = map(load, plan.only(lambda cell: cell.labels["tree"] and not cell.is_audit).by_part())
     parts = [part for part in loaded if any(FIELD in prompts for prompts in part.rows.values())]
@@ -35,13 +37,19 @@ def of(plan: Plan) -> tuple[Table, ...]:
     keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
     cells = with_filters_off(pd.concat([part.cells for part in parts])).fillna("")
     cells = cells.drop_duplicates(["cell_id", *keys])
-    cells = cells.sort_values([*SETTING], key=lambda column: column.map(partial(labels.rank, column.name)))
-    results = Results(cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys)
+    cells = cells.sort_values(
+        [*SETTING], key=lambda column: column.map(partial(labels.rank, column.name))
+    )
+    results = Results(
+        cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys
+    )
     return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results) for quantity in CAPTIONS)
 
 
 def _measure(prompts: pd.DataFrame, quantity: str) -> list[Interval]:
-    """The values of a quantity in one cell; the first value is for one token, or for the first position."""
+    """The values of a quantity in one cell; the first value is for one token,
+    or for the first position.
+    """
     counts = pd.DataFrame(prompts[FIELD].tolist()).fillna(0).to_numpy(np.float64)
     reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # [:, k]: steps with at least k + 1 tokens
     if quantity == SHARE:

@@ -5,5 +5,8 @@ import sys
 from resispec.errors import fail
 
 if __name__ == "__main__":
-    line = "docs/studies/draft_vocabulary.py is gone; commit cb8ac4b3 has it, and docs/studies/README.md"
+    line = (
+        "docs/studies/draft_vocabulary.py is gone; commit cb8ac4b3 has it, and "
+        "docs/studies/README.md"
+    )
     sys.exit(fail(f"{line} says where its answer is"))

@@ -1,29 +1,33 @@
 """The joint optimum of small trees, and what exact verifiers leave of it.
 
-Found (docs/optimal-verification.md, results/published/embedded/joint.md): over 84 worlds with independent
-draws `traversal_optimal` leaves 3.4 % of the joint optimum in the mean and `level_optimal` 2.3 %, `block`
-nothing on chains and `optimal` nothing on one level. Not knowing the laws that were not drafted costs .01 %
-at most there, and .16 % where the largest price was searched for.
+Found (docs/optimal-verification.md, results/published/embedded/joint.md): over 84 worlds with
+independent draws `traversal_optimal` leaves 3.4 % of the joint optimum in the mean and
+`level_optimal` 2.3 %, `block` nothing on chains and `optimal` nothing on one level. Not knowing the
+laws that were not drafted costs .01 % at most there, and .16 % where the largest price was searched
+for.
 
-A *world* has p and q after every sequence of fewer tokens than there are levels. A *place* is such a sequence
-as a number: the root is 0, and token t after place x leads to V x + 1 + t. Nodes of a drafted tree that hold
-the same sequence share a place, and how often a sequence was drafted changes nothing about what can be
-accepted.
+A *world* has p and q after every sequence of fewer tokens than there are levels. A *place* is such
+a sequence as a number: the root is 0, and token t after place x leads to V x + 1 + t. Nodes of a
+drafted tree that hold the same sequence share a place, and how often a sequence was drafted changes
+nothing about what can be accepted.
 
 The optimum is a linear program. For every set S of drafted places its variables are
     w_S(x), the probability that S is drafted and that the accepted path passes place x of S, and
-    f_S(x, y), that S is drafted, the walk stops at x, and y, which was not drafted below x, is emitted there.
-What passes x goes on to a child or stops, w_S(x) = sum_y w_S(x y) + f_S(x, y), and w_S(root) = Pr(S).
+    f_S(x, y), that S is drafted, the walk stops at x, and y, which was not drafted below x, is
+    emitted there.
+What passes x goes on to a child or stops, w_S(x) = sum_y w_S(x y) + f_S(x, y), and w_S(root) =
+Pr(S).
 Exact means that for every place x and token y, summed over the sets S,
     w(x y) + f(x, y) = p(y | x) w(x),
-since what stopped before x goes on there by fresh draws from p, so that what passes x must do so, too. At the
-last level, tokens are drawn from p. The optimum is the largest sum of all w: the expected number of accepted
-tokens. Every exact verifier is a point of the program.
+since what stopped before x goes on there by fresh draws from p, so that what passes x must do so,
+too. At the last level, tokens are drawn from p. The optimum is the largest sum of all w: the
+expected number of accepted tokens. Every exact verifier is a point of the program.
 
-*Full knowledge.* With one world, a verifier knows p and q everywhere, also where nothing was drafted.
-*Drafted knowledge.* A real one knows the laws at drafted places only, and must be exact whatever the others
-are. With several worlds the program decides once for all worlds that look the same from a drafted tree, and
-is to be exact in every one of them; its optimum is the mean over the worlds, and no real verifier exceeds it.
+*Full knowledge.* With one world, a verifier knows p and q everywhere, also where nothing was
+drafted. *Drafted knowledge.* A real one knows the laws at drafted places only, and must be exact
+whatever the others are. With several worlds the program decides once for all worlds that look the
+same from a drafted tree, and is to be exact in every one of them; its optimum is the mean over the
+worlds, and no real verifier exceeds it.
 """
 
 from argparse import Namespace
@@ -51,10 +55,17 @@ from resispec.progress import progress_bar
 from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, Verifier, available, get_verifier
 
-OPTIMUM, DRAFTED, COMPARED = "joint optimum", "joint optimum, drafted knowledge", "traversal_optimal"
+OPTIMUM, DRAFTED, COMPARED = (
+    "joint optimum",
+    "joint optimum, drafted knowledge",
+    "traversal_optimal",
+)
 EXACT = [name for name in available() if name not in ("resispec", "hsd")]
 DRAWN = ("standard", "traversal", "optimal", "traversal_optimal", "level_optimal")
-"""Verifiers of the figure: they take every tree with i.i.d. draws. `naive` does too, and leaves too much."""
+"""Verifiers of the figure: they take every tree with i.i.d. draws.
+
+`naive` does too, and leaves too much.
+"""
 ONE, ALL = (Draws.IID,), tuple(Draws)
 UNEVEN = "2-1, second only"
 """The shape in which one sibling has a child and the other has none."""
@@ -68,7 +79,12 @@ SHAPES: dict[str, tuple[Topology, int, tuple[Draws, ...]]] = {
     "2-1-1": (from_child_counts([[2], [1, 1], [1, 1]]), 2, ONE),
 }
 """By their children a level: topologies, V, and the draws that they are measured with."""
-LAWS = {"flat, near": (1, 0.5), "flat, far": (1, 1.0), "sharp, near": (3, 0.5), "sharp, far": (3, 1.0)}
+LAWS = {
+    "flat, near": (1, 0.5),
+    "flat, far": (1, 1.0),
+    "sharp, near": (3, 0.5),
+    "sharp, far": (3, 1.0),
+}
 """Sharpness of p and q, and their distance, see `random_world`."""
 POSSIBLE = {("2-1", 2): 6, ("2-1", 3): 2, (UNEVEN, 3): 3, ("3-1", 2): 3, ("2-1-1", 2): 2}
 """By shape and V: how many laws are possible after a sequence that was not drafted."""
@@ -83,7 +99,8 @@ Shown = tuple[frozenset[int], tuple[bytes, ...]]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Laws after every sequence of fewer than D tokens: target, draft (K, V) float64, level after level.
+    """Laws after every sequence of fewer than D tokens: target, draft (K, V) float64,
+    level after level.
 
     inner: the number of places above the last level.
     """
@@ -103,11 +120,13 @@ class World:
         return places, tuple(self.laws[place] for place in sorted(places) if place < self.inner)
 
 
-def random_world(topology: Topology, vocab: int, sharpness: float, distance: float, seed: int) -> World:
+def random_world(
+    topology: Topology, vocab: int, sharpness: float, distance: float, seed: int
+) -> World:
     """A world for trees of this topology, with Dirichlet laws.
 
-    sharpness: 1 / the Dirichlet's parameter, so 1 is uniform over all laws, and 4 has few likely tokens.
-    distance: the share of q that is a law of its own; the rest is p's.
+    sharpness: 1 / the Dirichlet's parameter, so 1 is uniform over all laws, and 4 has few likely
+    tokens. distance: the share of q that is a law of its own; the rest is p's.
     """
     inner = sum(vocab**level for level in range(topology.num_levels - 1))
     places = inner + vocab ** (topology.num_levels - 1)
@@ -120,8 +139,8 @@ def random_world(topology: Topology, vocab: int, sharpness: float, distance: flo
 def mixtures(worlds: Sequence[World]) -> list[World]:
     """All worlds that take the laws at the root from the first of these, and elsewhere from any.
 
-    Seeing some of the laws says nothing about the others. Laws of the last level do not matter to the
-    program, so those of the first world stay.
+    Seeing some of the laws says nothing about the others. Laws of the last level do not matter to
+    the program, so those of the first world stay.
     """
     mixed = []
     for choice in product(worlds, repeat=max(0, worlds[0].inner - 1)):
@@ -148,7 +167,10 @@ def drafted(topology: Topology, world: World, draws: Draws) -> Iterator[tuple[Tr
 
 
 def accepted_tokens(verifier: Verifier, topology: Topology, world: World, draws: Draws) -> float:
-    """Expected accepted tokens of a verifier. Raises InvalidInput for draws it is not defined for."""
+    """Expected accepted tokens of a verifier.
+
+    Raises InvalidInput for draws it is not defined for.
+    """
     accepted = 0.0
     for tree, places, chance in drafted(topology, world, draws):
         stop = verifier.outcomes(tree, world.target[places], world.draft[places]).stop
@@ -157,9 +179,11 @@ def accepted_tokens(verifier: Verifier, topology: Topology, world: World, draws:
 
 
 class Program:
-    """The linear program for trees of one topology, drafted in one of several equally likely worlds.
+    """The linear program for trees of one topology, drafted in one
+    of several equally likely worlds.
 
-    value: (M,), what a variable adds to the number of accepted tokens. All worlds have one law at the root.
+    value: (M,), what a variable adds to the number of accepted tokens. All worlds have one law at
+    the root.
     """
 
     def __init__(self, topology: Topology, draws: Draws, worlds: Sequence[World]) -> None:
@@ -196,7 +220,9 @@ class Program:
                 self._add_row(emitted + [(column, -probability) for column in passing[x]], 0.0)
 
     def _add_tree(self, shown: Shown, chance: float, world: World) -> None:
-        """The variables of one set S, as (x, None, w_S(x)) and (x, y, f_S(x, y)), and their equations."""
+        """The variables of one set S, as (x, None, w_S(x)) and (x, y, f_S(x, y)),
+        and their equations.
+        """
         places, vocab = shown[0], world.target.shape[1]
         columns: dict[tuple[int, int | None], int] = {}
         for x in sorted(places):
@@ -207,7 +233,9 @@ class Program:
         self._variables[shown] = [(x, y, column) for (x, y), column in columns.items()]
         self._add_row([(columns[0, None], 1.0)], chance)
         for x in (place for place in sorted(places) if place < world.inner):
-            ways = [columns.get((vocab * x + 1 + y, None), columns.get((x, y))) for y in range(vocab)]
+            ways = [
+                columns.get((vocab * x + 1 + y, None), columns.get((x, y))) for y in range(vocab)
+            ]
             self._add_row([(columns[x, None], 1.0), *((column, -1.0) for column in ways)], 0.0)
 
     def _add_row(self, terms: Sequence[tuple[int, float]], right: float) -> None:
@@ -217,7 +245,9 @@ class Program:
     def optimum(self) -> float:
         """The largest expected number of accepted tokens, by HiGHS."""
         rows, columns, factors = zip(*self._entries, strict=True)
-        matrix = coo_array((factors, (rows, columns)), shape=(len(self._right), len(self.value))).tocsr()
+        matrix = coo_array(
+            (factors, (rows, columns)), shape=(len(self._right), len(self.value))
+        ).tocsr()
         solution = linprog(-np.array(self.value), A_eq=matrix, b_eq=self._right, method="highs")
         if solution.status != 0:
             raise ArithmeticError(f"the program was not solved: {solution.message}")
@@ -239,14 +269,18 @@ class Case:
         """Tokens that the optimum and exact verifiers accept, a mean over the worlds."""
         topology = SHAPES[self.shape][0]
         seeds = range(100 * self.seed, 100 * self.seed + self.possible)
-        worlds = mixtures([random_world(topology, self.vocab, *LAWS[self.laws], seed) for seed in seeds])
+        worlds = mixtures(
+            [random_world(topology, self.vocab, *LAWS[self.laws], seed) for seed in seeds]
+        )
         alone = [Program(topology, self.draws, [world]).optimum() for world in worlds]
         accepted = {OPTIMUM: sum(alone) / len(worlds)}
         if self.possible > 1:
             accepted[DRAFTED] = Program(topology, self.draws, worlds).optimum()
         for name in EXACT if self.possible == 1 else (COMPARED,):
             with suppress(InvalidInput):  # not with these draws, or not on trees
-                tokens = [accepted_tokens(get_verifier(name), topology, one, self.draws) for one in worlds]
+                tokens = [
+                    accepted_tokens(get_verifier(name), topology, one, self.draws) for one in worlds
+                ]
                 accepted[name] = sum(tokens) / len(worlds)
         assert max(accepted.values()) <= accepted[OPTIMUM] + ROUNDING
         return accepted
@@ -282,12 +316,17 @@ def _left(means: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def left_by_verifiers(frame: pd.DataFrame) -> Table:
-    """A row per shape, draws and laws: what the optimum accepts, and how much less verifiers do, in %."""
+    """A row per shape, draws and laws: what the optimum accepts,
+    and how much less verifiers do, in %.
+    """
     keys = ["shape", "vocab", "draws", "laws"]
     means = frame[frame.possible == 1].pivot_table("accepted", keys, "verifier", sort=False)
     left = _left(means, [name for name in EXACT if name in means])
     shown = pd.concat((means[OPTIMUM], left), axis=1).reset_index().rename(columns={"vocab": "V"})
-    caption = "Tokens that the best exact verifier accepts, and how many of them, in %, each verifier leaves."
+    caption = (
+        "Tokens that the best exact verifier accepts, and how many of them, in %, each "
+        "verifier leaves."
+    )
     return plain("joint", shown, caption, specs=dict.fromkeys(left, ".1f") | {OPTIMUM: ".3f"})
 
 
@@ -297,14 +336,19 @@ def left_by_knowledge(frame: pd.DataFrame) -> Table:
     means = frame[frame.possible > 1].pivot_table("accepted", keys, "verifier", sort=False)
     names = {DRAFTED: "price of not knowing, %", COMPARED: f"{COMPARED} leaves, %"}
     shown = pd.concat((means[OPTIMUM], _left(means, list(names)).rename(columns=names)), axis=1)
-    caption = "What of the joint optimum is lost where laws are known at drafted places only; i.i.d. draws."
+    caption = (
+        "What of the joint optimum is lost where laws are known at drafted places only; "
+        "i.i.d. draws."
+    )
     specs = dict.fromkeys(shown, ".3f")
     renamed = shown.reset_index().rename(columns={"vocab": "V", "possible": "possible laws"})
     return plain("joint_knowledge", renamed, caption, specs=specs)
 
 
 def left(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per shape, world with i.i.d. draws and verifier of the figure: `left`, in % of the optimum."""
+    """A row per shape, world with i.i.d. draws and verifier of the figure: `left`,
+    in % of the optimum.
+    """
     keys = ["shape", "vocab", "laws", "seed"]
     rows = frame[(frame.possible == 1) & (frame.draws == "iid")]
     optimum = rows[rows.verifier == OPTIMUM].set_index(keys).accepted.rename("optimum")
@@ -313,31 +357,39 @@ def left(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison(frame: pd.DataFrame) -> str:
-    """A note: what the last verifier of the figure leaves beside the one before it, over all worlds."""
+    """A note: what the last verifier of the figure leaves beside the one before it,
+    over all worlds.
+    """
     second, best = DRAWN[-2:]
     worlds = left(frame).pivot(index=["shape", "laws", "seed"], columns="verifier")
     means = worlds.left.mean()
     even = worlds.left[worlds.index.get_level_values("shape") != UNEVEN].mean()
     less = 1 - worlds.accepted[best] / worlds.accepted[second]
     return (
-        f"Over all {len(worlds)} worlds with i.i.d. draws `{second}` leaves {means[second]:.1f} % of the "
-        f"joint optimum in the mean and `{best}` {means[best]:.1f} %; without the shape {UNEVEN}, "
-        f"{even[second]:.1f} % and {even[best]:.1f} %. In {(less > ROUNDING).sum()} of these worlds `{best}` "
-        f"accepts less than `{second}`, by at most {100 * less.max():.1f} %."
+        f"Over all {len(worlds)} worlds with i.i.d. draws `{second}` leaves {means[second]:.1f} % "
+        f"of the joint optimum in the mean and `{best}` {means[best]:.1f} %; without the shape "
+        f"{UNEVEN}, {even[second]:.1f} % and {even[best]:.1f} %. In {(less > ROUNDING).sum()} of "
+        f"these worlds `{best}` accepts less than `{second}`, by at most {100 * less.max():.1f} %."
     )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Verifier by verifier, the mean over the worlds of every shape, and from the least to the most."""
+    """Verifier by verifier, the mean over the worlds of every shape,
+    and from the least to the most.
+    """
     rows = left(frame)
-    spread = rows.groupby(["verifier", "shape"], sort=False).left.agg(value="mean", lower="min", upper="max")
+    spread = rows.groupby(["verifier", "shape"], sort=False).left.agg(
+        value="mean", lower="min", upper="max"
+    )
     shapes = list(dict.fromkeys(rows["shape"]))
     figure = Figure(figsize=(8.4, 4.2), layout="constrained")
     axes = figure.subplots()
     looks = figures.looks(DRAWN)
     for place, name in enumerate(DRAWN):
         x = np.arange(len(shapes)) + 0.15 * (place - (len(DRAWN) - 1) / 2)
-        figures.line(axes, x, spread.loc[name].reindex(shapes), replace(looks[name], line="none"), name)
+        figures.line(
+            axes, x, spread.loc[name].reindex(shapes), replace(looks[name], line="none"), name
+        )
     figures.finish(axes)
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set_ylim(-0.06, TICKS[-1])
@@ -348,10 +400,17 @@ def draw(frame: pd.DataFrame) -> Figure:
     for place in range(1, len(shapes)):
         axes.axvline(place - 0.5, color="0.9", linewidth=0.6)
     worlds = rows.groupby(["verifier", "shape"]).size().max()
-    axes.set_ylabel(f"% of the joint optimum that is left, {worlds} worlds", fontsize=figures.SIZE + 0.5)
-    figure.legend(loc="outside lower center", ncols=len(DRAWN), frameon=False, fontsize=figures.SIZE)
+    axes.set_ylabel(
+        f"% of the joint optimum that is left, {worlds} worlds", fontsize=figures.SIZE + 0.5
+    )
+    figure.legend(
+        loc="outside lower center", ncols=len(DRAWN), frameon=False, fontsize=figures.SIZE
+    )
     means, (second, best) = rows.groupby("verifier").left.mean(), DRAWN[-2:]
-    message = f"Of the most that an exact verifier can accept, {best} leaves {means[best]:.1f} % in the mean,"
+    message = (
+        f"Of the most that an exact verifier can accept, {best} leaves {means[best]:.1f} % "
+        "in the mean,"
+    )
     figure.suptitle(f"{message} {second} {means[second]:.1f} %", fontsize=figures.SIZE + 2)
     return figure
 
@@ -361,15 +420,20 @@ def measure(options: Namespace) -> Measured:
     frame = solved(cases())
     figures.save_figure(draw(frame), options.results / "embedded" / "joint")
     notes = (
-        f"`python docs/studies/joint_optimum.py`: means over {NUM_WORLDS} random worlds of every kind. "
-        "Shapes are children a level. Laws are Dirichlet, flat with parameter 1 and sharp with 1/3; q is a "
-        "law of its own where far, and half p's where near. Possible laws: after each sequence below the "
-        "root, p and q are one of so many pairs, all combinations are worlds, and a verifier sees which pair "
-        "it is at drafted places only. What the optimum is: docs/optimal-verification.md. The figure is of "
-        "i.i.d. draws: of every shape the mean over all its worlds, and the range from the least to the most."
+        f"`python docs/studies/joint_optimum.py`: means over {NUM_WORLDS} random worlds of every "
+        "kind. Shapes are children a level. Laws are Dirichlet, flat with parameter 1 and sharp "
+        "with 1/3; q is a law of its own where far, and half p's where near. Possible laws: after "
+        "each sequence below the root, p and q are one of so many pairs, all combinations are "
+        "worlds, and a verifier sees which pair it is at drafted places only. What the optimum "
+        "is: docs/optimal-verification.md. The figure is of i.i.d. draws: of every shape the mean "
+        "over all its worlds, and the range from the least to the most."
     )
     picture = "![what verifiers leave of the joint optimum](joint.png)"
-    return [left_by_verifiers(frame), left_by_knowledge(frame)], [picture, comparison(frame), notes], frame
+    return (
+        [left_by_verifiers(frame), left_by_knowledge(frame)],
+        [picture, comparison(frame), notes],
+        frame,
+    )
 
 
 if __name__ == "__main__":

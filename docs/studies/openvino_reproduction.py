@@ -1,10 +1,13 @@
-"""The law of OpenVINO GenAI with a draft model, on a vocabulary of four tokens. Needs no other file.
+"""The law of OpenVINO GenAI with a draft model, on a vocabulary of four tokens.
+
+Needs no other file.
 
     pip install openvino-genai==2026.4.1.0 gguf==0.19.0
     python openvino_reproduction.py
 
-Target and draft are one-layer Llamas whose attention and MLP are zero, so the next token's law depends on the
-last token alone and is a row of a table. Three tokens are asked for, one of which is drafted, under
+Target and draft are one-layer Llamas whose attention and MLP are zero, so the next token's law
+depends on the last token alone and is a row of a table. Three tokens are asked for, one of which is
+drafted, under
 2,000 seeds; speculative sampling should leave every token after token i the law TARGET[i].
 Found: with a draft model it does not.
 """
@@ -26,13 +29,19 @@ CPU = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENC
 
 
 def write_model(folder, laws):
-    """A model for which token i is followed by token j with probability laws[i][j]; returns the folder."""
+    """A model for which token i is followed by token j with probability laws[i][j];
+    returns the folder.
+    """
     folder.mkdir(parents=True)
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     writer.add_vocab_size(4)
     writer.add_context_length(64)
-    for add in (writer.add_embedding_length, writer.add_feed_forward_length, writer.add_rope_dimension_count):
+    for add in (
+        writer.add_embedding_length,
+        writer.add_feed_forward_length,
+        writer.add_rope_dimension_count,
+    ):
         add(SIZE)
     for add in (writer.add_block_count, writer.add_head_count, writer.add_head_count_kv):
         add(1)
@@ -65,12 +74,17 @@ def open_pipeline(target, draft=None):
     """The folders of models -> a pipeline, with a draft model or without."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = 1
-    drafting = {} if draft is None else {"draft_model": openvino_genai.draft_model(draft, "CPU", **CPU)}
+    drafting = (
+        {} if draft is None else {"draft_model": openvino_genai.draft_model(draft, "CPU", **CPU)}
+    )
     return openvino_genai.LLMPipeline(target, "CPU", scheduler_config=scheduler, **drafting, **CPU)
 
 
 def three_tokens(pipeline, seeds, num_drafted):
-    """What follows PROMPT under every seed, (len(seeds), 3). num_drafted: 1, or 0 without a draft model."""
+    """What follows PROMPT under every seed, (len(seeds), 3).
+
+    num_drafted: 1, or 0 without a draft model.
+    """
     config = openvino_genai.GenerationConfig()
     config.max_new_tokens, config.do_sample, config.ignore_eos = 3, True, True
     config.apply_chat_template = False

@@ -1,13 +1,14 @@
-"""Enumeration of every exact verifier on at least 300 random worlds: `python docs/studies/random_worlds.py`.
+"""Enumeration of every exact verifier on at least 300 random worlds:
+`python docs/studies/random_worlds.py`.
 
-Found (random_worlds.csv): every verifier with all draws that it is defined for emits the target's law on all
-of its worlds, the largest total variation being 1e-15. ResiSpec and `hsd` as published, which stand beside
-them, are away from it by up to .48 and .22.
+Found (random_worlds.csv): every verifier with all draws that it is defined for emits the target's
+law on all of its worlds, the largest total variation being 1e-15. ResiSpec and `hsd` as published,
+which stand beside them, are away from it by up to .48 and .22.
 
-A world is a tree with random laws p and q after every token, of the kinds of the audit's battery (sparse,
-peaked, tied, denormal, nearly equal, ...), and the law of the tokens that a step emits is summed over
-everything that could have been drafted, in float64. Paths and chains are among the trees for the verifiers
-that are defined on nothing else.
+A world is a tree with random laws p and q after every token, of the kinds of the audit's battery
+(sparse, peaked, tied, denormal, nearly equal, ...), and the law of the tokens that a step emits is
+summed over everything that could have been drafted, in float64. Paths and chains are among the
+trees for the verifiers that are defined on nothing else.
 """
 
 import sys
@@ -40,8 +41,12 @@ TREES = (
 
 
 def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
-    """The largest total variation between the emitted law and the target's over the worlds of a verifier."""
-    trees = [(topology, vocab) for topology, vocab in TREES if is_defined_on(verifier, draws, topology)]
+    """The largest total variation between the emitted law and the target's over the worlds
+    of a verifier.
+    """
+    trees = [
+        (topology, vocab) for topology, vocab in TREES if is_defined_on(verifier, draws, topology)
+    ]
     seeds = range(1, 1 + -(-FEWEST_WORLDS // (len(trees) * len(KINDS))))
     error = max(worst(tree_cases(verifier, draws, seed, trees)).error for seed in seeds)
     worlds = len(seeds) * len(trees) * len(KINDS)
@@ -49,7 +54,9 @@ def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
 
 
 def cases() -> Iterator[tuple[str, Verifier, Draws]]:
-    """Every registered verifier with the draws that it is defined for, and SpecHub's with its own."""
+    """Every registered verifier with the draws that it is defined for,
+    and SpecHub's with its own.
+    """
     for name in available():
         verifier = get_verifier(name)
         for draws in Draws:

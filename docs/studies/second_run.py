@@ -5,4 +5,6 @@ import sys
 from resispec.errors import fail
 
 if __name__ == "__main__":
-    sys.exit(fail("docs/studies/second_run.py is gone; `python -m analysis.second_run` takes its place"))
+    sys.exit(
+        fail("docs/studies/second_run.py is gone; `python -m analysis.second_run` takes its place")
+    )

@@ -52,7 +52,9 @@ class Candidate:
             kinds = supported_draws(rule) or supported_draws(rule, num_siblings=1)
         if not kinds:
             allowed = f"at least one of {', '.join(Draws)}"
-            raise InvalidInput(f"verifier {self.name!r} is defined for no draws; allowed: {allowed}")
+            raise InvalidInput(
+                f"verifier {self.name!r} is defined for no draws; allowed: {allowed}"
+            )
         return kinds
 
 
@@ -87,7 +89,9 @@ def blamed(name: str) -> Iterator[None]:
     except (InvalidInput, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
-        raise InvalidInput(f"verifier {name!r} raised {type(error).__name__}: {first_line(error)}") from error
+        raise InvalidInput(
+            f"verifier {name!r} raised {type(error).__name__}: {first_line(error)}"
+        ) from error
 
 
 class Subject:
@@ -109,7 +113,9 @@ class Subject:
 
 
 def stated(subject: Subject, material: Material) -> Evidence:
-    """The law that the verifier states, enumerated on small laws and trees, and estimated on nodes."""
+    """The law that the verifier states, enumerated on small laws and trees,
+    and estimated on nodes.
+    """
     generator = Generator().manual_seed(STREAMS * material.seed)
     estimates = {
         kind: nodes.estimates(subject.rule, subject.draws, subject.max_siblings, generator)
@@ -122,7 +128,9 @@ def stated(subject: Subject, material: Material) -> Evidence:
         total_variations={kind: stats["total variation"] for kind, (stats, _) in estimates.items()},
         excesses={kind: stats["excess"] for kind, (stats, _) in estimates.items()},
         ceilings={kind: ceiling for kind, (_, ceiling) in estimates.items()},
-        levels={"enumerated": max(tree.num_levels for tree, _ in trees if subject.is_defined(tree))},
+        levels={
+            "enumerated": max(tree.num_levels for tree, _ in trees if subject.is_defined(tree))
+        },
     )
 
 
@@ -139,7 +147,7 @@ def decoded(subject: Subject, material: Material) -> Evidence:
 
 
 def walks(subject: Subject, material: Material, group: int) -> Evidence:
-    """What `verify` draws in one of GROUPS groups of scenes, each of which has chains and other trees."""
+    """Walks by `verify` in one of GROUPS groups of scenes, each with chains and other trees."""
     every = scenes(subject.max_siblings)
     for setting, laws in material.walked_laws.items():
         every += scenes_of_laws(setting, *laws, subject.max_siblings)
@@ -154,14 +162,19 @@ def walks(subject: Subject, material: Material, group: int) -> Evidence:
 
 
 Part = Callable[[Subject, Material], Evidence]
-PARTS: tuple[Part, ...] = (stated, *(partial(walks, group=group) for group in range(GROUPS)), decoded)
+PARTS: tuple[Part, ...] = (
+    stated,
+    *(partial(walks, group=group) for group in range(GROUPS)),
+    decoded,
+)
 """The parts of an audit. The first one checks the laws that a rule returns."""
 
 
 def measure(part: Part, candidate: Candidate, draws: Draws, material: Material) -> Evidence:
     """One part of the evidence about a verifier with one kind of draws.
 
-    Raises InvalidInput, naming the verifier, for an invalid law, and for whatever else its code raises.
+    Raises InvalidInput, naming the verifier, for an invalid law, and for whatever else its code
+    raises.
     """
     with blamed(candidate.name):
         return part(Subject(candidate, draws), material)
@@ -178,18 +191,23 @@ def judged(candidate: Candidate, draws: Draws, parts: Sequence[Evidence]) -> Jud
 def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list[int]) -> Terms:
     """The z-scores' terms of every returned token of every prompt, each decoded `times` times.
 
-    Each value of `times` has random numbers of its own. lengths: the tokens of every step are appended to it.
+    Each value of `times` has random numbers of its own. lengths: the tokens of every step are
+    appended to it.
     """
     terms = list[Terms]()
     first = STREAMS * material.seed + times - 1  # seeds of rounds: 0 for one time, 3 to 6 for four
     for turn, (index, prompt) in product(range(first, first + times), enumerate(material.prompts)):
         steps = list[Terms]()
-        generator = Generator(material.pair.target.device).manual_seed(turn * len(material.prompts) + index)
+        generator = Generator(material.pair.target.device).manual_seed(
+            turn * len(material.prompts) + index
+        )
 
         def record(step: Step, steps: list[Terms] = steps) -> None:
             steps.append(step_terms(step))
 
-        result = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=record)
+        result = decoder.generate(
+            material.pair, prompt, material.sampling, generator, on_step=record
+        )
         lengths += result.num_emitted
         terms.append(join(steps, len(result.tokens)))
     return join(terms)

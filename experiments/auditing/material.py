@@ -35,7 +35,8 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU, and numbers of siblings.
+    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU,
+    and numbers of siblings.
 
     num_tuples: tuples of siblings that are drawn at every node.
     """
@@ -47,9 +48,11 @@ class Nodes:
     def estimates(
         self, rule: SiblingRule, draws: Draws, max_siblings: int, generator: Generator
     ) -> tuple[Statistics, float]:
-        """Means over nodes: total variation, acceptance above its ceiling ("excess"), and the ceiling.
+        """Means over nodes: total variation, acceptance above its ceiling ("excess"),
+        and the ceiling.
 
-        The ceiling of draws that do not know theirs is 1: nothing is accepted more often than always.
+        The ceiling of draws that do not know theirs is 1: nothing is accepted more often than
+        always.
         """
         widths = [min(width, max_siblings) for width in self.siblings]
         nodes = [(p, q, width) for (p, q), width in zip(self.laws, widths, strict=True)]
@@ -60,19 +63,25 @@ class Nodes:
 
         def measure(times: int) -> Statistics:
             size = times * self.num_tuples
-            laws = [estimate(rule, p, q, Tuples(width, draws, size), generator) for p, q, width in nodes]
+            laws = [
+                estimate(rule, p, q, Tuples(width, draws, size), generator) for p, q, width in nodes
+            ]
             excesses = [law.excess(bound) for law, bound in zip(laws, bounds, strict=True)]
-            return {"total variation": pool([law.total_variation for law in laws]), "excess": pool(excesses)}
+            return {
+                "total variation": pool([law.total_variation for law in laws]),
+                "excess": pool(excesses),
+            }
 
         return remeasured(measure), mean(bounds)
 
 
 @dataclass(frozen=True)
 class Material:
-    """The material of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
+    """The material of an audit: nodes by name, "recorded" from a pair among them,
+    and prompts of that pair.
 
-    walked_laws: laws p, q (R, V) of the pair after R prompts, float32 on the CPU, by the sampling settings
-    that made them. seed: the seed of all random numbers.
+    walked_laws: laws p, q (R, V) of the pair after R prompts, float32 on the CPU, by the sampling
+    settings that made them. seed: the seed of all random numbers.
     """
 
     pair: Pair
@@ -100,7 +109,9 @@ def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
     nodes = {
         "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),
         "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], 4000),
-        "recorded": Nodes(recorded, [1 + place % MOST_SIBLINGS for place in range(len(recorded))], 400),
+        "recorded": Nodes(
+            recorded, [1 + place % MOST_SIBLINGS for place in range(len(recorded))], 400
+        ),
     }
     walked_laws = {setting_of(warp): pair_of_laws for warp, pair_of_laws in laws.items()}
     return Material(pair, sampling, prompts, nodes, walked_laws, config["seed"])

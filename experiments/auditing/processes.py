@@ -1,4 +1,6 @@
-"""Audits in processes of their own, so that a verifier that ends its process does not end the command."""
+"""Audits in processes of their own, so that a verifier that ends its process does not end the
+command.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +29,13 @@ _SETTING: list[Any] = []
 def audit_all(
     chosen: Sequence[Candidate], config: Mapping[str, Any], documents: Sequence[Prompt]
 ) -> list[JudgedVerifier]:
-    """Audit every verifier with all its kinds of draws in processes of their own: two on a CPU, one on a GPU.
+    """Audit every verifier with all its kinds of draws in processes of their own:
+    two on a CPU, one on a GPU.
 
     A part of a row's evidence at a time, so that one row is shared, too.
 
-    Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
-    is raised here, an interrupt included, ends these processes at once.
+    Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process.
+    Whatever is raised here, an interrupt included, ends these processes at once.
     """
     with unstopped():
         forkserver.ensure_running()
@@ -40,7 +43,11 @@ def audit_all(
     pool = ProcessPoolExecutor(num_processes, PROCESSES, _prepare, (config, documents))
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(candidate,) for candidate in chosen])]
-        rows = [(candidate, draws) for candidate, group in zip(chosen, kinds, strict=True) for draws in group]
+        rows = [
+            (candidate, draws)
+            for candidate, group in zip(chosen, kinds, strict=True)
+            for draws in group
+        ]
         work = [(*row, part) for row in rows for part in PARTS]
         found = list[Evidence]()
         with progress_bar(desc="audit", unit="part", total=len(work)) as bar:
@@ -63,7 +70,9 @@ def _each(
     work: Sequence[tuple[Any, ...]],
     while_waiting: Callable[[], object] = bool,
 ) -> Iterator[Any]:
-    """Results of a function in the pool's processes. work: the arguments of each call, a candidate first.
+    """Results of a function in the pool's processes.
+
+    work: the arguments of each call, a candidate first.
 
     while_waiting: called each LINES_S seconds in which there is no result.
     """

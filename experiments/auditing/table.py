@@ -40,29 +40,35 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
     frame = pd.DataFrame(rows)
     kinds = ("enumerated", "simulated", "decoded")
     levels = ", ".join(f"levels 1 to {frame[f'levels_{kind}'].min()} {kind}" for kind in kinds)
-    shown = [{header: text.format(**_words(row), **row) for header, text in COLUMNS.items()} for row in rows]
+    shown = [
+        {header: text.format(**_words(row), **row) for header, text in COLUMNS.items()}
+        for row in rows
+    ]
     filters = filters_of(config)
     law = labels.setting({"temperature": config["temperature"], **filters})
     notes = (
-        f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
-        f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
+        f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make "
+        f"audit. Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
         "Enumerated: worst total variation over a battery of small laws and trees; exact below "
-        f"{TOLERANCE:g}, where rounding in float32 ends. TV: total variation between the emitted law and the "
-        "target's, as a set of tokens shows it that other tuples chose, in brackets in standard errors; 0 in "
-        "the mean for an exact rule. Simulated: tokens "
-        f"and verdicts of small trees, counted against their laws; below {LEAST_P:g} tokens are biased, and "
-        "verdicts inconsistent with what the verifier says of them. z: of real decoding on the pair at "
-        f"{law}, the furthest of two trees. Acceptance: probability that the emitted "
-        "token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule "
-        "can have with these draws.",
-        f"Walked: {levels}; by `verify`, {walked_by(audits)}. What begins deeper, is rarer than a total "
-        f"variation of {frame.smallest_seen.max():.2g} at one node of the stated law, or is done by `verify` "
-        "alone and more rarely than that, could hide from all of it. An exact verifier is called biased with "
-        f"probability below {frame.false_alarm_rate.max():.1e} a row.",
+        f"{TOLERANCE:g}, where rounding in float32 ends. TV: total variation between the emitted "
+        "law and the target's, as a set of tokens shows it that other tuples chose, in brackets "
+        "in standard errors; 0 in the mean for an exact rule. Simulated: tokens and verdicts of "
+        f"small trees, counted against their laws; below {LEAST_P:g} tokens are biased, and "
+        "verdicts inconsistent with what the verifier says of them. z: of real decoding on the "
+        f"pair at {law}, the furthest of two trees. Acceptance: probability that the emitted "
+        "token is a drafted sibling, over laws recorded from the pair, beside the highest that "
+        "an exact rule can have with these draws.",
+        f"Walked: {levels}; by `verify`, {walked_by(audits)}. What begins deeper, is rarer than a "
+        f"total variation of {frame.smallest_seen.max():.2g} at one node of the stated law, or is "
+        "done by `verify` alone and more rarely than that, could hide from all of it. An exact "
+        f"verifier is called biased with probability below {frame.false_alarm_rate.max():.1e} a "
+        "row.",
     )
     behind = f", behind {labels.setting(filters)}" if filters else ""
     caption = f"Audit: which verifiers are exact? Pair: {pair}{behind}."
-    return plain("audit", frame, caption, notes, shown=pd.DataFrame(shown).set_index(["verifier", "draws"]))
+    return plain(
+        "audit", frame, caption, notes, shown=pd.DataFrame(shown).set_index(["verifier", "draws"])
+    )
 
 
 def walked_by(audits: Sequence[JudgedVerifier]) -> str:
@@ -73,20 +79,24 @@ def walked_by(audits: Sequence[JudgedVerifier]) -> str:
     moved = max(walked.moved for walked in ground)
     moved_elsewhere = max(walked.moved_elsewhere for walked in ground)
     return (
-        f"each position apart, up to {siblings} siblings, so that {moved:.2g} of the mass moved to or from a "
-        f"set of tokens at one in ten of a walk's tokens would have shown at {first}, and "
-        f"{moved_elsewhere:.2g} at every token at {'; '.join(others)}"
+        f"each position apart, up to {siblings} siblings, so that {moved:.2g} of the mass moved to "
+        f"or from a set of tokens at one in ten of a walk's tokens would have shown at {first}, "
+        f"and {moved_elsewhere:.2g} at every token at {'; '.join(others)}"
     )
 
 
 def _row(audit: JudgedVerifier) -> dict[str, Any]:
-    """The tidy row of one verifier with one kind of draws; a z-score is the furthest of the decoded trees."""
+    """The tidy row of one verifier with one kind of draws;
+    a z-score is the furthest of the decoded trees.
+    """
     evidence = audit.evidence
     scores = {
         name: [scores[name].z for scores in evidence.z_scores.values() if name in scores]
         for name in MIN_VARIANCE
     }
-    chances = [count.p_value for counts in evidence.simulations.values() for count in counts.values()]
+    chances = [
+        count.p_value for counts in evidence.simulations.values() for count in counts.values()
+    ]
     variations = {NODES[kind]: variation for kind, variation in evidence.total_variations.items()}
     return {
         "verifier": audit.name,

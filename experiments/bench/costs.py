@@ -1,9 +1,10 @@
-"""Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
+"""Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`;
+see `--help`.
 
-Steps of some 90 configurations are timed, on a CPU in turns, round after round, and their medians go to
-results/timing/DEVICE.json, where every pair has an entry; an existing entry is measured again. Searches for
-trees and `tree=fastest` read the file, and measure for themselves only if it lacks the pair. The machine
-should do nothing else meanwhile.
+Steps of some 90 configurations are timed, on a CPU in turns, round after round, and their medians
+go to results/timing/DEVICE.json, where every pair has an entry; an existing entry is measured
+again. Searches for trees and `tree=fastest` read the file, and measure for themselves only if it
+lacks the pair. The machine should do nothing else meanwhile.
 """
 
 import sys

@@ -1,8 +1,9 @@
-"""Waits, units and operations of a step, counted without a GPU: `python -m experiments.bench.counts`.
+"""Waits, units and operations of a step, counted without a GPU:
+`python -m experiments.bench.counts`.
 
-On an accelerator a step that waits, or that starts many small operations, is slow whatever the operations do.
-Here a step is decoded as on an accelerator: the verdict is drawn from the whole law, and a unit stands for
-one operation.
+On an accelerator a step that waits, or that starts many small operations, is slow whatever the
+operations do. Here a step is decoded as on an accelerator: the verdict is drawn from the whole law,
+and a unit stands for one operation.
 """
 
 from argparse import Namespace
@@ -41,7 +42,8 @@ WAITING_OPERATIONS = {
 }
 """Operations that read a number, or whose result has a shape that depends on data."""
 WAITS, UNITS, OUTSIDE, INSIDE = "waits", "units", "operations outside", "operations inside"
-"""Names of counts: waits for the device, calls of captured units, operations outside of units and inside.
+"""Names of counts: waits for the device, calls of captured units,
+operations outside of units and inside.
 
 Operations inside a unit are started together, by a graph.
 """
@@ -49,18 +51,25 @@ Operations inside a unit are started together, by a graph.
 
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Count the work of decoding in the block, as if on an accelerator. Its decoders must be new."""
+    """Count the work of decoding in the block, as if on an accelerator.
+
+    Its decoders must be new.
+    """
     counts = Counter[str]()
 
     class Calls(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             counts[WAITS] += getattr(func, "__name__", "") in WAITING_CALLS
             # `tensor[index] = number` copies the number from the host at most kinds of index.
             counts[WAITS] += func is Tensor.__setitem__ and not isinstance(args[2], Tensor)
             return func(*args, **(kwargs or {}))
 
     class Operations(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             counts[WAITS] += func.overloadpacket.__name__ in WAITING_OPERATIONS
             counts[OUTSIDE] += 1
             return func(*args, **(kwargs or {}))
@@ -81,12 +90,16 @@ def counting() -> Iterator[Counter[str]]:
         yield counts
 
 
-def counts_of(decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> list[Counter[str]]:
+def counts_of(
+    decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling
+) -> list[Counter[str]]:
     """Counts of every step of one prompt but the first, after which all shapes have been seen."""
     snapshots: list[Counter[str]] = []
     with counting() as counts:
         generator = torch.Generator().manual_seed(0)
-        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: snapshots.append(counts.copy()))
+        decoder.generate(
+            pair, prompt, sampling, generator, on_step=lambda _: snapshots.append(counts.copy())
+        )
     return [after - before for before, after in pairwise(snapshots)]
 
 
@@ -101,7 +114,11 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
             for draws, title in product((Draws.IID, Draws.GREEDY), shapes)
             if is_defined_on(verifier, draws, shapes[title])
         )
-        yield f"{draws}, {title}, {name}", "embedded", Decoder(DraftModel(shapes[title], draws), verifier)
+        yield (
+            f"{draws}, {title}, {name}",
+            "embedded",
+            Decoder(DraftModel(shapes[title], draws), verifier),
+        )
     for name in ("standard", "traversal"):
         drafter = DraftModel(d5b3, Draws.WITHOUT_REPLACEMENT)
         yield f"without replacement, d5b3, {name}", "embedded", Decoder(drafter, get_verifier(name))
@@ -118,11 +135,17 @@ def measure(_: Namespace) -> Measured:
     rows = []
     for title, pair, decoder in progress_bar([*cases()], desc="counts", unit="decoder"):
         steps = counts_of(decoder, pairs[pair], prompt, sampling)
-        maxima = {name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)}
+        maxima = {
+            name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)
+        }
         rows.append({"decoder": title, **maxima})
     caption = "What a step asks of an accelerator at most, counted on a processor."
     table = plain("bench_counts", pd.DataFrame(rows), caption)
-    return [table], ["`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."], table.frame
+    return (
+        [table],
+        ["`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."],
+        table.frame,
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Speed, as ratios within one run: `python -m experiments.bench.decoders [--prompts N]`.
 
-Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
-transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
-them in turn. Then, on a processor, the split of a d5b3 step with a clock around every part: all time outside
-the forwards of the two models is our own cost. On a GPU forwards are parts of captured units, where no clock
-can be; there `step_time` gives the split of a step.
+Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)`
+of transformers, on the same pair, prompts, temperature and number of tokens; every prompt is
+decoded by all of them in turn. Then, on a processor, the split of a d5b3 step with a clock around
+every part: all time outside the forwards of the two models is our own cost. On a GPU forwards are
+parts of captured units, where no clock can be; there `step_time` gives the split of a step.
 """
 
 from argparse import Namespace
@@ -44,11 +44,16 @@ DecodeCall = Callable[[list[int], int], object]
 def ours(pair: Pair, decoder: Decoder) -> DecodeCall:
     """Decoding by our loop."""
     device = pair.target.device
-    return lambda prompt, seed: decoder.generate(pair, prompt, SAMPLING, Generator(device).manual_seed(seed))
+    return lambda prompt, seed: decoder.generate(
+        pair, prompt, SAMPLING, Generator(device).manual_seed(seed)
+    )
 
 
 def theirs(pair: Pair, mode: str = "plain") -> DecodeCall:
-    """`generate` of transformers with the same law and length. mode: "assisted" drafts NUM_DRAFTED a step."""
+    """`generate` of transformers with the same law and length.
+
+    mode: "assisted" drafts NUM_DRAFTED a step.
+    """
     engine = TransformersEngine(pair, mode, NUM_DRAFTED)
     engine.target.generation_config.eos_token_id = None
     if mode == "assisted":
@@ -63,9 +68,12 @@ def theirs(pair: Pair, mode: str = "plain") -> DecodeCall:
 def tokens_per_s(
     ways: Mapping[Name, DecodeCall], prompts: Sequence[list[int]], pair: Pair
 ) -> dict[Name, float]:
-    """Tokens a second of every way of decoding, on the same prompts in turn: a round is a prompt."""
+    """Tokens a second of every way of decoding, on the same prompts in turn:
+    a round is a prompt.
+    """
     calls = {
-        name: [lambda turn, decode=decode: decode(prompts[turn], turn + 1)] for name, decode in ways.items()
+        name: [lambda turn, decode=decode: decode(prompts[turn], turn + 1)]
+        for name, decode in ways.items()
     }
     times = take_turns("bench", calls, len(prompts), pair.target.device)
     return {name: 1e3 * NEW_TOKENS / milliseconds for name, milliseconds in times.items()}
@@ -132,11 +140,16 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
                 totals.update(so_far())
                 totals.subtract(first[0])
                 totals["steps"] += len(generation.num_emitted) - 1
-    return {name: 1e3 * seconds / totals["steps"] for name, seconds in totals.items() if name != "steps"}
+    return {
+        name: 1e3 * seconds / totals["steps"] for name, seconds in totals.items() if name != "steps"
+    }
 
 
 def speeds(rates: Mapping[str, float]) -> Table:
-    """Tokens a second of each decoder, and the ratio to transformers. rates: ours and theirs by turns."""
+    """Tokens a second of each decoder, and the ratio to transformers.
+
+    rates: ours and theirs by turns.
+    """
     values = list(rates.values())
     ratios = [rate / values[place - place % 2 + 1] for place, rate in enumerate(values)]
     frame = pd.DataFrame({"decoder": list(rates), "tokens/s": values, "ratio": ratios})
@@ -163,21 +176,27 @@ def parts(split: Mapping[str, float]) -> Table:
 
 def measure(options: Namespace) -> Measured:
     """Speeds on any device, and on a processor the parts of a step."""
-    device, pair, standard = options.device, load_pair(device=options.device.type), get_verifier("standard")
+    device, pair, standard = (
+        options.device,
+        load_pair(device=options.device.type),
+        get_verifier("standard"),
+    )
     prompts = embedded_prompts(pair, options.prompts)
     chain_decoder = Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
     ways = {
         "ours, autoregressive": ours(pair, Decoder(NoDraft(), standard)),
         "transformers `generate`": theirs(pair),
         f"ours, chain of {NUM_DRAFTED} drafted": ours(pair, chain_decoder),
-        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": theirs(pair, "assisted"),
+        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": theirs(
+            pair, "assisted"
+        ),
     }
     tables = [speeds(tokens_per_s(ways, prompts, pair))]
     if device.type == "cpu":
         tables.append(parts(step_split(pair, prompts)))
     source = (
-        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, "
-        f"{NEW_TOKENS} new tokens a prompt, {len(prompts)} prompts decoded by all four in "
+        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, "
+        f"T=1, {NEW_TOKENS} new tokens a prompt, {len(prompts)} prompts decoded by all four in "
         "turn; medians over prompts, the prompt's forward included."
     )
     return tables, [source], None

@@ -1,4 +1,6 @@
-"""The frame of every bench: the command line, calls that take turns, the memory of a call, and the page."""
+"""The frame of every bench: the command line, calls that take turns,
+the memory of a call, and the page.
+"""
 
 import argparse
 import json
@@ -39,15 +41,22 @@ def run_bench(
 ) -> None:
     """A bench's command: measure, print its page, and write it with its frame, NAME.{md,csv}.
 
-    measure: gets the options, with `device`. device: the default of --device; None for a bench without it.
-    folder: folder in RESULTS for the files of a CPU; those of other devices go to timing, and their names end
-    with the device's. counts: name -> default and help of an option that is a number from 1.
+    measure: gets the options, with `device`. device: the default of --device; None for a bench
+    without it. folder: folder in RESULTS for the files of a CPU; those of other devices go to
+    timing, and their names end with the device's. counts: name -> default and help of an option
+    that is a number from 1.
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=layout, epilog=DIALECTS)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=layout, epilog=DIALECTS
+    )
     if device is not None:
-        parser.add_argument("--device", choices=("cpu", "cuda"), default=device, help="cpu, or cuda")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+        parser.add_argument(
+            "--device", choices=("cpu", "cuda"), default=device, help="cpu, or cuda"
+        )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results"
+    )
     for option, (default, text) in counts.items():
         parser.add_argument(f"--{option}", type=count, default=default, help=text)
     options = parser.parse_args()
@@ -62,7 +71,9 @@ def run_bench(
         file = name if place == "embedded" else f"{name}_{device_stem(options.device)}"
         stem = options.results / place / file
         stem.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=stem.parent).close()  # a folder that cannot be written to is refused first
+        tempfile.TemporaryFile(
+            dir=stem.parent
+        ).close()  # a folder that cannot be written to is refused first
         tables, notes, frame = measure(options)
         page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
         if frame is not None:
@@ -74,13 +85,16 @@ def run_bench(
 
 
 def take_turns(
-    title: str, calls: Mapping[Name, Sequence[Callable[[int], object]]], rounds: int, device: torch.device
+    title: str,
+    calls: Mapping[Name, Sequence[Callable[[int], object]]],
+    rounds: int,
+    device: torch.device,
 ) -> dict[Name, float]:
     """Milliseconds by name: the mean over a name's calls of each call's median over the rounds.
 
-    All take turns, round after round, so that a busy machine slows all alike. Calls get the number of the
-    round; the first round is played once more beforehand, to warm up. The order is drawn anew for every
-    round, since a call leaves its heap and caches to the next one.
+    All take turns, round after round, so that a busy machine slows all alike. Calls get the number
+    of the round; the first round is played once more beforehand, to warm up. The order is drawn
+    anew for every round, since a call leaves its heap and caches to the next one.
     """
     generator, names = torch.Generator().manual_seed(0), list(calls)
     seconds: dict[Name, list[list[float]]] = {name: [] for name in names}
@@ -97,7 +111,9 @@ def take_turns(
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The most memory that a call holds at once beyond its input, by the allocator's own account."""
+    """The most memory that a call holds at once beyond its input,
+    by the allocator's own account.
+    """
     if device.type == "cuda":
         baseline = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -109,4 +125,6 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
         profiler.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     ordered = sorted(events, key=lambda event: event["ts"])
-    return max(accumulate(event["args"]["Bytes"] for event in ordered if event["name"] == "[memory]"))
+    return max(
+        accumulate(event["args"]["Bytes"] for event in ordered if event["name"] == "[memory]")
+    )

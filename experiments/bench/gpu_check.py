@@ -5,5 +5,8 @@ import sys
 from resispec.errors import fail
 
 if __name__ == "__main__":
-    line = "experiments.bench.gpu_check is gone; `make test-gpu` runs the tests that need a CUDA device"
+    line = (
+        "experiments.bench.gpu_check is gone; `make test-gpu` runs the tests that need a CUDA "
+        "device"
+    )
     sys.exit(fail(f"{line} and times a step"))

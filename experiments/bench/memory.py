@@ -1,10 +1,12 @@
 """The most memory that decoding takes: `python -m experiments.bench.memory [--device cpu|cuda]`.
 
-Decoders and verifiers at several numbers of nodes N and vocabularies V, over one prompt and over many.
-The models have random weights and next to no body, so that the figures show what a step holds besides
-weights and cache: laws and the working memory of their verification, in proportion to N V. The bytes that
-torch's allocator gives out are counted, so the figures are the same on a busy machine. A processor also
-decodes as a GPU does, with verdicts that are drawn from the verifier's whole law.
+Decoders and verifiers at several numbers of nodes N and vocabularies V, over one prompt and over
+many.
+The models have random weights and next to no body, so that the figures show what a step holds
+besides weights and cache: laws and the working memory of their verification, in proportion to N V.
+The bytes that torch's allocator gives out are counted, so the figures are the same on a busy
+machine. A processor also decodes as a GPU does, with verdicts that are drawn from the verifier's
+whole law.
 """
 
 from argparse import Namespace
@@ -68,7 +70,9 @@ METHODS = {
 
 
 class Decoding(NamedTuple):
-    """A case: a method, its number of nodes N, tokens V, and the number of prompts that are decoded."""
+    """A case: a method, its number of nodes N, tokens V,
+    and the number of prompts that are decoded.
+    """
 
     decoder: str
     verifier: str
@@ -78,7 +82,9 @@ class Decoding(NamedTuple):
 
 
 def cases() -> list[Decoding]:
-    """Every method with all vocabularies at its largest N, with its other N, and with many prompts."""
+    """Every method with all vocabularies at its largest N, with its other N,
+    and with many prompts.
+    """
     decodings = []
     for method, (*few, most) in METHODS.items():
         decodings += [Decoding(*method, nodes, MAIN_VOCAB) for nodes in few]
@@ -96,10 +102,11 @@ def random_pair(vocab: int, device: torch.device) -> Pair:
 
 
 def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
-    """The most bytes that decoding the prompts holds at once, of which the cache is next to nothing.
+    """The most bytes that decoding the prompts holds at once,
+    of which the cache is next to nothing.
 
-    A prompt takes two steps or more, so that what a step leaves to the next one counts. walks: verify node by
-    node, instead of drawing from the whole law.
+    A prompt takes two steps or more, so that what a step leaves to the next one counts. walks:
+    verify node by node, instead of drawing from the whole law.
     """
     pair, drafter = random_pair(case.vocab, device), DRAFTERS[case.decoder](case.num_nodes)
     decoder, limit = Decoder(drafter, get_verifier(case.verifier)), drafter.topology.num_levels + 1
@@ -107,7 +114,9 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
 
     def decode() -> None:
         for seed in range(case.num_prompts):
-            prompt = torch.randint(case.vocab, (PROMPT_TOKENS,), generator=Generator().manual_seed(seed))
+            prompt = torch.randint(
+                case.vocab, (PROMPT_TOKENS,), generator=Generator().manual_seed(seed)
+            )
             decoder.generate(pair, prompt.tolist(), sampling, Generator(device).manual_seed(seed))
 
     with patch("resispec.step.reading_is_free", lambda _: walks):
@@ -118,11 +127,15 @@ def peaks(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
     """One tidy row per case."""
 
     def peak_bytes_of(title: str, walks: bool) -> list[int]:
-        return [peak_of(case, device, walks) for case in progress_bar(wanted, desc=title, unit="case")]
+        return [
+            peak_of(case, device, walks) for case in progress_bar(wanted, desc=title, unit="case")
+        ]
 
     frame, walks = pd.DataFrame(wanted), reading_is_free(device)
     frame["peak_bytes"] = peak_bytes_of("memory", walks)
-    frame["whole_law_bytes"] = peak_bytes_of("whole laws", walks=False) if walks else frame.peak_bytes
+    frame["whole_law_bytes"] = (
+        peak_bytes_of("whole laws", walks=False) if walks else frame.peak_bytes
+    )
     return frame.assign(bytes_per_node_token=frame.peak_bytes / (frame.num_nodes * frame.vocab))
 
 
@@ -131,7 +144,9 @@ def measure(options: Namespace) -> Measured:
     device, frame = options.device, peaks(cases(), options.device)
     names = {"num_nodes": "N", "vocab": "V", "num_prompts": "prompts", "peak_bytes": "MiB"}
     names |= {"bytes_per_node_token": "bytes / (N V)", "whole_law_bytes": "whole law, MiB"}
-    scaled = frame.assign(peak_bytes=frame.peak_bytes / MIB, whole_law_bytes=frame.whole_law_bytes / MIB)
+    scaled = frame.assign(
+        peak_bytes=frame.peak_bytes / MIB, whole_law_bytes=frame.whole_law_bytes / MIB
+    )
     shown = scaled[["decoder", "verifier", *names]].rename(columns=names)
     specs = {"V": ",", "MiB": ",.2f", "bytes / (N V)": ".1f", "whole law, MiB": ",.2f"}
     caption = "The most memory that decoding takes, beyond the weights."
@@ -140,15 +155,16 @@ def measure(options: Namespace) -> Measured:
     row = frame.loc[largest_bytes.idxmax()]
     fits = "fits" if largest_bytes.max() <= ALLOWED_BYTES else "does not fit"
     largest = (
-        f"The most: {largest_bytes.max() / MIB:,.0f} MiB, of {row.decoder} with `{row.verifier}` at "
-        f"N = {row.num_nodes} and V = {row.vocab:,}, which {fits} into {ALLOWED_BYTES / MIB:,.0f} MiB."
+        f"The most: {largest_bytes.max() / MIB:,.0f} MiB, of {row.decoder} with `{row.verifier}` "
+        f"at N = {row.num_nodes} and V = {row.vocab:,}, which {fits} into "
+        f"{ALLOWED_BYTES / MIB:,.0f} MiB."
     )
     source = (
-        f"`python -m experiments.bench.memory --device {device.type}` on {device_name(device)}, torch "
-        f"{torch.__version__}, T = {TEMPERATURE}. N: verified positions, the root counted; V: tokens of the "
-        "vocabulary. Whole law: verdicts are drawn from the verifier's whole law, as on a GPU. Counted is "
-        "what torch's allocator gave out; a law in float32 takes 4 bytes a node and token. The cache of the "
-        "tiny models is included, which is below 0.1 MiB."
+        f"`python -m experiments.bench.memory --device {device.type}` on {device_name(device)}, "
+        f"torch {torch.__version__}, T = {TEMPERATURE}. N: verified positions, the root counted; "
+        "V: tokens of the vocabulary. Whole law: verdicts are drawn from the verifier's whole "
+        "law, as on a GPU. Counted is what torch's allocator gave out; a law in float32 takes 4 "
+        "bytes a node and token. The cache of the tiny models is included, which is below 0.1 MiB."
     )
     return [table], [largest, source], frame
 

@@ -1,9 +1,10 @@
 """Costs of verification: `python -m experiments.bench.rules [--device cpu|cuda]`.
 
-The bench times every rule's law at one node and at 40, and every verifier on whole trees, as ratios to
-`standard` within one run, and measures the memory of a law. All take turns in rounds, and medians count.
-The laws are Zipf-like; the draft's law is the target's with noise on the logits. On a CUDA device a law is
-also captured in a graph.
+The bench times every rule's law at one node and at 40, and every verifier on whole trees, as ratios
+to `standard` within one run, and measures the memory of a law. All take turns in rounds, and
+medians count.
+The laws are Zipf-like; the draft's law is the target's with noise on the logits. On a CUDA device a
+law is also captured in a graph.
 """
 
 import os
@@ -42,7 +43,9 @@ TimesByRule = dict[tuple[str, str], float]
 
 
 def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's laws (N, V), float32; the nodes share a ranking of the tokens."""
+    """The target's and the draft's laws (N, V), float32;
+    the nodes share a ranking of the tokens.
+    """
     ranking = torch.randperm(VOCAB, generator=generator) + 1
     target = -1.2 * ranking.float().log() + 1.5 * torch.randn(num_nodes, VOCAB, generator=generator)
     draft = target + torch.randn(num_nodes, VOCAB, generator=generator)
@@ -57,16 +60,28 @@ def verifiers() -> dict[str, Verifier]:
 
 def rules() -> list[tuple[str, SiblingRule, Draws]]:
     """The sibling rules among the verifiers, with every kind of draws that each is defined for."""
-    by_name = {name: verifier.rule for name, verifier in verifiers().items() if isinstance(verifier, TopDown)}
-    return [(name, rule, draws) for name, rule in by_name.items() for draws in supported_draws(rule)]
+    by_name = {
+        name: verifier.rule
+        for name, verifier in verifiers().items()
+        if isinstance(verifier, TopDown)
+    }
+    return [
+        (name, rule, draws) for name, rule in by_name.items() for draws in supported_draws(rule)
+    ]
 
 
-def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device) -> Callable[[], object]:
-    """A call that computes the law at N nodes; one node has no leading dimension, as in decoding."""
+def law_call(
+    rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device
+) -> Callable[[], object]:
+    """A call that computes the law at N nodes; one node has no leading dimension,
+    as in decoding.
+    """
     generator = Generator().manual_seed(num_nodes)
     target, draft = synthetic_laws(num_nodes, generator)
     siblings = draws.draw(draft, NUM_SIBLINGS, generator)
-    inputs = tuple((value if num_nodes > 1 else value[0]).to(device) for value in (target, draft, siblings))
+    inputs = tuple(
+        (value if num_nodes > 1 else value[0]).to(device) for value in (target, draft, siblings)
+    )
     return lambda: rule.law(*inputs, draws)
 
 
@@ -77,7 +92,9 @@ def time_laws(num_nodes: int, device: torch.device) -> TimesByRule:
         calls[name, str(draws)] = call = law_call(rule, draws, num_nodes, device)
         if device.type == "cuda" and not reads_numbers(rule):
             unit = CudaGraphs(lambda *_, call=call: (call(),))
-            calls[f"{name}, CUDA graph", str(draws)] = partial(unit, None, torch.empty(0, device=device))
+            calls[f"{name}, CUDA graph", str(draws)] = partial(
+                unit, None, torch.empty(0, device=device)
+            )
     turns = {key: [lambda _, call=call: call()] for key, call in calls.items()}
     return take_turns(f"laws, {num_nodes} at once", turns, LAW_ROUNDS, device)
 
@@ -92,12 +109,18 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
 
 
 def time_walks(shape: str, device: torch.device) -> TimesByRule:
-    """Times of verifiers on trees of one shape with all their draws; a walk has one seed in all rounds."""
+    """Times of verifiers on trees of one shape with all their draws;
+    a walk has one seed in all rounds.
+    """
     topology, calls = SHAPES[shape], {}
-    cpu_laws = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
+    cpu_laws = [
+        synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)
+    ]
     laws = [(target.to(device), draft.to(device)) for target, draft in cpu_laws]
     for draws in Draws:
-        trees = [(draft_tree(topology, draws, draft), target, draft) for target, draft in laws] * WALKS
+        trees = [
+            (draft_tree(topology, draws, draft), target, draft) for target, draft in laws
+        ] * WALKS
         for name, verifier in verifiers().items():
             walks = [
                 lambda _, verifier=verifier, tree=tree, seed=seed: verifier.verify(
@@ -127,11 +150,15 @@ def costs(device: torch.device) -> pd.DataFrame:
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, nodes, device), device)
             rows.append(("law", name, str(draws), nodes, "peak_bytes", peak))
-    return pd.DataFrame(rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"])
+    return pd.DataFrame(
+        rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"]
+    )
 
 
 def table(frame: pd.DataFrame, measured: str) -> Table:
-    """A line for every verifier and draws: times and ratios by N, and bytes where they were measured."""
+    """A line for every verifier and draws: times and ratios by N,
+    and bytes where they were measured.
+    """
     rows = frame[frame.measured == measured]
     wide = rows.pivot_table("value", ["verifier", "draws"], ["quantity", "num_nodes"], sort=False)
     wide = wide.loc[list(dict.fromkeys(zip(rows.verifier, rows.draws, strict=True)))]
@@ -139,7 +166,8 @@ def table(frame: pd.DataFrame, measured: str) -> Table:
     order = sorted(wide, key=lambda column: (column[0] == "peak_bytes", column[1]))
     shown = pd.DataFrame(
         {
-            f"N = {nodes}, {titles[what]}": wide[what, nodes] / (nodes * VOCAB if what == "peak_bytes" else 1)
+            f"N = {nodes}, {titles[what]}": wide[what, nodes]
+            / (nodes * VOCAB if what == "peak_bytes" else 1)
             for what, nodes in order
         }
     )
@@ -157,15 +185,15 @@ def measure(options: Namespace) -> Measured:
         "Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
     laws = (
-        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {LAW_ROUNDS} rounds in which all took "
-        "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 "
-        "bytes a node and token."
+        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {LAW_ROUNDS} rounds in which all "
+        "took turns. Memory: the most that a call holds at once beyond its input; a single law in "
+        "float32 is 4 bytes a node and token."
     )
     walks = (
         f"Walks: the mean over {WALKS} walks of each of {TREES} trees, a walk's time being its "
         f"median over {WALK_ROUNDS} rounds. A walk is longer where more is accepted. d5b3 has "
-        f"{NUM_SIBLINGS} children a node; 10 paths of 12 branch at the root alone, as the trees that are "
-        "searched for with `traversal_optimal` on the embedded pair at T = 1 nearly do."
+        f"{NUM_SIBLINGS} children a node; 10 paths of 12 branch at the root alone, as the trees "
+        "that are searched for with `traversal_optimal` on the embedded pair at T = 1 nearly do."
     )
     return [table(frame, name) for name in frame.measured.unique()], [source, laws, walks], frame
 

@@ -1,8 +1,9 @@
-"""Time one step at real shapes with random weights: `python -m experiments.bench.step_time [--device cuda]`.
+"""Time one step at real shapes with random weights: `python -m experiments.bench.step_time
+[--device cuda]`.
 
-Shapes of Llama-2-7B and Llama-68M in bfloat16, d5b3, batch size 1, beside the time in which the device reads
-the target's weights once. Random weights give true timings and meaningless text: accepted lengths are not
-reported, only milliseconds, in results/timing/step_time_DEVICE.{json,md}.
+Shapes of Llama-2-7B and Llama-68M in bfloat16, d5b3, batch size 1, beside the time in which the
+device reads the target's weights once. Random weights give true timings and meaningless text:
+accepted lengths are not reported, only milliseconds, in results/timing/step_time_DEVICE.{json,md}.
 """
 
 import statistics
@@ -26,7 +27,11 @@ from resispec.timing import Stopwatch, measuring, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
-COLUMNS = {"step_ms": "step, ms", "ratio": "steps' ratio to one read of the weights", "draft_ms": "draft, ms"}
+COLUMNS = {
+    "step_ms": "step, ms",
+    "ratio": "steps' ratio to one read of the weights",
+    "draft_ms": "draft, ms",
+}
 COLUMNS |= {"target_ms": "target forward, ms", "verify_ms": "verify, ms", "commit_ms": "commit, ms"}
 VERIFIERS = ("standard", "resispec", "optimal", "traversal", "traversal_optimal", "level_optimal")
 PROMPT_TOKENS = 128
@@ -45,21 +50,31 @@ def random_model(shape: Shape, device: torch.device) -> TransformersModel:
 
 def copy_rate(device: torch.device) -> float:
     """Bytes per second, read and written, of a copy within the device's memory."""
-    source = torch.empty(2**31 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
+    source = torch.empty(
+        2**31 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device
+    )
     target = torch.empty_like(source)
-    [milliseconds] = take_turns("copy", {"copy": [lambda _: target.copy_(source)]}, 8, device).values()
+    [milliseconds] = take_turns(
+        "copy", {"copy": [lambda _: target.copy_(source)]}, 8, device
+    ).values()
     return 2e3 * source.numel() / milliseconds
 
 
 def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
-    """Median milliseconds of a step, and of its parts in another run, which synchronises inside of steps."""
+    """Median milliseconds of a step, and of its parts in another run,
+    which synchronises inside of steps.
+    """
     device = pair.target.device
     decoder = Decoder(drafter, get_verifier(verifier))
-    prompt = torch.randint(32000, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
+    prompt = torch.randint(
+        32000, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(0)
+    ).tolist()
     marks, watch = list[float](), Stopwatch(device, looks_inside=False)
 
     def decode(**options: Any) -> Generation:
-        return decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), **options)
+        return decoder.generate(
+            pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), **options
+        )
 
     for _ in range(2):  # the first run warms up
         marks.clear()
@@ -67,7 +82,10 @@ def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
     with measuring(watch):
         result = decode()
     steps = [1e3 * (after - before) for before, after in pairwise(marks)]
-    split = {f"{name}_ms": 1e3 * seconds / len(result.num_emitted) for name, seconds in watch.seconds.items()}
+    split = {
+        f"{name}_ms": 1e3 * seconds / len(result.num_emitted)
+        for name, seconds in watch.seconds.items()
+    }
     return {"step_ms": statistics.median(steps), "num_steps": len(steps), **split}
 
 
@@ -77,30 +95,35 @@ def measure(options: Namespace) -> Measured:
     target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), None)
     # A step reads every parameter but the embedding table, of which it gathers few rows.
-    sizes = [value.nbytes for name, value in target.module.named_parameters() if "embed_tokens" not in name]
+    sizes = [
+        value.nbytes
+        for name, value in target.module.named_parameters()
+        if "embed_tokens" not in name
+    ]
     weights_gb, rate_tb = sum(sizes) / 1e9, copy_rate(device) / 1e12
     read_ms = weights_gb / rate_tb
     rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
     for name in VERIFIERS:
         rows[f"specinfer d5b3, {name}"] = time_steps(pair, DraftModel(complete(5, 3)), name)
-    path = options.results / "timing" / f"step_time_{device_stem(device)}.json"  # costs are in DEVICE.json
+    # costs are in DEVICE.json
+    path = options.results / "timing" / f"step_time_{device_stem(device)}.json"
     write_json(path, {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows})
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("decoder").reset_index()
     frame["ratio"] = frame.step_ms / read_ms
     shown = frame[["decoder", *COLUMNS]].rename(columns=COLUMNS)
     table = plain("step_time", shown, "Timing only: a step at Llama-2-7B + Llama-68M sizes.")
     reads = (
-        f"To read the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
-        f"measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
+        f"To read the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at "
+        f"the measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
     )
     source = (
-        f"`python -m experiments.bench.step_time` on {device_name(device)}: random bfloat16 weights "
-        f"({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch "
-        f"{torch.__version__}."
+        f"`python -m experiments.bench.step_time` on {device_name(device)}: random bfloat16 "
+        f"weights ({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, "
+        f"torch {torch.__version__}."
     )
     meaning = (
-        "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the split comes "
-        "from a second run that synchronises the device after every part."
+        "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the "
+        "split comes from a second run that synchronises the device after every part."
     )
     return [table], [reads, source, meaning], None
 

@@ -1,7 +1,8 @@
-"""Check whether a profile can run on this machine, and how long it takes: `make doctor`, in under 30 seconds.
+"""Check whether a profile can run on this machine, and how long it takes: `make doctor`.
 
-The command prints one line for each thing that a run needs: whether it is well, and if not, what to do. Only
-small descriptions are downloaded. The exit code is 0 only when nothing keeps the profile from running.
+The command prints one line for each thing that a run needs: whether it is well, and if not, what to
+do. Only small descriptions are downloaded. The exit code is 0 only when nothing keeps the profile
+from running.
 """
 
 import json
@@ -22,8 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
     # Several artefacts may ask for one cell.
-    cells = {json.dumps(cell.determining, sort_keys=True): cell for part in parts for cell in part.cells}
-    patient = Patient(profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name))
+    cells = {
+        json.dumps(cell.determining, sort_keys=True): cell for part in parts for cell in part.cells
+    }
+    patient = Patient(
+        profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name)
+    )
     problems = list[str]()
     for line in (line for look in CHECKS for line in look(patient)):
         if line.state == PROBLEM:

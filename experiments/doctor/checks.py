@@ -1,4 +1,5 @@
-"""The doctor's checks: each looks at one thing that a profile needs, and gives one or several lines.
+"""The doctor's checks: each looks at one thing that a profile needs,
+and gives one or several lines.
 
 A sweep makes some of these checks before its first cell, see `check_cells`.
 """
@@ -36,9 +37,13 @@ from resispec.machine import cpp_compiler
 
 GIB = 2**30
 CACHES = 0.25
-"""The share of the weights that caches and laws take: of Llama-2-7B, ten decoders of 600 positions each."""
+"""The share of the weights that caches and laws take: of Llama-2-7B,
+ten decoders of 600 positions each.
+"""
 RESERVED_BYTES = RESULTS_BYTES = GIB
-"""Bytes of an accelerator's context and libraries; the most bytes of a profile's rows, trees and pages."""
+"""Bytes of an accelerator's context and libraries; the most bytes of a profile's rows,
+trees and pages.
+"""
 INSTALL = "make install"
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 """A profile with a problem cannot run as it is; a note stops nothing."""
@@ -46,7 +51,10 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Check:
-    """A line of the doctor's report. name: what was checked. found: its state. todo: a remedy or ""."""
+    """A line of the doctor's report.
+
+    name: what was checked. found: its state. todo: a remedy or "".
+    """
 
     state: str
     name: str
@@ -62,7 +70,8 @@ class Check:
 class Patient:
     """Everything that the checks look at: cells, the repositories that they read, and their device.
 
-    parts: the profile's sweeps, some of which may lack something in it. pairs, data: a cell of each.
+    parts: the profile's sweeps, some of which may lack something in it. pairs, data: a cell of
+    each.
     """
 
     profile: str
@@ -73,19 +82,27 @@ class Patient:
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
         self.pairs = {str(cell.labels["pair"]): cell for cell in self.cells}
-        sources = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
+        sources = [
+            wanted
+            for cell in (*self.pairs.values(), *self.data.values())
+            for wanted in read_by(cell)
+        ]
         with ThreadPoolExecutor(1) as pool:  # both mostly wait
             answer = pool.submit(look_at, dict.fromkeys(sources))
             self.device = devices.ask(self.cells[0].config["device"])
             self.repositories = answer.result()
 
     def problems(self) -> dict[tuple[str, str], list[Check]]:
-        """The problems that keep cells from running, by axis and option: of pairs and data sets with any."""
+        """The problems that keep cells from running, by axis and option:
+        of pairs and data sets with any.
+        """
         lines = {("dataset", name): [data_set(cell, self)] for name, cell in self.data.items()}
         for name, cell in self.pairs.items():
             models = [model(self.repositories[wanted]) for wanted in models_of(cell)]
             lines["pair", name] = [pair(cell, self), *models]
-        problems = {key: [line for line in checks if line.state == PROBLEM] for key, checks in lines.items()}
+        problems = {
+            key: [line for line in checks if line.state == PROBLEM] for key, checks in lines.items()
+        }
         return {key: checks for key, checks in problems.items() if checks}
 
 
@@ -100,9 +117,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
-    """Whether packages have versions that pyproject.toml allows and that constraints.txt lists as tested."""
+    """Whether packages have versions that pyproject.toml allows and
+    that constraints.txt lists as tested.
+    """
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    pins = re.findall(r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    pins = re.findall(
+        r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M
+    )
     tested = {canonicalize_name(name): pin for name, pin in pins}
     python, allowed, problems, notes = platform.python_version(), project["requires-python"], [], []
     if python not in SpecifierSet(allowed):
@@ -125,12 +146,17 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
     elif notes:
         yield Check(NOTE, "versions", f"not those that were tested: {', '.join(notes)}", INSTALL)
     else:
-        yield Check(OK, "versions", f"Python {python}, and {len(lines)} packages as they were tested")
+        yield Check(
+            OK, "versions", f"Python {python}, and {len(lines)} packages as they were tested"
+        )
 
 
 def compiler(_: Patient) -> Iterator[Check]:
     """Whether there is a C++ compiler, which only compiled forwards on a processor need."""
-    path, absent = cpp_compiler(), "none was found (CXX, g++, clang++); only compiled=true needs one"
+    path, absent = (
+        cpp_compiler(),
+        "none was found (CXX, g++, clang++); only compiled=true needs one",
+    )
     yield Check(OK, "compiler", path) if path else Check(NOTE, "compiler", absent)
 
 
@@ -147,7 +173,9 @@ def device(patient: Patient) -> Iterator[Check]:
     device, dtype = patient.device, patient.cells[0].config["dtype"]
     line = f"{device.name}, {gib(device.free)} of {gib(device.total)} free"
     if device.missing:
-        todo = INSTALL if device.kind == "cpu" else "choose PROFILE=embedded, which needs a CPU only"
+        todo = (
+            INSTALL if device.kind == "cpu" else "choose PROFILE=embedded, which needs a CPU only"
+        )
         yield Check(PROBLEM, "device", device.missing, todo)
     elif dtype == "bfloat16" and not device.has_bfloat16:
         yield Check(NOTE, "device", f"{line}; it emulates bfloat16, slowly", "dtype=float16")
@@ -176,7 +204,10 @@ def hub(patient: Patient) -> Iterator[Check]:
 
 def model(repository: Repository) -> Check:
     """Whether a model can be read, from where, and how large it is."""
-    name, size = f"model {repository.wanted.name}", f", {repository.size}" if repository.size else ""
+    name, size = (
+        f"model {repository.wanted.name}",
+        f", {repository.size}" if repository.size else "",
+    )
     volume = gib(repository.num_bytes) if repository.num_bytes else "unknown"
     fallback = "a local folder: pair.target=FOLDER pair.draft=FOLDER"
     return _reading(name, repository, size, f"on the hub{size}, {volume} to download", fallback)
@@ -189,12 +220,20 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback
         return Check(OK, name, f"in {repository.copy}{size}" if repository.copy else on_hub)
     folder = "datasets/" if wanted.kind == "dataset" else ""
     page = f"{constants.ENDPOINT}/{folder}{wanted.name}"
-    login = "log in: `hf auth login`, or HF_TOKEN" + ("" if get_token() else " (no token is known here)")
+    login = "log in: `hf auth login`, or HF_TOKEN" + (
+        "" if get_token() else " (no token is known here)"
+    )
     why, todo = {
         Access.OPEN: (reason, "complete it"),
-        Access.GATED: ("gated, and closed to this account", f"ask for access on {page}, then {login}"),
+        Access.GATED: (
+            "gated, and closed to this account",
+            f"ask for access on {page}, then {login}",
+        ),
         Access.TOKEN: ("the hub does not take the token", login),
-        Access.MISSING: ("the hub has no such repository, or it is private", f"look at {page}; {login}"),
+        Access.MISSING: (
+            "the hub has no such repository, or it is private",
+            f"look at {page}; {login}",
+        ),
         Access.REVISION: (f"there is no revision {wanted.revision}", f"look at {page}"),
         Access.REFUSED: (f"the hub refuses it ({reason})", "try again later"),
         Access.UNREACHABLE: ("no copy here, and the hub cannot be reached", "connect"),
@@ -206,16 +245,22 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback
 
 
 def pair(cell: Cell, patient: Patient) -> Check:
-    """Whether the weights of a cell's pair fit into the device's memory, with room for caches and laws."""
+    """Whether the weights of a cell's pair fit into the device's memory,
+    with room for caches and laws.
+    """
     name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
     node = cell.config["pair"]
-    if "shape" not in node and (folders := node.get("fingerprint")):  # of a pair that is trained here
+    # of a pair that is trained here
+    if "shape" not in node and (folders := node.get("fingerprint")):
         is_there = all((cache_root() / folder).is_dir() for folder in folders.split("-"))
         source = labels.made(cell.labels["pair"]) or "trained here at first use, in minutes"
         return Check(OK, name, f"made, in {cache_root()}" if is_there else source)
     models = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
     shape = PAIR_SHAPES.get(str(node.get("shape")))
-    sizes = [size_of_shape(part, "by its shape") for part in ((shape.target, shape.draft) if shape else ())]
+    sizes = [
+        size_of_shape(part, "by its shape")
+        for part in ((shape.target, shape.draft) if shape else ())
+    ]
     sizes += filter(None, models.values())
     weights = sum(size.parameters for size in sizes) * ITEM_BYTES[dtype]
     needed = (1 + CACHES) * weights + (0 if device.kind == "cpu" else RESERVED_BYTES)
@@ -226,20 +271,38 @@ def pair(cell: Cell, patient: Patient) -> Check:
     if device.missing or not device.total:
         return Check(NOTE, name, f"{line}; how much there is, is not known")
     if needed > device.total:
-        todo = ("" if ITEM_BYTES[dtype] <= 2 else "dtype=float16, ") + "a smaller pair, or a larger device"
-        return Check(PROBLEM, name, f"too large for {device.name}: {line}, has {gib(device.total)}", todo)
+        todo = (
+            "" if ITEM_BYTES[dtype] <= 2 else "dtype=float16, "
+        ) + "a smaller pair, or a larger device"
+        return Check(
+            PROBLEM, name, f"too large for {device.name}: {line}, has {gib(device.total)}", todo
+        )
     if needed > device.free:
         todo = "end what holds the rest, or choose another device"
-        return Check(PROBLEM, name, f"{line}; {gib(device.free)} of {gib(device.total)} are free", todo)
-    return Check(NOTE, name, line) if unknown else Check(OK, name, f"{line}, {gib(device.free)} are free")
+        return Check(
+            PROBLEM, name, f"{line}; {gib(device.free)} of {gib(device.total)} are free", todo
+        )
+    return (
+        Check(NOTE, name, line)
+        if unknown
+        else Check(OK, name, f"{line}, {gib(device.free)} are free")
+    )
 
 
 def data_set(cell: Cell, patient: Patient) -> Check:
     """Whether a cell's data set can be read, and from where."""
-    name, wanted, config = f"data set {cell.labels['dataset']}", data_set_of(cell), cell.config["dataset"]
+    name, wanted, config = (
+        f"data set {cell.labels['dataset']}",
+        data_set_of(cell),
+        cell.config["dataset"],
+    )
     if wanted is None and "url" in config:
         pinned = config["url"], config["sha256"]
-        place = f"in {kept_at(*pinned)}" if is_kept(*pinned) else f"fetched at first use from {config['url']}"
+        place = (
+            f"in {kept_at(*pinned)}"
+            if is_kept(*pinned)
+            else f"fetched at first use from {config['url']}"
+        )
         return Check(OK, name, place)
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
@@ -253,14 +316,18 @@ def disk(patient: Patient) -> Iterator[Check]:
     """Whether the disk has room for downloads and results."""
     cells = patient.data.values()
     streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
-    num_bytes = sum(repo.num_bytes for wanted, repo in patient.repositories.items() if wanted not in streamed)
+    num_bytes = sum(
+        repo.num_bytes for wanted, repo in patient.repositories.items() if wanted not in streamed
+    )
     advice = "make place, or give RESULTS=FOLDER on another disk"
     needs = [("results", patient.results, RESULTS_BYTES, advice)]
     if num_bytes:
         cache, advice = Path(constants.HF_HUB_CACHE), "set HF_HOME to a folder on a larger disk"
         needs.insert(0, ("downloads", cache, num_bytes, advice))
     for name, folder, needed, todo in needs:
-        place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        place = next(
+            path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
+        )
         free = shutil.disk_usage(place).free
         line = f"{gib(free)} free in {folder}, {name} need {gib(needed)}"
         yield Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
@@ -269,13 +336,19 @@ def disk(patient: Patient) -> Iterator[Check]:
 def runs(patient: Patient) -> Iterator[Check]:
     """The number of cells that the profile has, and the cells that will not run."""
     axes = {"pair": "pair", "dataset": "data set", "temperature": "temperature"}
-    counts = {name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()}
-    options = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
+    counts = {
+        name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()
+    }
+    options = ", ".join(
+        f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items()
+    )
     artefacts = {part.artefact for part in patient.parts if part.cells}
     yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
     yield from (Check(NOTE, "skipped", line) for line in left_out(patient.parts))
     for axis, option in patient.problems():
-        parts = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
+        parts = (
+            part for part in patient.parts for cell in part.cells if cell.labels[axis] == option
+        )
         users = dict.fromkeys(part.artefact for part in parts)
         yield Check(NOTE, "skipped", f"of {', '.join(users)} the cells of {axis} {option}")
 
@@ -285,11 +358,13 @@ def hours(patient: Patient) -> Iterator[Check]:
     profile = patient.profile
     seconds, num_done = seconds_left(patient.cells, patient.results / "raw" / profile)
     if num_done:
-        yield Check(OK, "takes", f"about {duration(seconds)} more, by the {num_done} cells that are done")
+        yield Check(
+            OK, "takes", f"about {duration(seconds)} more, by the {num_done} cells that are done"
+        )
     else:
         line = (
-            f"not known for this device; {duration(seconds)} if it decodes {TOKENS_PER_S:g} tokens/s, "
-            "the slowest speed in the paper's Table 1"
+            f"not known for this device; {duration(seconds)} if it decodes {TOKENS_PER_S:g} "
+            "tokens/s, the slowest speed in the paper's Table 1"
         )
         todo = f"`make status PROFILE={profile}` knows it from the first cell on"
         yield Check(NOTE, "takes", line, todo)
@@ -297,7 +372,9 @@ def hours(patient: Patient) -> Iterator[Check]:
 
 CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
     *(versions, compiler, dashboards, device, hub),
-    lambda patient: (model(repo) for repo in patient.repositories.values() if repo.wanted.kind == "model"),
+    lambda patient: (
+        model(repo) for repo in patient.repositories.values() if repo.wanted.kind == "model"
+    ),
     lambda patient: (pair(cell, patient) for cell in patient.pairs.values()),
     lambda patient: (data_set(cell, patient) for cell in patient.data.values()),
     *(disk, runs, hours),
@@ -306,7 +383,8 @@ CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Print before a sweep that its cells can run, or one line for each problem that keeps some from running.
+    """Print before a sweep that its cells can run, or one line for each problem
+    that keeps some from running.
 
     Cells on a CPU that read nothing from a hub need no check: they get no line and cost no time.
     Raises InvalidInput when the device is not there, or when none of the cells can run.

@@ -1,4 +1,5 @@
-"""The device of a profile, asked for in a process of its own, since asking takes memory of an accelerator.
+"""The device of a profile, asked for in a process of its own,
+since asking takes memory of an accelerator.
 
 python -m experiments.doctor.device cuda      # prints the answer as JSON
 """
@@ -17,8 +18,8 @@ LIMIT_S = 25.0
 class Device:
     """Torch's answer about a device.
 
-    name: the hardware's name, "" without such a device; then `missing` says why. free, total: bytes of its
-    memory. has_bfloat16: whether it computes in that precision itself.
+    name: the hardware's name, "" without such a device; then `missing` says why. free, total: bytes
+    of its memory. has_bfloat16: whether it computes in that precision itself.
     """
 
     kind: str
@@ -31,9 +32,14 @@ class Device:
 
 def ask(kind: str) -> Device:
     """The answer about a device that a configuration names, like "cuda" or "cpu"."""
-    command, root = [sys.executable, "-m", "experiments.doctor.device", kind], Path(__file__).parents[2]
+    command, root = (
+        [sys.executable, "-m", "experiments.doctor.device", kind],
+        Path(__file__).parents[2],
+    )
     try:
-        run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        run = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True
+        )
         return Device(**json.loads(run.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return Device(kind, missing=f"torch gave no answer within {LIMIT_S:g} s")
@@ -43,7 +49,9 @@ def ask(kind: str) -> Device:
 
 
 def free_memory() -> tuple[int, int]:
-    """Bytes of the machine's memory that are free for a new process, and all bytes; zeros if unknown."""
+    """Bytes of the machine's memory that are free for a new process,
+    and all bytes; zeros if unknown.
+    """
     info = Path("/proc/meminfo")
     if not info.is_file():
         return 0, 0
@@ -69,9 +77,13 @@ def ask_torch(kind: str) -> Device:
         return Device(kind, missing=f"no CUDA device was found{hint}")
     device = torch.device(kind)
     if (device.index or 0) >= torch.cuda.device_count():
-        return Device(kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found")
+        return Device(
+            kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found"
+        )
     has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)  # older devices emulate it
-    return Device(kind, torch.cuda.get_device_name(device), *torch.cuda.mem_get_info(device), has_bfloat16)
+    return Device(
+        kind, torch.cuda.get_device_name(device), *torch.cuda.mem_get_info(device), has_bfloat16
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Repositories on a hub: whether they can be read, whether a copy is here, and the sizes of their models.
+"""Repositories on a hub: whether they can be read, whether a copy is here,
+and the sizes of their models.
 
-All questions are asked at once, each with a short time limit, so that a machine without a network gets its
-answer within seconds. Of a model only config.json is read.
+All questions are asked at once, each with a short time limit, so that a machine without a network
+gets its answer within seconds. Of a model only config.json is read.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,7 +40,9 @@ KNOWN = {
     "TinyLlama/TinyLlama_v1.1": _TINYLLAMA,
     "Jiayi-Pan/Tiny-Vicuna-1B": _TINYLLAMA,
 }
-"""Shapes of the paper's models by their names on the hub, used if neither a hub nor a copy gives them."""
+"""Shapes of the paper's models by their names on the hub,
+used if neither a hub nor a copy gives them.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,9 @@ class Wanted:
 
     @property
     def is_local(self) -> bool:
-        """Whether the name is that of an existing file or folder, and not of a repository on a hub."""
+        """Whether the name is that of an existing file or folder,
+        and not of a repository on a hub.
+        """
         return Path(self.name).expanduser().exists()
 
 
@@ -77,9 +82,9 @@ class Wanted:
 class Repository:
     """Facts about a repository.
 
-    copy: the local folder or file that holds all of it, None without one. size: a model's size, None if
-    unknown. reason: more about the access, or what is wrong with the copy. num_bytes: bytes to download, 0
-    if unknown.
+    copy: the local folder or file that holds all of it, None without one. size: a model's size,
+    None if unknown. reason: more about the access, or what is wrong with the copy. num_bytes: bytes
+    to download, 0 if unknown.
     """
 
     wanted: Wanted
@@ -96,14 +101,18 @@ class Repository:
 
 
 def look_at(wanted: Collection[Wanted], deadline_s: float = 15.0) -> dict[Wanted, Repository]:
-    """Facts about each repository; without an answer within `deadline_s` it counts as unreachable."""
+    """Facts about each repository; without an answer within `deadline_s` it counts
+    as unreachable.
+    """
     pool = ThreadPoolExecutor(max(1, len(wanted)))
     answers = {place: pool.submit(_look_at, place) for place in wanted}
     done = wait(answers.values(), deadline_s).done
     pool.shutdown(wait=False)
     reason = f"no answer within {deadline_s:g} s"
     return {
-        place: answer.result() if answer in done else _without_hub(place, Access.UNREACHABLE, reason)
+        place: answer.result()
+        if answer in done
+        else _without_hub(place, Access.UNREACHABLE, reason)
         for place, answer in answers.items()
     }
 
@@ -131,9 +140,13 @@ def _asked(wanted: Wanted) -> Repository:
         sizes = [size for name, size in files.items() if name.startswith(wanted.folder)]
         return replace(repository, num_bytes=sum(sizes or files.values()))
     # Not by way of the cache: with this file in it, it would look as if the model were there.
-    address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT)
+    address = hf_hub_url(
+        wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT
+    )
     headers = build_hf_headers()
-    answer = get_session().get(address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True)
+    answer = get_session().get(
+        address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True
+    )
     hf_raise_for_status(answer)
     weights = weight_files(files)
     num_bytes = sum(files[name] for name in weights)
@@ -164,7 +177,9 @@ def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository
 
 
 def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
-    """Facts from a local copy: a data set counts as complete, a model only with all shards of its weights."""
+    """Facts from a local copy: a data set counts as complete,
+    a model only with all shards of its weights.
+    """
     if wanted.kind == "dataset":
         return Repository(wanted, access, folder)
     try:
@@ -177,16 +192,21 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
         num_bytes = sum((folder / file).stat().st_size for file in files)
         size = size_of(read_json(folder / "config.json"), parameters, num_bytes, "by the copy here")
     except (OSError, LookupError, TypeError, ValueError) as error:
-        return Repository(wanted, access, reason=f"the copy here is not complete: {first_line(error)}")
+        return Repository(
+            wanted, access, reason=f"the copy here is not complete: {first_line(error)}"
+        )
     return Repository(wanted, access, folder, size)
 
 
 def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: str) -> Size:
-    """The size of a model, by the bytes of its weights and its config.json if nothing counted its parameters.
+    """The size of a model, by the bytes of its weights and its config.json
+    if nothing counted its parameters.
 
     parameters: their number, or 0.
     """
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix(
+        "torch."
+    )
     return Size(parameters or num_bytes // ITEM_BYTES.get(dtype, 4), source)
 
 

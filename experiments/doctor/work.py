@@ -18,9 +18,13 @@ RACES = {"Race": 36}
 
 
 def models_of(cell: Cell) -> tuple[Wanted, ...]:
-    """Models that a cell's pair reads; none for a pair that is made here, which has a fingerprint instead."""
+    """Models that a cell's pair reads; none for a pair that is made here,
+    which has a fingerprint instead.
+    """
     pair = cell.config["pair"]
-    roles = [] if "fingerprint" in pair else [role for role in ("target", "draft") if pair.get(role)]
+    roles = (
+        [] if "fingerprint" in pair else [role for role in ("target", "draft") if pair.get(role)]
+    )
     return tuple(Wanted("model", str(pair[role]), pair.get(f"{role}_revision")) for role in roles)
 
 
@@ -40,9 +44,13 @@ def read_by(cell: Cell) -> list[Wanted]:
 def seconds_left(cells: Sequence[Cell], raw: Path) -> tuple[float, int]:
     """Seconds that the rest of cells takes, and the number of done cells that the estimate is from.
 
-    The number is 0 if it is from the slowest speed in the paper. raw: the folder of the cells' folders.
+    The number is 0 if it is from the slowest speed in the paper. raw: the folder of the cells'
+    folders.
     """
-    workers, planned = jobs_of(cells[0].config), [planned_cell(entry_of(cell), raw) for cell in cells]
+    workers, planned = (
+        jobs_of(cells[0].config),
+        [planned_cell(entry_of(cell), raw) for cell in cells],
+    )
     seconds = time_left(planned, planned, workers)
     if seconds is None:
         return elapsed([(_paper_s(cell), cell.is_timed) for cell in cells], workers), 0

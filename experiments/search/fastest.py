@@ -1,11 +1,12 @@
 """Search for the decoder of most tokens a second: draws, verifier and shape, or no speculation.
 
-A run whose file is missing calls this search. It lists candidates by the acceptance of siblings and the costs
-of steps on this device (experiments/costs.py): one token at a time, chains, and for the draws and verifiers
-of `METHODS` the most promising trees of 2 to 128 positions. Their expected tokens a step are computed from
-laws, all on the same drafted trees; the leading ones are compared again on further documents, which decide. A
-configuration is chosen by its tokens a second less one standard error, so that a configuration which only
-looks faster than one token at a time is not chosen.
+A run whose file is missing calls this search. It lists candidates by the acceptance of siblings and
+the costs of steps on this device (experiments/costs.py): one token at a time, chains, and for the
+draws and verifiers of `METHODS` the most promising trees of 2 to 128 positions. Their expected
+tokens a step are computed from laws, all on the same drafted trees; the leading ones are compared
+again on further documents, which decide. A configuration is chosen by its tokens a second less one
+standard error, so that a configuration which only looks faster than one token at a time is not
+chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,9 @@ class FastestSearch(TreeSearch):
             datasets=[str(cell.labels["dataset"]) for cell in self.cells],
             settings={name: self.cells[0].config[name] for name in SETTINGS},
             length=self.length,
-            expected=[self.facts(configuration, value) for configuration, value in finalists.items()],
+            expected=[
+                self.facts(configuration, value) for configuration, value in finalists.items()
+            ],
         )
         choose(finalists, rate).save(path, about)
 
@@ -100,21 +103,30 @@ class FastestSearch(TreeSearch):
         }
 
 
-def candidates(vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int) -> list[Configuration]:
+def candidates(
+    vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int
+) -> list[Configuration]:
     """Configurations to compare with one token at a time. vectors: draws -> acceptance by place."""
-    configurations = [Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS]
+    configurations = [
+        Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS
+    ]
     for draws, verifiers in METHODS.items():
         for size in SIZES[1:]:
             shapes = promising(vectors[draws], size, draws, rate, num_levels)
-            configurations += [Configuration(draws, name, shape) for name in verifiers for shape in shapes]
+            configurations += [
+                Configuration(draws, name, shape) for name in verifiers for shape in shapes
+            ]
     return list(dict.fromkeys(configurations))
 
 
-def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_levels: int) -> list[Topology]:
-    """The trees of Sequoia's search that promise most tokens a second, given the acceptance of siblings.
+def promising(
+    vector: Sequence[float], size: int, draws: str, rate: Rate, num_levels: int
+) -> list[Topology]:
+    """The trees of Sequoia's search that promise most tokens a second,
+    given the acceptance of siblings.
 
-    One tree is for the vector itself and one for the most even vector of its sum, see `ordered`. If siblings
-    are independent, trees of the same widths with evenly spread children are tried, too.
+    One tree is for the vector itself and one for the most even vector of its sum, see `ordered`. If
+    siblings are independent, trees of the same widths with evenly spread children are tried, too.
     """
     if not (shapes := ordered(vector, size, range(2, num_levels + 1))):
         return []  # so few levels do not hold so many nodes
@@ -137,13 +149,18 @@ def kind_of(one: Configuration) -> str:
 
 def ranked(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
     """All trees that were compared, the fastest first."""
-    return sorted((tree for tree in found if tree != ONE_TOKEN), key=lambda tree: -rate(tree, found[tree]))
+    return sorted(
+        (tree for tree in found if tree != ONE_TOKEN), key=lambda tree: -rate(tree, found[tree])
+    )
 
 
 def leading(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
-    """Configurations to compare again: the fastest of every kind and size, and LEADING of every method."""
+    """Configurations to compare again: the fastest of every kind and size,
+    and LEADING of every method.
+    """
     trees = ranked(found, rate)
-    of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}  # the first stays
+    # the first stays
+    of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}
     of_method: dict[tuple[str, str], list[Configuration]] = {}
     for tree in trees:
         of_method.setdefault((tree.draws, tree.verifier), []).append(tree)

@@ -1,8 +1,8 @@
 """Searches for a tree file: for a grow map, and for the best tree of a size.
 
-A run whose tree file is missing calls its search. Every measurement is a cell of its own, kept and resumed
-like any other, on documents that no table reads. Nothing imports torch before something is measured, so that
-a search is made and checked before anything slow happens.
+A run whose tree file is missing calls its search. Every measurement is a cell of its own, kept and
+resumed like any other, on documents that no table reads. Nothing imports torch before something is
+measured, so that a search is made and checked before anything slow happens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from resispec.trees.search import Times, choose, search
 if TYPE_CHECKING:
     from resispec.draws import Draws
 
-NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured, if the draws allow as many
+NUM_SIBLINGS = (
+    32  # the most children of a node whose acceptance is measured, if the draws allow as many
+)
 ROOT = {"_target_": "resispec.trees.root_only"}
 STANDARD = {"_target_": "resispec.verifiers.Standard"}
 COMPARING = {
@@ -44,7 +46,8 @@ NamedTree = TypeVar("NamedTree")
 class SearchStage(NamedTuple):
     """A measurement of a search, which is made `times` times.
 
-    share: its share of the search's documents. num_prefixes: prefixes of each one, to compare trees on.
+    share: its share of the search's documents. num_prefixes: prefixes of each one, to compare trees
+    on.
     """
 
     share: int
@@ -56,9 +59,10 @@ class SearchStage(NamedTuple):
 class TreeSearch(ABC):
     """A search for one file, to be called once.
 
-    num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
-    counted. cells: one for every data set, sorted by its name. measured: ids of the measured cells, in
-    order. costs: those of steps on this device. AGREED: labels that all cells which name the file share.
+    num_prompts: documents of every data set, split over the stages. num_levels: the most levels,
+    the root counted. cells: one for every data set, sorted by its name. measured: ids of the
+    measured cells, in order. costs: those of steps on this device. AGREED: labels that all cells
+    which name the file share.
     """
 
     num_prompts: int
@@ -72,7 +76,9 @@ class TreeSearch(ABC):
     FEWEST_NODES: ClassVar[int] = 1
 
     def _fit_size(self, cells: Sequence[Cell]) -> None:
-        """Lower the number of documents to the limit in the cells' profile, and check the search's sizes."""
+        """Lower the number of documents to the limit in the cells' profile,
+        and check the search's sizes.
+        """
         limit = cells[0].config["max_tuning_prompts"]
         if limit is not None and type(self.num_prompts) is int:
             self.num_prompts = min(self.num_prompts, limit)
@@ -90,22 +96,30 @@ class TreeSearch(ABC):
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
         for name in self.AGREED:
-            values = list(dict.fromkeys(str(cell.labels.get(name, FILTERS_OFF.get(name))) for cell in cells))
+            values = list(
+                dict.fromkeys(str(cell.labels.get(name, FILTERS_OFF.get(name))) for cell in cells)
+            )
             if len(values) > 1:
                 text = ", ".join(values)
-                raise InvalidInput(f"{path} is asked for with {name} {text}; allowed: a tree.path for each")
+                raise InvalidInput(
+                    f"{path} is asked for with {name} {text}; allowed: a tree.path for each"
+                )
         num_nodes = cells[0].config["tree"].get("num_nodes")
         limit = min(MAX_NODES, sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 4))))
         fewest = self.FEWEST_NODES
-        if num_nodes is not None and (type(num_nodes) is not int or not fewest <= num_nodes <= limit):
+        if num_nodes is not None and (
+            type(num_nodes) is not int or not fewest <= num_nodes <= limit
+        ):
             shape = f"search.num_levels {self.num_levels} and {NUM_SIBLINGS} children a node"
-            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}")
+            raise InvalidInput(
+                f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}"
+            )
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
 
-        cells: those that name the file, checked; for every data set the first one's configuration counts.
-        Raises InvalidInput and what `experiments.worker.measured` raises.
+        cells: those that name the file, checked; for every data set the first one's configuration
+        counts. Raises InvalidInput and what `experiments.worker.measured` raises.
         """
         self.begin(cells, report)
 
@@ -116,13 +130,17 @@ class TreeSearch(ABC):
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
-        """The number that the search's reports count up to if no stage is left out, see `_cell_size`."""
+        """The number that the search's reports count up to if no stage is left out,
+        see `_cell_size`.
+        """
         self._fit_size(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
         return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
 
     def _cell_size(self, stage: SearchStage) -> int:
-        """The number of prefixes that a cell of a stage measures; of its documents if it takes none."""
+        """The number of prefixes that a cell of a stage measures;
+        of its documents if it takes none.
+        """
         share = self.num_prompts // sum(one.share for one in self.STAGES)
         return share * stage.share * max(1, stage.num_prefixes)
 
@@ -139,7 +157,8 @@ class TreeSearch(ABC):
     def stage(
         self, number: int, task: Mapping[str, Any], decoder: Any, labels: Mapping[str, str]
     ) -> list[Cell]:
-        """The cells of a stage, one a data set, at the pair and the law of the cells that want a tree.
+        """The cells of a stage, one a data set, at the pair and the law
+        of the cells that want a tree.
 
         Its documents are its share of the search's, so that no stage reads those of another.
         """
@@ -162,7 +181,9 @@ class TreeSearch(ABC):
         ]
 
     def values(self, number: int, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
-        """Means over all prefixes of the list `name` in a stage's rows; missing rows are measured first."""
+        """Means over all prefixes of the list `name` in a stage's rows;
+        missing rows are measured first.
+        """
         from experiments.worker import measured  # imports torch
 
         rows, size = list[Any](), self._cell_size(self.STAGES[number])
@@ -176,22 +197,35 @@ class TreeSearch(ABC):
         self.measured += [cell.cell_id for cell in cells]
         return means(rows, name)
 
-    def acceptance(self, decoder: Any, labels: Mapping[str, str], most: int = NUM_SIBLINGS) -> list[Value]:
-        """The acceptance rate of each place in draw order, measured in the first stage. most: siblings."""
+    def acceptance(
+        self, decoder: Any, labels: Mapping[str, str], most: int = NUM_SIBLINGS
+    ) -> list[Value]:
+        """The acceptance rate of each place in draw order, measured in the first stage.
+
+        most: siblings.
+        """
         target = "experiments.tasks.acceptance.Acceptance"
         task = {"_target_": target, "num_siblings": most, "draws": decoder["drafter"]["draws"]}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
         return self.values(0, cells, f"acceptance of siblings, {labels['decoder']}", "selected")
 
     def compared(
-        self, stage: int, kind: str, trees: Mapping[NamedTree, Any], decoder: Any, labels: Mapping[str, str]
+        self,
+        stage: int,
+        kind: str,
+        trees: Mapping[NamedTree, Any],
+        decoder: Any,
+        labels: Mapping[str, str],
     ) -> dict[NamedTree, Value]:
         """Expected tokens of trees, over all data sets; every prefix counts alike.
 
-        kind: "topologies" or "configurations", which chooses the task. trees: tree -> its form in the task.
+        kind: "topologies" or "configurations", which chooses the task. trees: tree -> its form in
+        the task.
         """
         task = {"_target_": COMPARING[kind], "num_prefixes": self.STAGES[stage].num_prefixes}
-        cells = self.stage(stage, task | {kind: list(trees.values())}, decoder, {**labels, "task": kind})
+        cells = self.stage(
+            stage, task | {kind: list(trees.values())}, decoder, {**labels, "task": kind}
+        )
         title = f"{len(trees)} {kind}, stage {stage + 1} of {len(self.STAGES)}"
         return dict(zip(trees, self.values(stage, cells, title, "emitted"), strict=True))
 
@@ -204,27 +238,35 @@ class TreeSearch(ABC):
         return float(min(config["prompt_tokens"] + sampling["max_new_tokens"] / 2, most))
 
     def origin(self, **facts: Any) -> dict[str, Any]:
-        """A file's `about`: the search's subject, the facts, and the hardware, the code and the costs."""
+        """A file's `about`: the search's subject, the facts, and the hardware,
+        the code and the costs.
+        """
         import torch
 
         from experiments.provenance import provenance
 
         labels = self.cells[0].labels
         source = provenance(torch.device(self.cells[0].config["device"]))
-        environment = {name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
+        environment = {
+            name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")
+        }
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
         return subject | facts | environment | {"costs": self.costs.source}
 
 
 def draft_model(draws: str) -> dict[str, Any]:
-    """Configuration of a decoder for a task that brings its own trees; the decoder's tree is a root alone."""
+    """Configuration of a decoder for a task that brings its own trees;
+    the decoder's tree is a root alone.
+    """
     drafter = {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": draws}
     return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
 
 
 def means(rows: Sequence[Any], name: str) -> list[Value]:
-    """Means over prefixes, with standard errors over prompts, of a list that `PrefixRow`s hold as sums."""
+    """Means over prefixes, with standard errors over prompts,
+    of a list that `PrefixRow`s hold as sums.
+    """
     sums = np.array([getattr(row, name) for row in rows])
     counts = np.array([row.num_prefixes for row in rows])
     mean = sums.sum(0) / counts.sum()
@@ -248,11 +290,12 @@ HEAD += ("device", "git_commit", "git_is_dirty", "started")
 
 @dataclass
 class GrowMapSearch(TreeSearch):
-    """The search for the tree of one pair, data set and temperature that decodes fastest (arXiv 2402.12374).
+    """The search for the tree of one pair, data set and temperature
+    that decodes fastest (arXiv 2402.12374).
 
-    It measures how often a node's first, second, ... child is accepted without replacement, finds the tree
-    with the fewest expected seconds a token by the costs of both models' forwards on this device, and writes
-    it, with the acceptance vector beside it.
+    It measures how often a node's first, second, ... child is accepted without replacement, finds
+    the tree with the fewest expected seconds a token by the costs of both models' forwards on this
+    device, and writes it, with the acceptance vector beside it.
     """
 
     num_prompts: int = 48
@@ -280,7 +323,9 @@ class GrowMapSearch(TreeSearch):
         # Comments say where the table comes from: `pandas.read_csv(path, comment="#")`.
         facts = [f"# {name}: {about[name]}" for name in HEAD if name in about]
         lines = [*facts, "position,probability,standard_error"]
-        lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
+        lines += [
+            f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)
+        ]
         names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
         law = f"T{cell.config['temperature']}{filter_suffix(cell.config)}"
         vector_path = path.with_name(f"{names}.{law}.acceptance.csv")
@@ -291,7 +336,8 @@ class GrowMapSearch(TreeSearch):
 
 GOALS = ("tokens", "time")
 PER_LEVEL = 6  # regular topologies of every number of levels
-NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
+# topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
+NEAR = 3
 ROUNDS = {1: 0.3, 2: 0.15}  # stage -> share by which a level's width changes
 DECISION, FINAL = 3, 4  # numbers of stages
 VERIFIERS = {"iid": "traversal_optimal", "without_replacement": "traversal", "point_mass": "naive"}
@@ -303,16 +349,17 @@ For other draws only `OwnShapeSearch` searches for trees.
 
 @dataclass
 class BestShapeSearch(TreeSearch):
-    """The search for the tree of a given size with most tokens of the best verifier, or for the fastest one.
+    """The search for the tree of a given size with most tokens of the best verifier,
+    or for the fastest one.
 
-    It computes the expected tokens of candidates from laws, all candidates on the same drafted trees, over
-    all data sets of the cells that name the file. The decoder's draws say which verifier counts (VERIFIERS)
-    and which trees are candidates, of those that it is defined on. Independent draws: first regular trees are
-    compared, then, in rounds, the best of every number of levels and the neighbours of those that are the
-    fastest at some ratio of the two models' times. Draws that have an order: the trees of Sequoia's search.
-    Draws that cannot be cut: trees of even levels. More prefixes decide between the best two of every number
-    of levels, and the winners are measured again on documents that no choice has seen; the file holds these
-    values.
+    It computes the expected tokens of candidates from laws, all candidates on the same drafted
+    trees, over all data sets of the cells that name the file. The decoder's draws say which
+    verifier counts (VERIFIERS) and which trees are candidates, of those that it is defined on.
+    Independent draws: first regular trees are compared, then, in rounds, the best of every number
+    of levels and the neighbours of those that are the fastest at some ratio of the two models'
+    times. Draws that have an order: the trees of Sequoia's search. Draws that cannot be cut: trees
+    of even levels. More prefixes decide between the best two of every number of levels, and the
+    winners are measured again on documents that no choice has seen; the file holds these values.
 
     by: "tokens" for most tokens a step, "time" for the fewest seconds a token.
     """
@@ -328,7 +375,9 @@ class BestShapeSearch(TreeSearch):
         SearchStage(5, 8),
         SearchStage(4, 8),
     )
-    FEWEST_LEVELS: ClassVar[int] = 3  # a star of two levels has nothing to verify from the leaves up
+    FEWEST_LEVELS: ClassVar[int] = (
+        3  # a star of two levels has nothing to verify from the leaves up
+    )
     FEWEST_NODES: ClassVar[int] = 4
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
@@ -349,7 +398,9 @@ class BestShapeSearch(TreeSearch):
         if (draws := str(_draws(cell))) not in VERIFIERS:
             found = f"decoder={cell.labels['decoder']} has {draws}"
             hint = "for the cell's own verifier there is tree=own_121"
-            raise InvalidInput(f"shapes are searched for draws {', '.join(VERIFIERS)}; {found}; {hint}")
+            raise InvalidInput(
+                f"shapes are searched for draws {', '.join(VERIFIERS)}; {found}; {hint}"
+            )
         node = options("verifier")[VERIFIERS[draws]]
         return VERIFIERS[draws], {key: value for key, value in node.items() if key != "label"}
 
@@ -363,7 +414,9 @@ class BestShapeSearch(TreeSearch):
         times = self.costs.times((num_nodes,), self.length)
 
         def s_per_token(shape: Topology, values: Found) -> float:
-            """Seconds a token; a step is a draft forward a level below the root and a target forward."""
+            """Seconds a token; a step is a draft forward a level below the root
+            and a target forward.
+            """
             step_s = (shape.num_levels - 1) * times.draft_s + times.target_s[num_nodes]
             return step_s / values[shape].tokens
 
@@ -398,7 +451,10 @@ class BestShapeSearch(TreeSearch):
         grow_map.save(best, path, about)
 
     def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
-        """The topologies that the decision compares. Raises InvalidInput for a verifier defined on none."""
+        """The topologies that the decision compares.
+
+        Raises InvalidInput for a verifier defined on none.
+        """
         from resispec.verifiers import as_verifier  # imports torch
         from resispec.verifiers.rehearsal import is_defined_on
 
@@ -408,22 +464,30 @@ class BestShapeSearch(TreeSearch):
             return self._near_the_fastest(num_nodes, is_defined)
         if not draws.can_be_cut:
             shapes = candidates.even(num_nodes, self.num_levels, PER_LEVEL)
-            return list(candidates.leaders(self.compare(0, self._some(filter(is_defined, shapes))), 2))
+            return list(
+                candidates.leaders(self.compare(0, self._some(filter(is_defined, shapes))), 2)
+            )
         count = min(NUM_SIBLINGS, draws.most_siblings)
         vector = self.acceptance(*self._method(), count)
         levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
         shapes = candidates.ordered([place.tokens for place in vector], num_nodes, levels)
         return self._some(filter(is_defined, shapes))
 
-    def _near_the_fastest(self, num_nodes: int, is_defined: Callable[[Topology], bool]) -> list[Topology]:
-        """The best two of every number of levels among regular shapes and neighbours of the fastest."""
+    def _near_the_fastest(
+        self, num_nodes: int, is_defined: Callable[[Topology], bool]
+    ) -> list[Topology]:
+        """The best two of every number of levels among regular shapes
+        and neighbours of the fastest.
+        """
         shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL, is_defined)
         values = self.compare(0, self._some(map(from_widths, shapes)))
         for stage, share in ROUNDS.items():
             neighbours = [
                 from_widths(widths)
                 for topology in candidates.spread(list(candidates.fastest(values)), NEAR)
-                for widths in candidates.neighbours(candidates.widths_of(topology), share, self.num_levels)
+                for widths in candidates.neighbours(
+                    candidates.widths_of(topology), share, self.num_levels
+                )
             ]
             topologies = [*candidates.leaders(values), *filter(is_defined, neighbours)]
             values = self.compare(stage, list(dict.fromkeys(topologies)))
@@ -432,9 +496,16 @@ class BestShapeSearch(TreeSearch):
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
         """The shapes as a list. Raises InvalidInput if there is none."""
         if not (topologies := list(shapes)):
-            name, num_nodes = self.counted(self.cells[0])[0], self.cells[0].config["tree"]["num_nodes"]
-            trees = f"trees of {num_nodes} nodes that are compared, in up to {self.num_levels} levels"
-            raise InvalidInput(f"{name} is defined on none of the {trees}; allowed: another tree.num_nodes")
+            name, num_nodes = (
+                self.counted(self.cells[0])[0],
+                self.cells[0].config["tree"]["num_nodes"],
+            )
+            trees = (
+                f"trees of {num_nodes} nodes that are compared, in up to {self.num_levels} levels"
+            )
+            raise InvalidInput(
+                f"{name} is defined on none of the {trees}; allowed: another tree.num_nodes"
+            )
         return topologies
 
     def compare(self, stage: int, topologies: Sequence[Topology]) -> dict[Topology, Value]:
@@ -451,7 +522,9 @@ class BestShapeSearch(TreeSearch):
 
 @dataclass
 class OwnShapeSearch(BestShapeSearch):
-    """A `BestShapeSearch` for the verifier of the cells that name the file, whatever their draws."""
+    """A `BestShapeSearch` for the verifier of the cells that name the file,
+    whatever their draws.
+    """
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
 
@@ -459,8 +532,9 @@ class OwnShapeSearch(BestShapeSearch):
         """See `TreeSearch.check`."""
         if "verifier" not in cells[0].labels or _draws(cells[0]) is None:
             raise InvalidInput(
-                f"a tree for a verifier is searched for where the draft model drafts; found decoder="
-                f"{cells[0].labels['decoder']}; allowed: specinfer, sequoia, top_k, greedy, spec_hub"
+                "a tree for a verifier is searched for where the draft model drafts; found "
+                f"decoder={cells[0].labels['decoder']}; allowed: specinfer, sequoia, top_k, "
+                "greedy, spec_hub"
             )
         super().check(path, cells)
 

@@ -19,10 +19,11 @@ BLOCK = 32  # positions whose laws are in memory at once
 
 @dataclass(frozen=True)
 class AcceptanceRow(PrefixRow):
-    """For each place in draw order, the probability that its child is accepted, summed over prefixes.
+    """For each place in draw order, the probability that its child is accepted,
+    summed over prefixes.
 
-    Every position of the target's text ends a prefix. The sum of `selected` is the expected number of
-    prefixes at which a child is accepted; at the others none is.
+    Every position of the target's text ends a prefix. The sum of `selected` is the expected number
+    of prefixes at which a child is accepted; at the others none is.
     """
 
     selected: list[float]
@@ -30,12 +31,14 @@ class AcceptanceRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Acceptance(Task):
-    """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia, section 3.1).
+    """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia,
+    section 3.1).
 
     Source: arXiv 2402.12374.
 
-    The target writes a continuation of every prompt, and the cell's verifier meets fresh children at each of
-    its positions. Its law gives the probability of accepting each of them, so no acceptance is drawn.
+    The target writes a continuation of every prompt, and the cell's verifier meets fresh children
+    at each of its positions. Its law gives the probability of accepting each of them, so no
+    acceptance is drawn.
     """
 
     row: ClassVar[type[AcceptanceRow]] = AcceptanceRow
@@ -45,30 +48,44 @@ class Acceptance(Task):
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
-        generator, draws, prompt = workload.generator(index), Draws(self.draws), workload.prompts[index][1]
+        generator, draws, prompt = (
+            workload.generator(index),
+            Draws(self.draws),
+            workload.prompts[index][1],
+        )
         tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
         pair, warp = workload.pair, workload.sampling.warp
         sequence = [*prompt, *tokens[:-1]]
         features = features_of(pair.target, sequence, len(prompt))
         drafted, head = _draft_features(pair, sequence, features, len(prompt))
         sums = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for rows in zip(*(rows[-len(tokens) :].split(BLOCK) for rows in (features, drafted)), strict=True):
+        for rows in zip(
+            *(rows[-len(tokens) :].split(BLOCK) for rows in (features, drafted)), strict=True
+        ):
             target_probs = warp.law(pair.target.head(rows[0]))
             draft_probs = warp.for_draft.law(head(rows[1]))
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
-            sums += rule.law(target_probs, draft_probs, siblings, draws).select.double().sum(0).cpu()
-        return AcceptanceRow(**identity(workload, index), num_prefixes=len(tokens), selected=sums.tolist())
+            sums += (
+                rule.law(target_probs, draft_probs, siblings, draws).select.double().sum(0).cpu()
+            )
+        return AcceptanceRow(
+            **identity(workload, index), num_prefixes=len(tokens), selected=sums.tolist()
+        )
 
     def progress(self, rows: Sequence[AcceptanceRow]) -> dict[str, str]:
         """The acceptance of the first child."""
-        first, prefixes = sum(row.selected[0] for row in rows), sum(row.num_prefixes for row in rows)
+        first, prefixes = (
+            sum(row.selected[0] for row in rows),
+            sum(row.num_prefixes for row in rows),
+        )
         return {"first": share(first, prefixes, ".3f")}
 
 
 def _draft_features(
     pair: Pair, tokens: list[int], features: Tensor, prompt_length: int
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The draft's features after each of K tokens, an EAGLE drafter's but the first, and the head for them.
+    """The draft's features after each of K tokens, an EAGLE drafter's but the first,
+    and the head for them.
 
     features: (K, H), those of the target. prompt_length: see `features_of`.
     """

@@ -1,7 +1,7 @@
 """Contract of a task: its workload, its call, and the fields that every row has.
 
-A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and compared
-alike.
+A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and
+compared alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,14 @@ from resispec.verifiers.rehearsal import rehearse
 
 @dataclass(frozen=True)
 class Row:
-    """One measured prompt. Rows hold counts, sums and times; means and rates are derived in analysis.
+    """One measured prompt.
 
-    prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place. category:
-    the prompt's; rows of data sets without categories are written without it. timed_by: id of the process
-    that measured the prompt for several cells in turn, the same for all of them; turn: the cell's place in
-    that order, from 0. Both are None if no other cell took a turn.
+    Rows hold counts, sums and times; means and rates are derived in analysis.
+
+    prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place.
+    category: the prompt's; rows of data sets without categories are written without it. timed_by:
+    id of the process that measured the prompt for several cells in turn, the same for all of them;
+    turn: the cell's place in that order, from 0. Both are None if no other cell took a turn.
     """
 
     prompt_index: int
@@ -39,8 +41,8 @@ class Row:
 class Workload:
     """Models, decoder and prompts of a cell.
 
-    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream. categories:
-    prompt id -> category, for the prompts that have one.
+    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream.
+    categories: prompt id -> category, for the prompts that have one.
     """
 
     pair: Pair
@@ -70,7 +72,9 @@ class Task:
                 raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
 
     def check(self, decoder: Decoder) -> None:
-        """Raise InvalidInput for a decoder that cannot be measured; called before the first cell."""
+        """Raise InvalidInput for a decoder that cannot be measured;
+        called before the first cell.
+        """
         rehearse(decoder.verifier, decoder.drafter.draws, decoder.drafter.topology)
 
     def __call__(self, workload: Workload, index: int) -> Row:

@@ -1,4 +1,6 @@
-"""The ceiling of a tree: the most that any exact verifier can accept, from drafted and target paths."""
+"""The ceiling of a tree: the most that any exact verifier can accept,
+from drafted and target paths.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from resispec.errors import InvalidInput
 class BoundRow(PrefixRow):
     """Numbers for the ceiling of a tree, as `experiments.tasks.sampled_trees.compare` returns them.
 
-    num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over prefixes.
-    tree_log_ratios: [prefix][level]. rollout_log_ratios: [rollout][level].
+    num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over
+    prefixes. tree_log_ratios: [prefix][level]. rollout_log_ratios: [rollout][level].
     """
 
     num_nodes: int
@@ -32,8 +34,8 @@ class BoundRow(PrefixRow):
 class Bound(Task):
     """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
 
-    num_prefixes: prefixes of the target's text after a prompt, with a tree each. rollouts: target paths after
-    each prefix.
+    num_prefixes: prefixes of the target's text after a prompt, with a tree each. rollouts: target
+    paths after each prefix.
     """
 
     row: ClassVar[type[BoundRow]] = BoundRow
@@ -47,7 +49,10 @@ class Bound(Task):
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> BoundRow:
-        """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
+        """See `Task`.
+
+        The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d.
+        """
         drafter, generator = _drafter(workload.decoder), workload.generator(index)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         method = (drafter, workload.decoder.verifier)
@@ -63,7 +68,10 @@ class Bound(Task):
 
 
 def _drafter(decoder: Decoder) -> DraftModel:
-    """A decoder's drafter. Raises InvalidInput unless it is a draft model whose siblings are i.i.d."""
+    """A decoder's drafter.
+
+    Raises InvalidInput unless it is a draft model whose siblings are i.i.d.
+    """
     drafter = filled_by_draft_model(decoder)
     if not drafter.draws.are_independent:
         allowed = "allowed: decoder=specinfer"

@@ -16,12 +16,15 @@ from resispec.draws import Draws
 
 @dataclass(frozen=True)
 class DecayRow(PrefixRow):
-    """A row of Figure 1; every list has one value for each sibling, in the order in which they are tested.
+    """A row of Figure 1; every list has one value for each sibling,
+    in the order in which they are tested.
 
-    tested[i]: probability that all siblings before i are rejected. selected[i]: probability that they are
-    rejected and i is accepted. Both are summed over prefixes and over `num_tuples` drafted tuples a prefix.
-    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings:
-    1 - a(i - 1) and a(i) - a(i - 1), where a(i) is the highest acceptance of an exact rule with i siblings.
+    tested[i]: probability that all siblings before i are rejected. selected[i]: probability that
+    they are rejected and i is accepted. Both are summed over prefixes and over `num_tuples` drafted
+    tuples a prefix. ceiling_tested, ceiling_selected: the same for rules that are the best for
+    every number of siblings:
+    1 - a(i - 1) and a(i) - a(i - 1), where a(i) is the highest acceptance of an exact rule with i
+    siblings.
     """
 
     num_tuples: int
@@ -33,7 +36,9 @@ class DecayRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Decay(SiblingTask):
-    """Acceptance rates of the i-th of `num_siblings` i.i.d. siblings once those before it were rejected."""
+    """Acceptance rates of the i-th of `num_siblings` i.i.d. siblings once those
+    before it were rejected.
+    """
 
     row: ClassVar[type[DecayRow]] = DecayRow
 
@@ -41,9 +46,13 @@ class Decay(SiblingTask):
         """See `SiblingTask`."""
         target, draft = prefix_laws(workload, index, lengths)
         generator, rule = workload.generator(index), rule_of(workload.decoder.verifier)
-        selected = tested = torch.zeros(self.num_siblings, dtype=torch.float64, device=target.device)
+        selected = tested = torch.zeros(
+            self.num_siblings, dtype=torch.float64, device=target.device
+        )
         for p, q in zip(target, draft, strict=True):
-            siblings = draw(q, self.num_tuples * self.num_siblings, generator).view(self.num_tuples, -1)
+            siblings = draw(q, self.num_tuples * self.num_siblings, generator).view(
+                self.num_tuples, -1
+            )
             shape = (self.num_tuples, len(p))
             select = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID).select.double()
             selected = selected + select.sum(0)
@@ -52,13 +61,22 @@ class Decay(SiblingTask):
         ceilings = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
         previous = torch.cat((torch.zeros_like(ceilings[:1]), ceilings[:-1]))
         sums = {"selected": selected, "tested": tested}
-        sums |= {"ceiling_selected": (ceilings - previous).sum(-1), "ceiling_tested": (1 - previous).sum(-1)}
+        sums |= {
+            "ceiling_selected": (ceilings - previous).sum(-1),
+            "ceiling_tested": (1 - previous).sum(-1),
+        }
         return {name: values.tolist() for name, values in sums.items()}
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
-        """The acceptance rates of the first and the last sibling; "none" for one that is never tested."""
+        """The acceptance rates of the first and the last sibling;
+        "none" for one that is never tested.
+        """
         rates = [
-            share(sum(row.selected[place] for row in rows), sum(row.tested[place] for row in rows), ".2f")
+            share(
+                sum(row.selected[place] for row in rows),
+                sum(row.tested[place] for row in rows),
+                ".2f",
+            )
             for place in (0, self.num_siblings - 1)
         ]
         return {"acceptance": " to ".join(rates)}

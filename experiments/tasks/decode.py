@@ -1,4 +1,6 @@
-"""Decode every prompt: accepted lengths and times, and with an audit the statistics of the emitted tokens."""
+"""Decode every prompt: accepted lengths and times, and with an audit the statistics
+of the emitted tokens.
+"""
 
 import hashlib
 import math
@@ -13,10 +15,11 @@ from resispec.audit.z_score import Terms, join, step_terms
 class PromptRow(Row):
     """One decoded prompt.
 
-    num_returned: tokens of the answer. num_emitted: tokens of all `num_steps` steps, those past the limit
-    included. histogram[k]: number of steps that emitted k + 1 tokens. Times are in seconds. tokens: ids of
-    the returned tokens. step_emitted, step_s: tokens and seconds of every step in order; an audit's times do
-    not count. num_drafted: tokens that the target verified in all steps. Old rows lack these four.
+    num_returned: tokens of the answer. num_emitted: tokens of all `num_steps` steps, those past the
+    limit included. histogram[k]: number of steps that emitted k + 1 tokens. Times are in seconds.
+    tokens: ids of the returned tokens. step_emitted, step_s: tokens and seconds of every step in
+    order; an audit's times do not count. num_drafted: tokens that the target verified in all steps.
+    Old rows lack these four.
 
     Raises ValueError when the counts contradict each other or nothing was decoded.
     """
@@ -43,7 +46,8 @@ class PromptRow(Row):
 
 @dataclass(frozen=True)
 class AuditRow(PromptRow):
-    """One audited prompt: a decoded row whose times do not count, and statistics of the returned tokens.
+    """One audited prompt: a decoded row whose times do not count,
+    and statistics of the returned tokens.
 
     surprisal, overdraft, rank: a term of each statistic for every returned token (see
     `resispec.audit.z_score`), and the term's variance; None if the draft's law is not known.
@@ -59,7 +63,10 @@ class AuditRow(PromptRow):
 
 @dataclass(frozen=True)
 class Decode(Task):
-    """Task that decodes every prompt. audit: record statistics of the tokens; then times do not count."""
+    """Task that decodes every prompt.
+
+    audit: record statistics of the tokens; then times do not count.
+    """
 
     audit: bool = False
 
@@ -70,9 +77,15 @@ class Decode(Task):
 
     def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        prompt, generator, terms = workload.prompts[index][1], workload.generator(index), list[Terms]()
+        prompt, generator, terms = (
+            workload.prompts[index][1],
+            workload.generator(index),
+            list[Terms](),
+        )
         on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
-        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, on_step)
+        generation = workload.decoder.generate(
+            workload.pair, prompt, workload.sampling, generator, on_step
+        )
         emitted, tokens = generation.num_emitted, generation.tokens
         return self.row(
             **identity(workload, index),
@@ -98,7 +111,9 @@ class Decode(Task):
 
 
 def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
-    """The fields of `AuditRow` for the first `num_tokens` tokens; NaN becomes None, since JSON has no NaN."""
+    """The fields of `AuditRow` for the first `num_tokens` tokens; NaN becomes None,
+    since JSON has no NaN.
+    """
     return {
         name: [None if value != value else value for value in values.tolist()]
         for name, values in join(terms, num_tokens)._asdict().items()

@@ -1,4 +1,6 @@
-"""Table 4: the paper's KL beside the audited deviation of the law that the cell's verifier emits."""
+"""Table 4: the paper's KL beside the audited deviation of the law
+that the cell's verifier emits.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +24,12 @@ PROXIES = {
 class KlRow(PrefixRow):
     """A row of Table 4; every list has one value for each prefix; divergences are in nats.
 
-    paper_kl_*: the paper's D_KL(p_hat || p) in float32 if the proxy is ResiSpec's, q or a random law; it has
-    the sign that rounding leaves. total_variation: that of the emitted law, on a set of tokens that other
-    tuples chose, with its standard error; its mean is 0 for an exact rule, else at most the true value, which
-    it approaches as `num_tuples` grows. kl_plug_in: D_KL of the emitted law after merging tokens into two
-    sets, a lower bound; kl_at_least: the same, with masses moved two standard errors toward the target.
+    paper_kl_*: the paper's D_KL(p_hat || p) in float32 if the proxy is ResiSpec's, q or a random
+    law; it has the sign that rounding leaves. total_variation: that of the emitted law, on a set of
+    tokens that other tuples chose, with its standard error; its mean is 0 for an exact rule, else
+    at most the true value, which it approaches as `num_tuples` grows. kl_plug_in: D_KL of the
+    emitted law after merging tokens into two sets, a lower bound; kl_at_least: the same, with
+    masses moved two standard errors toward the target.
     """
 
     num_tuples: int

@@ -1,4 +1,6 @@
-"""Decode every prompt and log the laws of its steps, on which `experiments.replay` compares verifiers."""
+"""Decode every prompt and log the laws of its steps,
+on which `experiments.replay` compares verifiers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,10 @@ from resispec.replay import LawRecorder
 
 @dataclass(frozen=True)
 class LawsRow(Row):
-    """One logged prompt. file: the file of its laws. num_emitted: tokens of all `num_steps` steps."""
+    """One logged prompt.
+
+    file: the file of its laws. num_emitted: tokens of all `num_steps` steps.
+    """
 
     file: str
     num_bytes: int
@@ -25,7 +30,10 @@ class LawsRow(Row):
 
 @dataclass(frozen=True)
 class Laws(Task):
-    """Task that decodes every prompt and logs its laws. folder: for the files, one for each prompt."""
+    """Task that decodes every prompt and logs its laws.
+
+    folder: for the files, one for each prompt.
+    """
 
     row: ClassVar[type[LawsRow]] = LawsRow
     folder: str
@@ -34,13 +42,23 @@ class Laws(Task):
         """See `Task`; a file names its draws, so they must be known by their name."""
         super().check(decoder)
         if (draws := decoder.drafter.draws) not in list(Draws):
-            raise InvalidInput(f"{draws} draws cannot be read from a log; allowed: {', '.join(Draws)}")
+            raise InvalidInput(
+                f"{draws} draws cannot be read from a log; allowed: {', '.join(Draws)}"
+            )
 
     def __call__(self, workload: Workload, index: int) -> LawsRow:
-        """See `Task`. Raises InvalidInput if the folder has laws of this prompt from another decoding."""
+        """See `Task`.
+
+        Raises InvalidInput if the folder has laws of this prompt from another decoding.
+        """
         recorder, prompt = LawRecorder(), workload.prompts[index][1]
-        generator, path = workload.generator(index), Path(self.folder) / f"prompt-{index:05}.safetensors"
-        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, recorder)
+        generator, path = (
+            workload.generator(index),
+            Path(self.folder) / f"prompt-{index:05}.safetensors",
+        )
+        generation = workload.decoder.generate(
+            workload.pair, prompt, workload.sampling, generator, recorder
+        )
         recorder.write(path, hash_tokens([*prompt, *generation.tokens]))
         return LawsRow(
             **identity(workload, index),

@@ -1,4 +1,5 @@
-"""Prefixes after which tasks measure laws: the first tokens of a prompt, or parts of the target's own text.
+"""Prefixes after which tasks measure laws: the first tokens of a prompt,
+or parts of the target's own text.
 
 A prefix is the text that a model has read; tasks measure the law of the token that follows.
 """
@@ -21,9 +22,11 @@ from resispec.verifiers.rehearsal import rehearse
 
 @dataclass(frozen=True)
 class PrefixRow(Row):
-    """One prompt of a task that measures laws; no entry comes from drawing whether a token is accepted.
+    """One prompt of a task that measures laws; no entry comes from drawing whether a token is
+    accepted.
 
-    num_prefixes: number of measured prefixes. Entries are one value for each prefix, or sums over prefixes.
+    num_prefixes: number of measured prefixes. Entries are one value for each prefix, or sums over
+    prefixes.
     """
 
     num_prefixes: int
@@ -31,7 +34,8 @@ class PrefixRow(Row):
 
 @dataclass(frozen=True)
 class SiblingTask(Task):
-    """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
+    """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings
+    after prefixes of a prompt.
 
     num_prefixes: prefixes of each prompt. num_tuples: sampled tuples of siblings for each prefix.
     """
@@ -50,20 +54,29 @@ class SiblingTask(Task):
         """See `Task`."""
         lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
         counts = {"num_prefixes": len(lengths), "num_tuples": self.num_tuples}
-        return self.row(**identity(workload, index) | counts | self.measure(workload, index, lengths))
+        return self.row(
+            **identity(workload, index) | counts | self.measure(workload, index, lengths)
+        )
 
     def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
-        """The other fields of the row, from the laws after prefixes of a prompt that have these lengths."""
+        """The other fields of the row, from the laws after prefixes of a prompt
+        that have these lengths.
+        """
         raise NotImplementedError
 
 
 def prefix_lengths(num_tokens: int, count: int) -> list[int]:
-    """`count` prefix lengths in even steps up to the whole prompt; fewer for a prompt of fewer tokens."""
+    """`count` prefix lengths in even steps up to the whole prompt;
+    fewer for a prompt of fewer tokens.
+    """
     return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
 
 
 def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's laws (C, V) after C prefixes. Raises InvalidInput without a draft."""
+    """The target's and the draft's laws (C, V) after C prefixes.
+
+    Raises InvalidInput without a draft.
+    """
     tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
 
     def laws(model: Model, warp: Warp) -> Tensor:
@@ -74,13 +87,19 @@ def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Ten
 
 
 def written(workload: Workload, index: int, generator: Generator) -> list[int]:
-    """The target's own continuation of a prompt, within the cell's limits of sampling; at least one token."""
+    """The target's own continuation of a prompt, within the cell's limits of sampling;
+    at least one token.
+    """
     writer, prompt = Decoder(NoDraft(), get_verifier("standard")), workload.prompts[index][1]
     return list(writer.generate(workload.pair, prompt, workload.sampling, generator).tokens)
 
 
-def written_prefixes(workload: Workload, index: int, generator: Generator, count: int) -> list[list[int]]:
-    """A prompt followed by `count` beginnings of the target's text after it, in even steps, or by fewer."""
+def written_prefixes(
+    workload: Workload, index: int, generator: Generator, count: int
+) -> list[list[int]]:
+    """A prompt followed by `count` beginnings of the target's text after it,
+    in even steps, or by fewer.
+    """
     prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
     lengths = sorted({len(tokens) * step // count for step in range(count)})
     return [[*prompt, *tokens[:length]] for length in lengths]

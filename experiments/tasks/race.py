@@ -1,4 +1,6 @@
-"""Speed: every prompt is decoded by many configurations in turn, so that noise falls on all of them alike."""
+"""Speed: every prompt is decoded by many configurations in turn,
+so that noise falls on all of them alike.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,13 +29,14 @@ ENGINES = {"generate": "plain", "assisted": "assisted"}
 
 @dataclass(frozen=True)
 class RaceRow(Row):
-    """One prompt, decoded by all entries; every list has one value an entry, in the same order in all rows.
+    """One prompt, decoded by all entries; every list has one value an entry,
+    in the same order in all rows.
 
-    entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size, "generate"
-    and, if the pair has a draft model, "assisted" for transformers. For the entries of transformers only
-    whole_s and num_returned are measured, and the other fields are "" or 0.
-    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps: without
-    these forwards, but with the tokens of the last step that are past the limit.
+    entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size,
+    "generate" and, if the pair has a draft model, "assisted" for transformers. For the entries of
+    transformers only whole_s and num_returned are measured, and the other fields are "" or 0.
+    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps:
+    without these forwards, but with the tokens of the last step that are past the limit.
     """
 
     entry: list[str]
@@ -50,9 +53,11 @@ class RaceRow(Row):
 
 @dataclass(frozen=True)
 class Race(Task):
-    """Task that decodes every prompt with all entries, in an order that is drawn anew for each prompt.
+    """Task that decodes every prompt with all entries,
+    in an order that is drawn anew for each prompt.
 
-    chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a step.
+    chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a
+    step.
     """
 
     row: ClassVar[type[RaceRow]] = RaceRow
@@ -74,7 +79,9 @@ class Race(Task):
 
     @cached_property
     def _decoders(self) -> list[Decoder]:
-        """Decoders of the entries, kept from prompt to prompt, since they keep what they prepared."""
+        """Decoders of the entries, kept from prompt to prompt,
+        since they keep what they prepared.
+        """
         return [entry.decoder for entry in self.entries.values()]
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
@@ -101,27 +108,43 @@ class Race(Task):
             **{name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
         )
 
-    def _ours(self, decoder: Decoder, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-        """A function that decodes a prompt and gives fields of `RaceRow`; made before its clock starts."""
+    def _ours(
+        self, decoder: Decoder, workload: Workload, index: int
+    ) -> Callable[[], dict[str, Any]]:
+        """A function that decodes a prompt and gives fields of `RaceRow`;
+        made before its clock starts.
+        """
         prompt, generator = workload.prompts[index][1], workload.generator(index)
 
         def decode() -> dict[str, Any]:
             generation = decoder.generate(workload.pair, prompt, workload.sampling, generator)
-            counts = {"num_emitted": sum(generation.num_emitted), "num_steps": len(generation.num_emitted)}
-            return {"num_returned": len(generation.tokens), "decode_s": generation.decode_s} | counts
+            counts = {
+                "num_emitted": sum(generation.num_emitted),
+                "num_steps": len(generation.num_emitted),
+            }
+            return {
+                "num_returned": len(generation.tokens),
+                "decode_s": generation.decode_s,
+            } | counts
 
         return decode
 
     def _theirs(self, mode: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
         """The function for an engine of transformers, see `_ours`."""
-        prompt, sampling, seed = workload.prompts[index][1], workload.sampling, workload.seed + index
+        prompt, sampling, seed = (
+            workload.prompts[index][1],
+            workload.sampling,
+            workload.seed + index,
+        )
         limit = sampling.num_returned(len(prompt))
         settings = Sampling(max_new_tokens=limit, **sampling.warp.by_name())
         engine = TransformersEngine(workload.pair, mode, self.num_drafted)
         if sampling.ignore_eos:
             engine.target.generation_config.eos_token_id = None
         no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
-        return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
+        return lambda: (
+            {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
+        )
 
     def progress(self, rows: Sequence[RaceRow]) -> dict[str, str]:
         """Tokens a second of the fastest configuration, over those of one token at a time."""

@@ -1,4 +1,6 @@
-"""Figure 2: what is left of the target after one, two, three rejections, and what is emitted in the end."""
+"""Figure 2: what is left of the target after one, two, three rejections,
+and what is emitted in the end.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from resispec.verifiers import SiblingRule
 SUPPORT = 0.95
 """The draft's support is the smallest set of tokens that holds this share of q."""
 NUM_SETS = 8
-"""Tuples come in this many sets, independent of each other, whose spread gives the standard errors."""
+"""Tuples come in this many sets, independent of each other,
+whose spread gives the standard errors.
+"""
 CONTEXT_TOKENS = 24
 """Number of a prefix's last tokens that a row quotes."""
 
@@ -29,17 +33,19 @@ CONTEXT_TOKENS = 24
 class ResidualRow(PrefixRow):
     """A row of Figure 2; the outer lists have one entry for each prefix.
 
-    A law is given in entries: `num_tokens` single tokens with q > p, the next `num_next` of them together,
-    all others of them, and then the same for tokens with q <= p; the likeliest by max(p, q) come first. The
-    residual after k rejections is the law of the emitted token given that none of k drafted siblings was
-    selected, averaged over siblings; lists over k begin with k = 0, the target itself.
+    A law is given in entries: `num_tokens` single tokens with q > p, the next `num_next` of them
+    together, all others of them, and then the same for tokens with q <= p; the likeliest by max(p,
+    q) come first. The residual after k rejections is the law of the emitted token given that none
+    of k drafted siblings was selected, averaged over siblings; lists over k begin with k = 0, the
+    target itself.
 
-    context: the end of the prefix. tokens, texts: of every entry; -1 if the entry is no single token. target,
-    draft: p and q. residual: [k], laws. rejected: [k], probability that none of k siblings is selected.
-    overlap: [k], sum of min(residual, q), averaged over siblings; with a rule of Algorithm 1, the chance that
-    the next sibling is accepted. outside: [k], the residual's mass outside of the draft's support, see
-    SUPPORT. overdraft: [k], its mass on tokens with q > p. emitted, emitted_error: the law that is emitted
-    with all siblings, and its standard errors. excess, excess_error: the mass that it gives to tokens with
+    context: the end of the prefix. tokens, texts: of every entry; -1 if the entry is no single
+    token. target, draft: p and q. residual: [k], laws. rejected: [k], probability that none of k
+    siblings is selected. overlap: [k], sum of min(residual, q), averaged over siblings; with a rule
+    of Algorithm 1, the chance that the next sibling is accepted. outside: [k], the residual's mass
+    outside of the draft's support, see SUPPORT. overdraft: [k], its mass on tokens with q > p.
+    emitted, emitted_error: the law that is emitted with all siblings, and its standard errors.
+    excess, excess_error: the mass that it gives to tokens with
     q > p beyond what p gives; 0 for an exact rule.
     """
 
@@ -62,7 +68,8 @@ class ResidualRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Residuals(SiblingTask):
-    """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings, and the law that is emitted.
+    """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings,
+    and the law that is emitted.
 
     num_tokens, num_next: the entries in which laws are given, see `ResidualRow`.
     """
@@ -74,7 +81,9 @@ class Residuals(SiblingTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_tuples % NUM_SETS:
-            raise InvalidInput(f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}")
+            raise InvalidInput(
+                f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}"
+            )
 
     def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
         """See `SiblingTask`."""
@@ -83,19 +92,26 @@ class Residuals(SiblingTask):
         rule, laws = rule_of(workload.decoder.verifier), prefix_laws(workload, index, lengths)
         prefixes = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
         fields = {name: [prefix[name] for prefix in prefixes] for name in prefixes[0]}
-        fields["context"] = [decode(prompt[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths]
+        fields["context"] = [
+            decode(prompt[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths
+        ]
         fields["texts"] = [
-            [decode([token]) if token >= 0 else "" for token in tokens] for tokens in fields["tokens"]
+            [decode([token]) if token >= 0 else "" for token in tokens]
+            for tokens in fields["tokens"]
         ]
         for texts in fields["texts"]:  # the last two entries of each side are of several tokens
             for end in (len(texts) // 2, len(texts)):
                 texts[end - 2 : end] = [f"next {self.num_next}", "all others"]
         return fields
 
-    def _prefix(self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator) -> dict[str, list]:
+    def _prefix(
+        self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator
+    ) -> dict[str, list]:
         """The entries of `ResidualRow` that follow from the laws (V,) after one prefix."""
         means = [
-            torch.stack([_after(rule, p, q, tuples[:, :count]) for count in range(1, self.num_siblings + 1)])
+            torch.stack(
+                [_after(rule, p, q, tuples[:, :count]) for count in range(1, self.num_siblings + 1)]
+            )
             for tuples in self._sets(p, q, generator)
         ]
         # (k, V) and (k,): means over the sets, after the values for k = 0, which need no sibling.
@@ -106,7 +122,10 @@ class Residuals(SiblingTask):
         rejected, residual = rest.sum(-1), normalise(rest, p.double())
         mass, order = q.double().sort(descending=True)
         is_beyond = mass.cumsum(0) - mass >= SUPPORT
-        overdrafted, outside = q > p, torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond)
+        overdrafted, outside = (
+            q > p,
+            torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond),
+        )
         entries, tokens = self._entries(p, q)
         excess = ((output - p) * overdrafted).sum(-1)
         laws = {"target": p, "draft": q, "residual": residual, "emitted": output.mean(0)}
@@ -125,9 +144,9 @@ class Residuals(SiblingTask):
     def _sets(self, p: Tensor, q: Tensor, generator: Generator) -> list[Tensor]:
         """NUM_SETS sets of tuples (n, B) of i.i.d. siblings.
 
-        Their uniform numbers are the points of scrambled Sobol nets: every tuple has the law of independent
-        draws, and the tuples of a set spread evenly, so that averages have far less noise. Tokens are put in
-        the order of p / q first, so that neighbours have similar outcomes.
+        Their uniform numbers are the points of scrambled Sobol nets: every tuple has the law of
+        independent draws, and the tuples of a set spread evenly, so that averages have far less
+        noise. Tokens are put in the order of p / q first, so that neighbours have similar outcomes.
         """
         seeds = torch.randint(1 << 31, (NUM_SETS,), generator=generator, device=q.device).tolist()
         nets = [SobolEngine(self.num_siblings, scramble=True, seed=seed) for seed in seeds]
@@ -138,7 +157,10 @@ class Residuals(SiblingTask):
     def _entries(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """The entry (V,) int64 of every token, and the token of every entry or -1."""
         size, score = self.num_tokens + 2, torch.maximum(p, q)
-        entries, tokens = torch.zeros_like(p, dtype=torch.int64), torch.full((2 * size,), -1, device=p.device)
+        entries, tokens = (
+            torch.zeros_like(p, dtype=torch.int64),
+            torch.full((2 * size,), -1, device=p.device),
+        )
         for start, side in ((0, q > p), (size, q <= p)):
             ranked = side.nonzero()[:, 0]
             ranked = ranked[score[ranked].argsort(descending=True, stable=True)]
@@ -150,7 +172,9 @@ class Residuals(SiblingTask):
         return entries, tokens
 
     def _error(self, values: Tensor) -> Tensor:
-        """Standard error of the mean over sets (sets, ...), with the resolution 1 / `num_tuples` in it."""
+        """Standard error of the mean over sets (sets, ...),
+        with the resolution 1 / `num_tuples` in it.
+        """
         spread = values.std(0) / len(values) ** 0.5
         return torch.hypot(spread, torch.full_like(spread, 1 / self.num_tuples))
 
@@ -163,8 +187,8 @@ class Residuals(SiblingTask):
 def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> Tensor:
     """Means over tuples of siblings (n, k), in one tensor (V + 1 + V,) float64.
 
-    They are the residual and its overlap with q, both times the probability that no sibling is selected, and
-    the emitted law.
+    They are the residual and its overlap with q, both times the probability that no sibling is
+    selected, and the emitted law.
     """
     shape = (len(siblings), len(p))
     law = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID)

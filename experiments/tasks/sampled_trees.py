@@ -35,17 +35,20 @@ def compare(
 
     Draws that cannot be cut have a drafted tree for every topology.
 
-    rollouts: paths of the target after each prefix, as deep as the first method's tree; with 0, only the
-    first result is measured. Returns
+    rollouts: paths of the target after each prefix, as deep as the first method's tree; with 0,
+    only the first result is measured. Returns
     - for each method, the expected tokens of a step given the drafted trees, summed over prefixes,
-    - [method][prefix][level], the largest log prod p / q over the drafted tree's paths to that level,
+    - [method][prefix][level], the largest log prod p / q over the drafted tree's paths to that
+    level,
     - [rollout][level], the same along paths of the target.
     Ratios with a zero probability are plus or minus INFINITE.
     """
     emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
     parts = defaultdict[DraftModel, list[int]](list)  # by drafter, and by topology if not cut
     for place, (drafter, _) in enumerate(methods):
-        parts[replace(drafter, topology=root_only()) if drafter.draws.can_be_cut else drafter].append(place)
+        parts[
+            replace(drafter, topology=root_only()) if drafter.draws.can_be_cut else drafter
+        ].append(place)
     unions = [
         (replace(drafter, topology=union([methods[place][0].topology for place in places])), places)
         for drafter, places in parts.items()
@@ -60,7 +63,9 @@ def compare(
                 draft, target_probs = part(union_draft, laws, drafter.topology)
                 emitted[place] += expected_emitted(verifier, draft, target_probs)
                 if rollouts:
-                    trees[place].append(_finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
+                    trees[place].append(
+                        _finite(tree_log_ratios(draft.tree, target_probs, draft.probs))
+                    )
         if rollouts:
             chains = parallel_chains(rollouts, methods[0][0].topology.num_levels - 1)
             paths += _finite(root.target_path_ratios(chains, generator))
@@ -82,7 +87,8 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    warp: turns logits into laws of the target; `warp.for_draft` does so for the draft, as in decoding.
+    warp: turns logits into laws of the target; `warp.for_draft` does so for the draft, as in
+    decoding.
     """
 
     pair: Pair
@@ -99,36 +105,46 @@ class Root:
         return session.draft(self.prefix[-1], generator)
 
     def laws(self, model: Model, tree: Tree) -> Tensor:
-        """A model's laws (N, V) of the next token at nodes with children; the uniform law at leaves."""
+        """A model's laws (N, V) of the next token at nodes with children;
+        the uniform law at leaves.
+        """
         device, topology = model.device, tree.topology
         nodes = inner_nodes(topology, torch.device("cpu"))
         session = model.session(len(self.prefix), drafted=len(nodes))
         if self.prefix[:-1]:
             session.extend(upload(self.prefix[:-1], device))
         visible = topology.ancestors[nodes][:, nodes].to(device)
-        features = session.forward(tree.tokens[nodes.to(device)], topology.depths[nodes].to(device), visible)
+        features = session.forward(
+            tree.tokens[nodes.to(device)], topology.depths[nodes].to(device), visible
+        )
         warp = self.warp if model is self.pair.target else self.warp.for_draft
         inner = warp.law(model.head(features))
         laws = inner.new_full((topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
         return laws.index_copy_(0, nodes.to(device), inner)
 
     def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
-        """log prod p / q along paths that the target draws, for `parallel_chains`: (chains, D-1) float64."""
+        """log prod p / q along paths that the target draws, for `parallel_chains`: (chains,
+        D-1) float64.
+        """
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
         session = DraftModel(topology).session(swapped, self.warp, len(self.prefix))
         session.prefill(self.prefix, None)
         paths = session.draft(self.prefix[-1], generator)
         parents, tokens = list(topology.parents[1:]), paths.tree.tokens[1:]
-        p, q = (rows[parents, tokens].double().log() for rows in (paths.probs, self.laws(draft, paths.tree)))
+        p, q = (
+            rows[parents, tokens].double().log()
+            for rows in (paths.probs, self.laws(draft, paths.tree))
+        )
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain
 
 
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
     """The part of a drafted tree that has this topology, first siblings first, and its target laws.
 
-    If the draws can be cut, or it is the whole tree, it has the law of a tree that the draft model drafts for
-    this topology. target_probs: (N, V), of the whole tree. Raises IndexError when the topology does not fit.
+    If the draws can be cut, or it is the whole tree, it has the law of a tree that the draft model
+    drafts for this topology. target_probs: (N, V), of the whole tree. Raises IndexError when the
+    topology does not fit.
     """
     nodes = [0] * topology.num_nodes
     for node, children in enumerate(topology.children):

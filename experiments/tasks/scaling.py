@@ -1,4 +1,6 @@
-"""Table 5: expected accepted length against the number of candidates, in both arrangements of them."""
+"""Table 5: expected accepted length against the number of candidates,
+in both arrangements of them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +21,19 @@ ARRANGEMENTS: Mapping[str, Callable[[int, int], Topology]] = {
     "complete": complete,
     "chains": lambda num_levels, num_candidates: parallel_chains(num_candidates, num_levels - 1),
 }
-"""Meanings of "N candidates at depth D": (levels, candidates) -> topology. One candidate is a chain."""
+"""Meanings of "N candidates at depth D": (levels, candidates) -> topology.
+
+One candidate is a chain.
+"""
 
 
 @dataclass(frozen=True)
 class ScalingRow(PrefixRow):
-    """A row of Table 5: the fields of a `BoundRow` for several topologies, parts of one tree for each prefix.
+    """A row of Table 5: the fields of a `BoundRow` for several topologies,
+    parts of one tree for each prefix.
 
-    All lists but `rollout_log_ratios` have one entry a topology. arrangement: "complete" (`num_candidates`
-    i.i.d. children at every node) or "chains" (as many i.i.d. paths).
+    All lists but `rollout_log_ratios` have one entry a topology. arrangement: "complete"
+    (`num_candidates` i.i.d. children at every node) or "chains" (as many i.i.d. paths).
     """
 
     arrangement: list[str]
@@ -40,11 +46,12 @@ class ScalingRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Scaling(Task):
-    """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
+    """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels,
+    in all ARRANGEMENTS.
 
-    All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
-    differences are paired. num_prefixes: those of each prompt. num_levels: the root counted. rollouts: target
-    paths after each prefix.
+    All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so
+    their differences are paired. num_prefixes: those of each prompt. num_levels: the root counted.
+    rollouts: target paths after each prefix.
     """
 
     row: ClassVar[type[ScalingRow]] = ScalingRow
@@ -57,7 +64,11 @@ class Scaling(Task):
     def _shapes(self) -> list[tuple[str, int, Topology]]:
         """Every topology with its arrangement and its number of candidates."""
         counts = list(map(int, self.num_candidates))
-        return [(name, n, make(self.num_levels, n)) for name, make in ARRANGEMENTS.items() for n in counts]
+        return [
+            (name, n, make(self.num_levels, n))
+            for name, make in ARRANGEMENTS.items()
+            for n in counts
+        ]
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; of the decoder only the verifier is used."""
@@ -66,12 +77,17 @@ class Scaling(Task):
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> ScalingRow:
-        """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
+        """See `Task`.
+
+        The trees do not depend on the verifier: all verifiers of a seed see the same ones.
+        """
         tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
         methods = [(DraftModel(shape), verifier) for shape in shapes]
-        emitted, trees, paths = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
+        emitted, trees, paths = compare(
+            workload, prefixes, methods, workload.generator(index), self.rollouts
+        )
         return ScalingRow(
             **identity(workload, index),
             num_prefixes=len(prefixes),
@@ -86,5 +102,8 @@ class Scaling(Task):
     def progress(self, rows: Sequence[ScalingRow]) -> dict[str, str]:
         """The expected accepted length of the widest complete tree."""
         widest = list(self.num_candidates).index(max(self.num_candidates))
-        emitted, prefixes = sum(row.emitted[widest] for row in rows), sum(row.num_prefixes for row in rows)
+        emitted, prefixes = (
+            sum(row.emitted[widest] for row in rows),
+            sum(row.num_prefixes for row in rows),
+        )
         return {"accepted_length": share(emitted, prefixes, ".2f")}

@@ -1,7 +1,7 @@
 """Expected tokens a step of the candidates that searches compare, from laws of drafted trees.
 
-If draws can be cut, all candidates with these draws are parts of one drafted tree for each prefix, so that
-their differences are paired. No acceptance is drawn.
+If draws can be cut, all candidates with these draws are parts of one drafted tree for each prefix,
+so that their differences are paired. No acceptance is drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,10 @@ class EmittedRow(PrefixRow):
 
 @dataclass(frozen=True)
 class ComparisonTask(Task):
-    """Base of tasks that compare candidates. num_prefixes: those of the target's text after a prompt."""
+    """Base of tasks that compare candidates.
+
+    num_prefixes: those of the target's text after a prompt.
+    """
 
     row: ClassVar[type[EmittedRow]] = EmittedRow
     num_prefixes: int
@@ -39,7 +42,10 @@ class ComparisonTask(Task):
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> EmittedRow:
-        """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
+        """See `Task`.
+
+        The trees do not depend on the verifier: all verifiers of a seed see the same ones.
+        """
         methods, generator = self.methods(workload), workload.generator(index)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         emitted, *_ = compare(workload, prefixes, methods, generator)
@@ -53,7 +59,9 @@ class ComparisonTask(Task):
 
 @dataclass(frozen=True)
 class Shapes(ComparisonTask):
-    """Expected tokens a step of topologies, lists of parents, with the cell's verifier and its draws."""
+    """Expected tokens a step of topologies, lists of parents,
+    with the cell's verifier and its draws.
+    """
 
     topologies: Sequence[Sequence[int]]
 
@@ -66,7 +74,9 @@ class Shapes(ComparisonTask):
 
 @dataclass(frozen=True)
 class Configurations(ComparisonTask):
-    """Expected tokens a step of configurations, given as `facts`; the cell's own decoder is not used."""
+    """Expected tokens a step of configurations, given as `facts`;
+    the cell's own decoder is not used.
+    """
 
     configurations: Sequence[Mapping[str, Any]]
 

@@ -1,7 +1,8 @@
-"""Audit of transcripts: is an engine exact, judged by its token ids, which the target itself rescores?
+"""Audit of transcripts: is an engine exact, judged by its token ids,
+which the target itself rescores?
 
-The modules in the order of the work: `terms`, `arm` (rescored transcripts), `statistics`, `comparisons`,
-`report` (with `own_check`), `evidence`. `python -m referee.audit` is the command.
+The modules in the order of the work: `terms`, `arm` (rescored transcripts), `statistics`,
+`comparisons`, `report` (with `own_check`), `evidence`. `python -m referee.audit` is the command.
 """
 
 from referee.audit.arm import Arm, measure

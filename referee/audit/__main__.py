@@ -5,11 +5,12 @@
     python -m referee.audit rows.jsonl --target embedded
 
 A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
-The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference between the
-two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2 when something is wrong
-with what was given. It is 5, with one line and no verdict, when rescoring cannot be trusted: when logits are
-NaN or infinite, or when tokens that the target draws itself do not pass the audit, which is tried before an
-engine is called biased. Another --dtype or --device may help.
+The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference
+between the two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2
+when something is wrong with what was given. It is 5, with one line and no verdict, when rescoring
+cannot be trusted: when logits are NaN or infinite, or when tokens that the target draws itself do
+not pass the audit, which is tried before an engine is called biased. Another --dtype or --device
+may help.
 """
 
 import argparse
@@ -29,7 +30,9 @@ EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 
 @in_one_line("stopped; nothing was judged")
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: audit, print the report and write the evidence if asked; returns the exit code."""
+    """The command: audit, print the report and write the evidence if asked;
+    returns the exit code.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(words)
     files = {"transcripts": options.transcripts, "control": options.control}
@@ -69,15 +72,25 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("transcripts", type=Path, help="the .jsonl file that holds what the engine wrote")
-    parser.add_argument("--target", required=True, help="the model whose law the engine should emit")
-    parser.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
-    parser.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
+    parser.add_argument(
+        "transcripts", type=Path, help="the .jsonl file that holds what the engine wrote"
+    )
+    parser.add_argument(
+        "--target", required=True, help="the model whose law the engine should emit"
+    )
+    parser.add_argument(
+        "--control", type=Path, help="what the same engine wrote without speculation"
+    )
+    parser.add_argument(
+        "--draft", help="the engine's draft model: a bias toward it shows in fewer tokens"
+    )
     inputs.add_model_options(parser)
     parser.add_argument(
         "--evidence", type=Path, metavar="FILE", help="write every number, hashes and versions"
     )
-    parser.add_argument("--markdown", action="store_true", help="print a text for an issue, not the report")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print a text for an issue, not the report"
+    )
     return parser
 
 

@@ -10,7 +10,15 @@ from itertools import islice
 import torch
 
 from referee.audit.statistics import sharing, statistics_of
-from referee.audit.terms import NEAR_TIE, GreedyGaps, TokenTerms, gaps_of, lookups, terms_of, with_serial
+from referee.audit.terms import (
+    NEAR_TIE,
+    GreedyGaps,
+    TokenTerms,
+    gaps_of,
+    lookups,
+    terms_of,
+    with_serial,
+)
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
@@ -26,8 +34,8 @@ token_bar = partial(progress_bar, unit="token", leave=False, delay=1)
 class Arm:
     """Transcripts, rescored by a target.
 
-    terms: of the tokens of sampled rows. gaps: of the tokens of rows at temperature 0. Each is None if there
-    are no such rows.
+    terms: of the tokens of sampled rows. gaps: of the tokens of rows at temperature 0. Each is None
+    if there are no such rows.
     """
 
     transcripts: Sequence[Transcript]
@@ -41,7 +49,9 @@ class Arm:
         return 0 if self.terms is None else len(self.terms.row)
 
     def statistics(self, num_tokens: int | None = None) -> dict[str, Statistic]:
-        """All statistics by name, over all sampled tokens or over the first `num_tokens` of them."""
+        """All statistics by name, over all sampled tokens or over the first `num_tokens`
+        of them.
+        """
         if self.terms is None:
             return {}
         terms = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
@@ -49,7 +59,9 @@ class Arm:
 
     def of_rows(self, rows: Sequence[int]) -> Arm:
         """An arm of the given rows, at least one, in the given order."""
-        parts = [None if tokens is None else tokens.of_rows(rows) for tokens in (self.terms, self.gaps)]
+        parts = [
+            None if tokens is None else tokens.of_rows(rows) for tokens in (self.terms, self.gaps)
+        ]
         terms, gaps = (part if part is not None and len(part.row) else None for part in parts)
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
@@ -66,16 +78,20 @@ class Arm:
 
     @cached_property
     def sharing(self) -> Statistic | None:
-        """The test whether sampled rows share random numbers, see `statistics.sharing`; None without tokens.
+        """The test whether sampled rows share random numbers, see `statistics.sharing`;
+        None without tokens.
 
-        First tokens do not count: an engine may draw those of all rows in another way, as after a prefill.
+        First tokens do not count: an engine may draw those of all rows in another way, as after a
+        prefill.
         """
         later = None if self.terms is None else self.terms.where(self.terms.position > 0)
         return sharing(later) if later is not None and len(later.row) else None
 
     @property
     def is_shared(self) -> bool:
-        """Whether sampled rows share random numbers: a seed and sample occur twice, or `sharing` shows it."""
+        """Whether sampled rows share random numbers: a seed and sample occur twice,
+        or `sharing` shows it.
+        """
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
         seeds = [(row.seed, row.sample) for row in rows]
         goes_together = self.sharing is not None and self.sharing.p_value < 1e-4
@@ -83,26 +99,34 @@ class Arm:
 
     @property
     def groups(self) -> dict[str, TokenTerms]:
-        """The terms of all sampled tokens, and of each setting that has MIN_TOKENS of them but not all."""
+        """The terms of all sampled tokens, and of each setting that has MIN_TOKENS
+        of them but not all.
+        """
         if self.terms is None:
             return {}
         groups, settings = {"all": self.terms}, [row.setting for row in self.transcripts]
         for setting in dict.fromkeys(settings):
-            part = self.terms.where(torch.tensor([other == setting for other in settings])[self.terms.row])
+            part = self.terms.where(
+                torch.tensor([other == setting for other in settings])[self.terms.row]
+            )
             if MIN_TOKENS <= len(part.row) < self.num_tokens:
                 groups[setting] = part
         return groups
 
     def without_eos(self) -> tuple[str, ...]:
-        """One line if sampled rows ended without a limit, but none of them has an end-of-sequence token."""
+        """One line if sampled rows ended without a limit,
+        but none of them has an end-of-sequence token.
+        """
         ids = set(self.target.eos_token_ids)
-        rows = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
+        rows = [
+            row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0
+        ]
         if not ids or not rows or any(ids.intersection(row.output_token_ids) for row in rows):
             return ()
         return (
-            f"{len(rows)} rows did not end by a limit and none of them has an end-of-sequence token (the "
-            f"first: {rows[0].place}): it was left out of the transcripts or is never emitted; without it "
-            "no statistic can be trusted, so log every token",
+            f"{len(rows)} rows did not end by a limit and none of them has an end-of-sequence "
+            f"token (the first: {rows[0].place}): it was left out of the transcripts or is never "
+            "emitted; without it no statistic can be trusted, so log every token",
         )
 
     def ruled_out(self) -> tuple[str, ...]:
@@ -120,7 +144,9 @@ class Arm:
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
-    """The first SHOWN of `count` lines, and a line that says how many more of this kind there are."""
+    """The first SHOWN of `count` lines, and a line that says how many more
+    of this kind there are.
+    """
     tail = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
     return (*islice(lines, SHOWN), *tail)
 
@@ -131,7 +157,9 @@ def measure(
     draft: Scorer | None = None,
     on_tokens: Callable[[int], object] = bool,
 ) -> Arm:
-    """Rescore transcripts. on_tokens: called with the number of output tokens rescored since its last call.
+    """Rescore transcripts.
+
+    on_tokens: called with the number of output tokens rescored since its last call.
 
     Raises InvalidInput like `check_fit`, and NoVerdict like `rescore`.
     """

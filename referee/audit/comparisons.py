@@ -26,12 +26,15 @@ MIN_CLUSTERS = 20
 POWER = 0.9
 """Probability of finding a bias of the size that is reported as the smallest."""
 FALSE_ALARM_RATE = 1e-3
-"""Upper bound of the chance that an audit calls an exact engine biased, however statistics are dependent."""
+"""Upper bound of the chance that an audit calls an exact engine biased,
+however statistics are dependent.
+"""
 NOMINAL_RATE = FALSE_ALARM_RATE / 2
 """Total false-alarm budget, split equally over statistics (union bound).
 
-The other half is a reserve, since p-values are not exact so far out in the tail: those of a chi-square with
-8 expected outcomes a cell were found 6 times too small at 2e-5, so `chi_square` requires more a cell.
+The other half is a reserve, since p-values are not exact so far out in the tail: those of a
+chi-square with 8 expected outcomes a cell were found 6 times too small at 2e-5, so `chi_square`
+requires more a cell.
 """
 
 
@@ -39,15 +42,16 @@ The other half is a reserve, since p-values are not exact so far out in the tail
 class Comparison:
     """Measurements of one arm against the target, or of the difference between two arms.
 
-    what: the two sides in words. tokens, rows: counts of the first arm. effective: how many independent
-    tokens the smaller arm is worth, at most `tokens`. groups: the statistics by name, for all rows and for
-    each setting with enough tokens. impossible: a line for each event that happened although it cannot. open:
-    a line for each reason not to trust the statistics; with one, nothing is called biased. without_eos: the
-    same, but only if `eos` deviates. sensitivity: for each kind of bias, the total variation that moves its
-    statistic by one standard error. excused: the share of tokens at the edge of a filter, a total variation
-    that no statistic sees. smallest_share: for one arm at temperature 0, the share of tokens that are not
-    greedy that would have been found with probability POWER. facts: further lines for readers. details:
-    further numbers.
+    what: the two sides in words. tokens, rows: counts of the first arm. effective: how many
+    independent tokens the smaller arm is worth, at most `tokens`. groups: the statistics by name,
+    for all rows and for each setting with enough tokens. impossible: a line for each event that
+    happened although it cannot. open: a line for each reason not to trust the statistics; with one,
+    nothing is called biased. without_eos: the same, but only if `eos` deviates. sensitivity: for
+    each kind of bias, the total variation that moves its statistic by one standard error. excused:
+    the share of tokens at the edge of a filter, a total variation that no statistic sees.
+    smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
+    have been found with probability POWER. facts: further lines for readers. details: further
+    numbers.
     """
 
     what: str
@@ -66,7 +70,9 @@ class Comparison:
 
 
 def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
-    """Comparisons of an arm with the target: one of its sampled rows, one of its rows at temperature 0."""
+    """Comparisons of an arm with the target: one of its sampled rows,
+    one of its rows at temperature 0.
+    """
     if arm.terms is not None:
         yield _sampled(f"{what} against the target", arm, arm.terms)
     if arm.gaps is not None:
@@ -74,7 +80,10 @@ def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
 
 
 def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
-    """Comparisons of an arm with a control arm under the same settings. what: the two arms in words."""
+    """Comparisons of an arm with a control arm under the same settings.
+
+    what: the two arms in words.
+    """
     if arm.terms is not None and control.terms is not None:
         yield _difference(what, arm, control)
     if arm.gaps is not None and control.gaps is not None:
@@ -91,8 +100,9 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
     num_edge = int((terms.is_possible & ~terms.is_inside).sum())
     fact = (
-        f"{num_edge} tokens lie at the edge of a filter: it leaves them out, and would not if logits were "
-        f"{NEAR_TIE:g} off; rounding decides there, so they count neither for nor against the engine"
+        f"{num_edge} tokens lie at the edge of a filter: it leaves them out, and would not if "
+        f"logits were {NEAR_TIE:g} off; rounding decides there, so they count neither for nor "
+        "against the engine"
     )
     return Comparison(
         what,
@@ -106,7 +116,10 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         excused=num_edge / len(terms.row),
         facts=(fact,) if num_edge else (),
         details={
-            "places": [dict(zip(("places", "observed", "expected"), place, strict=True)) for place in places],
+            "places": [
+                dict(zip(("places", "observed", "expected"), place, strict=True))
+                for place in places
+            ],
             "edge_tokens": num_edge,
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
@@ -124,7 +137,9 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         groups[name] = {**sums[name].statistics(), "ruled out": rates}
     terms, other = (side["all"] for side in sides)
     num_prompts = len({row.prompt_token_ids for side in (arm, control) for row in side.transcripts})
-    reason = f"the arms have {num_prompts} prompts; at least {MIN_CLUSTERS} are needed to compare them"
+    reason = (
+        f"the arms have {num_prompts} prompts; at least {MIN_CLUSTERS} are needed to compare them"
+    )
     return Comparison(
         what,
         len(terms.row),
@@ -149,7 +164,9 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
             "best": best,
             "gap": gap,
         }
-        for row, position, best, gap in zip(*(column[first].tolist() for column in columns), strict=True)
+        for row, position, best, gap in zip(
+            *(column[first].tolist() for column in columns), strict=True
+        )
     ]
     lines = (
         f"{entry['place']}: output token {entry['position']} is {entry['token']}, whose logit is "
@@ -158,8 +175,8 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
     )
     count, best, greedy = len(gaps.gap), int((gaps.gap == 0).sum()), int(gaps.is_greedy.sum())
     fact = (
-        f"greedy equality: {best} tokens are the best, {greedy - best} as good (logits within {NEAR_TIE}), "
-        f"{count - greedy} are neither"
+        f"greedy equality: {best} tokens are the best, {greedy - best} as good (logits within "
+        f"{NEAR_TIE}), {count - greedy} are neither"
     )
     counts = {"best": best, "near_ties": greedy - best, "not_greedy": count - greedy}
     return Comparison(
@@ -178,9 +195,10 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
 def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
     """For each kind of bias, the total variation that moves its statistic by one standard error.
 
-    A change of temperature turns p into p (1 + e (s - H)), with s the surprisal and H its mean: the mean of s
-    moves by e times the variance of s, and the total variation is e E|s - H| / 2. A shift to the draft turns
-    p into p + l (q - p): the total variation is the probability that the event q > p gains.
+    A change of temperature turns p into p (1 + e (s - H)), with s the surprisal and H its mean: the
+    mean of s moves by e times the variance of s, and the total variation is e E|s - H| / 2. A shift
+    to the draft turns p into p + l (q - p): the total variation is the probability that the event q
+    > p gains.
     """
     per_token = float(terms.surprisal_variance.mean())
     share = float(terms.spread.mean()) / per_token if per_token > 0 else 0.0
@@ -202,7 +220,9 @@ def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
 
 def _equal_answers(arm: Arm, control: Arm) -> str:
     """A line that says how many greedy rows have the same tokens as the control's."""
-    answers = {(row.prompt_token_ids, row.setting): row.output_token_ids for row in control.transcripts}
+    answers = {
+        (row.prompt_token_ids, row.setting): row.output_token_ids for row in control.transcripts
+    }
     rows = [row for row in arm.transcripts if row.temperature == 0]
     others = [answers.get((row.prompt_token_ids, row.setting)) for row in rows]
     count = sum(row.output_token_ids == other for row, other in zip(rows, others, strict=True))
@@ -219,8 +239,8 @@ def _inflation(sums: Sums, *arms: TokenTerms) -> float:
 class JudgedComparison(Judgement):
     """A comparison with its finding and one line per reason.
 
-    smallest_bias: for each kind of bias, the total variation that would have been found with probability
-    POWER; at temperature 0, the share of tokens that are not greedy.
+    smallest_bias: for each kind of bias, the total variation that would have been found with
+    probability POWER; at temperature 0, the share of tokens that are not greedy.
     """
 
     comparison: Comparison
@@ -228,40 +248,54 @@ class JudgedComparison(Judgement):
 
     @property
     def verdict(self) -> str:
-        """The finding in words; if no bias was seen, with the size above which a bias would have shown."""
+        """The finding in words; if no bias was seen, with the size above
+        which a bias would have shown.
+        """
         if self.finding is not Finding.NO_BIAS_SEEN or not self.smallest_bias:
             return self.finding
         is_sampled = self.comparison.smallest_share is None
         unit = "total variation" if is_sampled else "share of tokens that are not greedy"
-        return f"{self.finding} (a {unit} above {max(self.smallest_bias.values()):.2g} would have shown)"
+        return (
+            f"{self.finding} (a {unit} above {max(self.smallest_bias.values()):.2g} would "
+            "have shown)"
+        )
 
     @property
     def more_tokens(self) -> int:
-        """The number of further tokens (in each of two arms) that would find half of the smallest bias.
+        """The number of further tokens (in each of two arms)
+        that would find half of the smallest bias.
 
-        A total variation shrinks with the root of the number of tokens, a share of tokens with the number.
+        A total variation shrinks with the root of the number of tokens, a share of tokens with the
+        number.
         """
         return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
 
 
 def limit_of(comparisons: Iterable[Comparison]) -> float:
-    """The least p-value that a statistic may have: its share of NOMINAL_RATE (union bound, Bonferroni)."""
-    num_statistics = sum(len(part) for comparison in comparisons for part in comparison.groups.values())
+    """The least p-value that a statistic may have: its share of NOMINAL_RATE (union bound,
+    Bonferroni).
+    """
+    num_statistics = sum(
+        len(part) for comparison in comparisons for part in comparison.groups.values()
+    )
     return NOMINAL_RATE / max(1, num_statistics)
 
 
 def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     """Judge a comparison; the finding is the first of these that applies.
 
-    undecided: the statistics are doubtful (see `open` and `without_eos`). biased: something impossible
-    happened, or a statistic has a p-value below `limit`. undecided: there are fewer than MIN_TOKENS effective
-    tokens, or the share of excused tokens is above the bias that would have shown. no bias seen: otherwise.
+    undecided: the statistics are doubtful (see `open` and `without_eos`). biased: something
+    impossible happened, or a statistic has a p-value below `limit`. undecided: there are fewer than
+    MIN_TOKENS effective tokens, or the share of excused tokens is above the bias that would have
+    shown. no bias seen: otherwise.
     """
-    statistics = [(group, *item) for group, part in comparison.groups.items() for item in part.items()]
+    statistics = [
+        (group, *item) for group, part in comparison.groups.items() for item in part.items()
+    ]
     outliers = [entry for entry in statistics if entry[2].p_value < limit]
     lines = (
-        f"{name}{'' if group == 'all' else f' ({group})'} z = {statistic.z:.1f} over {statistic.n} tokens, "
-        f"by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
+        f"{name}{'' if group == 'all' else f' ({group})'} z = {statistic.z:.1f} over {statistic.n} "
+        f"tokens, by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
         for group, name, statistic in outliers
     )
     deviations = (*comparison.impossible, *lines)
@@ -274,15 +308,16 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     shortage = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
     bias = max(biases.values(), default=1.0)
     edge_reason = (
-        f"{comparison.excused:.2g} of the tokens lie at the edge of a filter, where a total variation above "
-        f"{bias:.2g} is to be seen: other arithmetic, or filters or an order that the rows do not say"
+        f"{comparison.excused:.2g} of the tokens lie at the edge of a filter, where a total "
+        f"variation above {bias:.2g} is to be seen: other arithmetic, or filters or an order that "
+        "the rows do not say"
     )
     no_deviation = f"no deviation ({comparison.tokens} tokens)"
     if statistics:
         largest = max(abs(statistic.z) for *_, statistic in statistics)
         no_deviation = (
-            f"no deviation in {len(statistics)} statistics ({comparison.tokens} tokens): the largest |z| is "
-            f"{largest:.1f}, allowed are about {z_of(limit):.1f}"
+            f"no deviation in {len(statistics)} statistics ({comparison.tokens} tokens): the "
+            f"largest |z| is {largest:.1f}, allowed are about {z_of(limit):.1f}"
         )
     judgement = first_with_reasons(
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),

@@ -1,4 +1,6 @@
-"""Evidence of an audit: a file that says all that was found and how to repeat it, and a text for an issue."""
+"""Evidence of an audit: a file that says all that was found and how to repeat it,
+and a text for an issue.
+"""
 
 import platform
 import shlex
@@ -22,16 +24,19 @@ def evidence(
     models: Mapping[str, tuple[str, Scorer]],
     arguments: Sequence[str],
 ) -> dict[str, Any]:
-    """All that an audit found, with the files, models and versions that it rests on, in plain types.
+    """All that an audit found, with the files, models and versions that it rests on,
+    in plain types.
 
-    arms: file and rows of "transcripts" and, if there is one, of "control". models: name and scorer of
-    "target" and, if there is one, of "draft". arguments: those of the command.
+    arms: file and rows of "transcripts" and, if there is one, of "control". models: name and scorer
+    of "target" and, if there is one, of "draft". arguments: those of the command.
     """
     rows = arms["transcripts"][1]
     return report_json(report) | {
         "verdict": report.verdict,
         "command": shlex.join(["python", "-m", "referee.audit", *arguments]),
-        "engines": sorted({f"{row.engine or 'unnamed'} {row.engine_version or ''}".strip() for row in rows}),
+        "engines": sorted(
+            {f"{row.engine or 'unnamed'} {row.engine_version or ''}".strip() for row in rows}
+        ),
         "settings": sorted({row.setting for row in rows}),
         "files": {
             arm: {
@@ -43,7 +48,11 @@ def evidence(
             for arm, (path, transcripts) in arms.items()
         },
         "models": {
-            role: {"name": name, "weights": digest_of(scorer.module.state_dict()), "dtype": scorer.precision}
+            role: {
+                "name": name,
+                "weights": digest_of(scorer.module.state_dict()),
+                "dtype": scorer.precision,
+            }
             for role, (name, scorer) in models.items()
         },
         "versions": {"python": platform.python_version()}
@@ -63,17 +72,30 @@ def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> I
         yield "whether it is the speculation: there is no control arm without it"
     if "draft" not in models:
         yield "a small bias toward the draft: its model was not given"
-    yield "other prompts, settings and loads than those of the rows; text, stop strings, log-probabilities"
+    yield (
+        "other prompts, settings and loads than those of the rows; text, stop strings, "
+        "log-probabilities"
+    )
 
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of an issue from a record of `evidence`: at most 20, for at most three comparisons."""
-    yield from (f"**Audit of what the engine wrote: {found['verdict']}**", "", *found["summary"], "")
+    """The lines of an issue from a record of `evidence`: at most 20,
+    for at most three comparisons.
+    """
+    yield from (
+        f"**Audit of what the engine wrote: {found['verdict']}**",
+        "",
+        *found["summary"],
+        "",
+    )
     for judgement in found["judgements"]:
         comparison = judgement["comparison"]
         size = f"{comparison['tokens']} tokens in {comparison['rows']} rows"
         reasons = "; ".join(judgement["reasons"][:4])
-        yield f"- {comparison['what']} ({size}): {judgement['finding']}{': ' * bool(reasons)}{reasons}"
+        yield (
+            f"- {comparison['what']} ({size}): "
+            f"{judgement['finding']}{': ' * bool(reasons)}{reasons}"
+        )
     yield f"- engine: {', '.join(found['engines'])}; settings: {'; '.join(found['settings'])}"
     for role, model in found["models"].items():
         yield f"- {role}: {model['name']} in {model['dtype']}, weights {model['weights']}"

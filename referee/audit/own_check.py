@@ -1,8 +1,9 @@
-"""Own check of an audit: tokens that the target draws itself must pass before an engine is called biased.
+"""Own check of an audit: tokens that the target draws itself must pass
+before an engine is called biased.
 
-These tokens are drawn one by one, with a forward and a cache for each, and rescored like an engine's: by the
-same models in the same precision, in whole padded sequences. If they deviate, the rescoring is wrong, and
-nothing that it says about an engine counts.
+These tokens are drawn one by one, with a forward and a cache for each, and rescored like an
+engine's: by the same models in the same precision, in whole padded sequences. If they deviate, the
+rescoring is wrong, and nothing that it says about an engine counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +27,19 @@ COPIES = 8
 NEW_TOKENS = 32
 """The most tokens of a continuation, which never has more than its row."""
 LawOfLogits = Callable[[Sequence[Tensor], Tensor], Tensor]
-"""A function from each model's logits (R, V) and the emitted tokens (R, T) int64 to the next law (R, V)."""
+"""A function from each model's logits (R, V) and the emitted tokens (R, T)
+int64 to the next law (R, V).
+"""
 
 
-def own_check(transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None) -> Iterator[str]:
-    """Notes that no bias was seen in the target's own continuations: for sampled rows and for greedy rows.
+def own_check(
+    transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None
+) -> Iterator[str]:
+    """Notes that no bias was seen in the target's own continuations:
+    for sampled rows and for greedy rows.
 
-    The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a few more
-    for either kind. Raises NoVerdict if the finding is another one.
+    The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a
+    few more for either kind. Raises NoVerdict if the finding is another one.
     """
     rows: list[Transcript] = []
     for is_sampled in (True, False):
@@ -43,7 +49,10 @@ def own_check(transcripts: Sequence[Transcript], target: Scorer, draft: Scorer |
     comparisons = [*with_target("own check", measure(rows, target, draft))]
     limit = limit_of(comparisons)
     for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
-        tokens = f"{judgement.comparison.tokens} tokens that the target drew itself, in {target.precision}"
+        tokens = (
+            f"{judgement.comparison.tokens} tokens that the target drew itself, in "
+            f"{target.precision}"
+        )
         if judgement.finding is not Finding.NO_BIAS_SEEN:
             raise NoVerdict(
                 f"the audit's own check, of {tokens}, finds them {judgement.finding}: "
@@ -51,8 +60,8 @@ def own_check(transcripts: Sequence[Transcript], target: Scorer, draft: Scorer |
                 "another dtype or device"
             )
         yield (
-            f"the audit's own check, of {tokens}: {judgement.verdict}; that the rescoring itself is wrong by "
-            "less is not ruled out"
+            f"the audit's own check, of {tokens}: {judgement.verdict}; that the rescoring itself "
+            "is wrong by less is not ruled out"
         )
 
 
@@ -92,10 +101,10 @@ def draw(
 ) -> list[tuple[tuple[int, ...], str]]:
     """Draw the tokens after each prompt, with the reason why they end: "stop" or "length".
 
-    They end at the target's first end of sequence, or when there are `new`. prompts: all of one length.
-    scorers: the target's, then those of other models whose logits the law takes. generator: on the CPU; its
-    one number a token picks the token by the law's cumulative sums. Raises NoVerdict if logits are not
-    numbers, see `check_numbers`.
+    They end at the target's first end of sequence, or when there are `new`. prompts: all of one
+    length. scorers: the target's, then those of other models whose logits the law takes. generator:
+    on the CPU; its one number a token picks the token by the law's cumulative sums. Raises
+    NoVerdict if logits are not numbers, see `check_numbers`.
     """
     inputs = torch.tensor(prompts, device=scorers[0].device)
     emitted, caches = inputs[:, :0], [None] * len(scorers)
@@ -103,7 +112,9 @@ def draw(
         steps = [scorer.after(inputs, cache) for scorer, cache in zip(scorers, caches, strict=True)]
         logits, caches = [scores for scores, _ in steps], [cache for _, cache in steps]
         check_numbers(logits, scorers, "drawing")
-        shares = torch.rand(len(inputs), 1, generator=generator, dtype=torch.float64).to(inputs.device)
+        shares = torch.rand(len(inputs), 1, generator=generator, dtype=torch.float64).to(
+            inputs.device
+        )
         inputs = invert(law(logits, emitted), shares)
         emitted = torch.cat((emitted, inputs), 1)
     answers = []

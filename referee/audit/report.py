@@ -1,4 +1,6 @@
-"""Report of an audit: transcripts are rescored, compared and judged, and the findings put into words."""
+"""Report of an audit: transcripts are rescored, compared and judged,
+and the findings put into words.
+"""
 
 import json
 from collections import Counter
@@ -26,9 +28,11 @@ from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, printable
 
 _AGAINST_TARGET = {
-    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
-    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
-    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
+    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law "
+    "was found",
+    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other "
+    "kernels, precision or weights, or settings that the rows do not say; a "
+    "control arm tells them apart",
     Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
 }
 _DIFFERENCE = {
@@ -38,22 +42,24 @@ _DIFFERENCE = {
 }
 _CONTROL = {
     Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
-    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
-    "precision or weights, or settings that the rows do not say",
-    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
+    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other "
+    "kernels, precision or weights, or settings that the rows do not say",
+    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model "
+    "is undecided",
 }
 _LOADS = {
     Finding.NO_BIAS_SEEN: "between its loads, the requests at a time, no difference was found",
     Finding.BIASED: "what the engine emits depends on its load, the requests that it has at a time",
-    Finding.UNDECIDED: "whether what it emits depends on its load, the requests at a time, is undecided",
+    Finding.UNDECIDED: "whether what it emits depends on its load, the requests at a time, is "
+    "undecided",
 }
 _ALONE = (
-    "the transcripts deviate from the target and the control was not found to, but the difference of the "
-    "two can still be chance; more tokens decide whether it is the speculation"
+    "the transcripts deviate from the target and the control was not found to, but the difference "
+    "of the two can still be chance; more tokens decide whether it is the speculation"
 )
 _GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
-    f"one, or as good within {NEAR_TIE:g} of its logit"
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
+    f"probable one, or as good within {NEAR_TIE:g} of its logit"
 )
 
 
@@ -61,10 +67,10 @@ _GREEDY = (
 class TranscriptsReport:
     """Findings of an audit.
 
-    finding: about the transcripts against the control if there is one, otherwise against the target; with
-    several loads, the worse of this and the finding between loads. summary: the verdict in sentences.
-    judgements: of all comparisons, the deciding ones first. notes: hints for readers. limit: the least
-    p-value that a statistic may have.
+    finding: about the transcripts against the control if there is one, otherwise against the
+    target; with several loads, the worse of this and the finding between loads. summary: the
+    verdict in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for
+    readers. limit: the least p-value that a statistic may have.
     """
 
     finding: Finding
@@ -90,21 +96,25 @@ def audit_transcripts(
     draft: Scorer | None = None,
     control: Sequence[Transcript] | None = None,
 ) -> TranscriptsReport:
-    """Audit whether an engine emits the target's law, by its transcripts and a control arm if there is one.
+    """Audit whether an engine emits the target's law, by its transcripts
+    and a control arm if there is one.
 
-    draft: the engine's draft model; with it a bias toward it shows in fewer tokens. control: transcripts of
-    the same engine without speculation, for the same prompts under the same settings; the verdict is then
-    about the difference, in which the engine's other deviations from the target cancel.
-    Raises InvalidInput for a row that the models cannot have read or written, which the message names; if
-    there are no rows; and for a control with the same rows or other settings. Raises NoVerdict if a model's
-    logits are not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
+    draft: the engine's draft model; with it a bias toward it shows in fewer tokens. control:
+    transcripts of the same engine without speculation, for the same prompts under the same
+    settings; the verdict is then about the difference, in which the engine's other deviations from
+    the target cancel.
+    Raises InvalidInput for a row that the models cannot have read or written, which the message
+    names; if there are no rows; and for a control with the same rows or other settings. Raises
+    NoVerdict if a model's logits are not numbers, or if something is biased but `own_check` does
+    not clear the target's own tokens.
     """
     # At temperature 0 an exact engine writes the same rows twice.
     is_same = control is not None and list(control) == list(transcripts)
     if is_same and any(row.temperature > 0 for row in transcripts):
         raise InvalidInput(
-            "the control has the same rows as the transcripts, so it can show nothing; allowed: rows of "
-            "another run, without speculation, that differ in their tokens, `seed`, `engine` or any other key"
+            "the control has the same rows as the transcripts, so it can show nothing; allowed: "
+            "rows of another run, without speculation, that differ in their tokens, `seed`, "
+            "`engine` or any other key"
         )
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
@@ -116,8 +126,8 @@ def audit_transcripts(
     lists = dict.fromkeys("; ".join(sorted(names)) for names in settings.values())
     if len(lists) > 1:
         raise InvalidInput(
-            f"the transcripts and the control, under every load, have the settings {' and '.join(lists)}; "
-            "allowed: the same in all"
+            "the transcripts and the control, under every load, have the settings "
+            f"{' and '.join(lists)}; allowed: the same in all"
         )
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
@@ -130,12 +140,18 @@ def audit_transcripts(
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     """Audit rescored transcripts, without `own_check`. control: an arm under the same settings.
 
-    If rows name several loads (numbers of requests at a time), each load is judged against the target, the
-    larger loads against the smallest, and each against the control of this load or else of its smallest.
+    If rows name several loads (numbers of requests at a time), each load is judged against the
+    target, the larger loads against the smallest, and each against the control of this load or else
+    of its smallest.
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
     (base_load, base), *others = loads.items()
-    groups: dict[str, list[Comparison]] = {"difference": [], "loads": [], "transcripts": [], "control": []}
+    groups: dict[str, list[Comparison]] = {
+        "difference": [],
+        "loads": [],
+        "transcripts": [],
+        "control": [],
+    }
     for load, part in loads.items():
         name = _named("transcripts", load, loads)
         if controls:
@@ -147,8 +163,12 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     for load, part in controls.items():
         groups["control"] += with_target(_named("control", load, controls), part)
     limit = limit_of(comparison for group in groups.values() for comparison in group)
-    judgements = {name: [judge_comparison(case, limit) for case in group] for name, group in groups.items()}
-    findings = {name: _worst(case.finding for case in group) for name, group in judgements.items() if group}
+    judgements = {
+        name: [judge_comparison(case, limit) for case in group] for name, group in groups.items()
+    }
+    findings = {
+        name: _worst(case.finding for case in group) for name, group in judgements.items() if group
+    }
     finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
     if control is not None:
         difference, baseline = findings["difference"], findings["control"]
@@ -170,7 +190,9 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
 
 def _unread(arms: Iterable[Arm]) -> Iterator[str]:
-    """One line that names the keys of rows that the audit neither reads nor knows, if there are any."""
+    """One line that names the keys of rows that the audit neither reads nor knows,
+    if there are any.
+    """
     keys = {key for arm in arms for row in arm.transcripts for key in row.extra if key not in NOTED}
     if keys:
         names = [printable(key)[:40] for key in sorted(keys)]
@@ -192,36 +214,51 @@ def _worst(findings: Iterable[Finding]) -> Finding:
 
 
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
-    """The notes on a report, a line each. findings: those of the arms against the target, by the arm."""
+    """The notes on a report, a line each.
+
+    findings: those of the arms against the target, by the arm.
+    """
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, side in arms.items():
         loads = side.by_load
         for load, part in loads.items():
             settings = _about_settings(part) if findings[name] is not Finding.NO_BIAS_SEEN else ()
-            yield from (f"{_named(name, load, loads)}: {line}" for line in (*_about_rows(part), *settings))
+            yield from (
+                f"{_named(name, load, loads)}: {line}" for line in (*_about_rows(part), *settings)
+            )
     if control is not None:
-        prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
+        prompts, others = (
+            {row.prompt_token_ids for row in side.transcripts} for side in (arm, control)
+        )
         if count := len(prompts ^ others):
-            yield f"{count} prompts are in one arm alone; with the same in both, less differs by chance"
+            yield (
+                f"{count} prompts are in one arm alone; with the same in both, less differs by "
+                "chance"
+            )
 
 
 def _about_rows(arm: Arm) -> Iterator[str]:
     rows, ids = arm.transcripts, set(arm.target.eos_token_ids)
-    engines = Counter(f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine)
+    engines = Counter(
+        f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine
+    )
     if engines:
-        yield "written by " + ", ".join(f"{engine} ({count} rows)" for engine, count in engines.items())
+        yield "written by " + ", ".join(
+            f"{engine} ({count} rows)" for engine, count in engines.items()
+        )
     if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
     if overruns := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
         yield (
-            f"{len(overruns)} rows go on after an end-of-sequence token (the first: {overruns[0].place}); "
-            "what an engine appends to fill rows up is not emitted, so cut it off"
+            f"{len(overruns)} rows go on after an end-of-sequence token (the first: "
+            f"{overruns[0].place}); what an engine appends to fill rows up is not emitted, so cut "
+            "it off"
         )
     if arm.is_shared and arm.sharing is not None:
         yield (
-            f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several of them makes "
-            "them, or a bias at some places alone; each row alone may be right, so many tokens count as few: "
-            "give every request a seed of its own, or none"
+            f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several of "
+            "them makes them, or a bias at some places alone; each row alone may be right, so "
+            "many tokens count as few: give every request a seed of its own, or none"
         )
 
 
@@ -234,21 +271,23 @@ def _about_settings(arm: Arm) -> Iterator[str]:
     )
     if defaults:
         yield (
-            f"the target's generation_config.json says {defaults}, and not every row does; engines like vLLM "
-            "apply it to requests that say nothing"
+            f"the target's generation_config.json says {defaults}, and not every row does; engines "
+            "like vLLM apply it to requests that say nothing"
         )
     if arm.terms is None:
         return
     expected, last = arm.terms.chances.sum(0).tolist(), int(arm.terms.bucket.max())
     if (num_missed := sum(expected[last + 1 :])) >= 10:
         yield (
-            f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were expected; "
-            "are top_k, top_p or min_p on and not declared?"
+            f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were "
+            "expected; are top_k, top_p or min_p on and not declared?"
         )
 
 
 def report_lines(report: TranscriptsReport) -> Iterator[str]:
-    """Lines of the verdict, the comparisons it rests on, and the smallest bias that would have shown."""
+    """Lines of the verdict, the comparisons it rests on,
+    and the smallest bias that would have shown.
+    """
     yield f"verdict: {report.verdict}"
     yield from (f"  {sentence}" for sentence in report.summary)
     for judgement in report.judgements:
@@ -264,18 +303,25 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
             yield f"  z, {group}: {', '.join(cells)}"
         yield from (f"  {fact}" for fact in comparison.facts)
         if judgement.smallest_bias:
-            kinds = ", ".join(f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items())
-            unit = "total variation a token" if comparison.smallest_share is None else "share of the tokens"
+            kinds = ", ".join(
+                f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items()
+            )
+            unit = (
+                "total variation a token"
+                if comparison.smallest_share is None
+                else "share of the tokens"
+            )
             yield (
-                f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it with "
-                f"{judgement.more_tokens} more tokens an arm"
+                f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it "
+                f"with {judgement.more_tokens} more tokens an arm"
             )
     if report.notes:
         yield from ("", *(f"note: {note}" for note in report.notes))
     yield from (
         "",
-        f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each statistic "
-        f"with about {report.limit:.1g}, which a normal one has beyond {report.allowed_z:.2f}).",
+        f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each "
+        f"statistic with about {report.limit:.1g}, which a normal one has beyond "
+        f"{report.allowed_z:.2f}).",
     )
 
 

@@ -1,8 +1,9 @@
 """Statistics of terms: of one arm against the reference model, or of one arm against another.
 
-Each statistic is judged by its p-value, the chance of a value as far out. The tails decide, so the p-value of
-a sum is that of Pearson's type III law (a shifted gamma law) with the sum's mean, variance and third moment:
-a normal law would misjudge the tails of rare events, such as an end of sequence.
+Each statistic is judged by its p-value, the chance of a value as far out. The tails decide, so the
+p-value of a sum is that of Pearson's type III law (a shifted gamma law) with the sum's mean,
+variance and third moment: a normal law would misjudge the tails of rare events, such as an end of
+sequence.
 """
 
 import math
@@ -23,8 +24,13 @@ LARGEST_Z = 1e6
 SMALLEST = 1e-300
 """p-values below this count as 0."""
 MOST_SKEWED = 0.7
-"""Sums whose law is more skewed rest on too few events (fewer than 2 expected) and are not judged."""
-PLACES = (*(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)), "beyond")
+"""Sums whose law is more skewed rest on too few events (fewer than 2 expected)
+and are not judged.
+"""
+PLACES = (
+    *(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)),
+    "beyond",
+)
 """Names of the buckets."""
 
 
@@ -34,12 +40,16 @@ def z_of(p_value: float) -> float:
 
 
 def normal_z(statistic: Statistic) -> float:
-    """|z| of a normal variable with the same p-value, or the statistic's own |z| if the p-value is 0."""
+    """|z| of a normal variable with the same p-value,
+    or the statistic's own |z| if the p-value is 0.
+    """
     return z_of(statistic.p_value) if statistic.p_value > SMALLEST else abs(statistic.z)
 
 
 def two_sided(z: float, skewness: float) -> float:
-    """Twice the chance that a standardised sum with this skewness lies at or beyond z, on the side of z."""
+    """Twice the chance that a standardised sum with this skewness lies at or beyond z,
+    on the side of z.
+    """
     if abs(skewness) < 1e-3:  # a gamma law's tail is not computed precisely there
         return 2 * float(stats.norm.sf(abs(z)))
     tail = stats.pearson3.sf if z > 0 else stats.pearson3.cdf
@@ -54,11 +64,14 @@ def from_student(z: float, degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of terms, each divided by the number of tokens: S sums of `names`, then K of the buckets.
+    """Sums of terms, each divided by the number of tokens: S sums of `names`,
+    then K of the buckets.
 
-    deviation, variance, third: (S + K,) float64, the mean and its second and third central moment. n:
-    (S + K,) int64, the number of random terms. inflation: (S + K,) float64, at least 1, the factor by which
-    the mean's variance was measured to be larger; degrees: that measurement's degrees of freedom, or 0.
+    deviation, variance, third: (S + K,) float64, the mean and its second and third central moment.
+    n:
+    (S + K,) int64, the number of random terms. inflation: (S + K,) float64, at least 1, the factor
+    by which the mean's variance was measured to be larger; degrees: that measurement's degrees of
+    freedom, or 0.
     """
 
     names: tuple[str, ...]
@@ -70,12 +83,17 @@ class Sums:
     degrees: int
 
     def statistics(self) -> dict[str, Statistic]:
-        """The statistics that can be judged, by name; `places` is the worst bucket and stands for all.
+        """The statistics that can be judged, by name; `places` is the worst bucket
+        and stands for all.
 
         Its p-value is that of all buckets together (union bound). Raises NoVerdict for NaN.
         """
-        candidates = {name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))}
-        statistics = {name: statistic for name, statistic in candidates.items() if statistic is not None}
+        candidates = {
+            name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))
+        }
+        statistics = {
+            name: statistic for name, statistic in candidates.items() if statistic is not None
+        }
         buckets = [statistics.pop(name) for name in PLACES if name in statistics]
         return statistics | ({"places": _worst(buckets)} if buckets else {})
 
@@ -92,7 +110,9 @@ class Sums:
             return None
         value = float(self.deviation[index])
         if math.isnan(value) or math.isnan(error):
-            raise NoVerdict("a statistic is NaN; allowed: numbers, so take less extreme settings or float32")
+            raise NoVerdict(
+                "a statistic is NaN; allowed: numbers, so take less extreme settings or float32"
+            )
         z = value / error
         if inflation > 1:  # the variance is an estimate
             z = from_student(z, self.degrees)
@@ -100,10 +120,13 @@ class Sums:
 
 
 def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]:
-    """The statistics of one arm against the reference model, by name. is_shared: see `against_reference`.
+    """The statistics of one arm against the reference model, by name.
 
-    `places` is a chi-square over the buckets, `pit` a Kolmogorov-Smirnov test of the first `pits`. If rows
-    share their random numbers, `places` is the bound of `Sums.statistics` and there is no `pit`.
+    is_shared: see `against_reference`.
+
+    `places` is a chi-square over the buckets, `pit` a Kolmogorov-Smirnov test of the first `pits`.
+    If rows share their random numbers, `places` is the bound of `Sums.statistics` and there is no
+    `pit`.
     """
     statistics = against_reference(terms, is_shared).statistics()
     inner_terms = terms.where(terms.is_inside)
@@ -113,27 +136,31 @@ def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]
     places = replace(places, z=min(places.z, LARGEST_Z))  # finite for an impossible event
     test = stats.kstest(inner_terms.pits[:, 0].numpy(), "uniform", method="exact")
     value, p_value = float(test.statistic), float(test.pvalue)
-    pit = Statistic(value, 2 * math.sqrt(len(inner_terms.row)) * value, p_value, len(inner_terms.row))
+    pit = Statistic(
+        value, 2 * math.sqrt(len(inner_terms.row)) * value, p_value, len(inner_terms.row)
+    )
     return statistics | {"places": places, "pit": replace(pit, z=normal_z(pit))}
 
 
 def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
     """One arm's sums against the reference model.
 
-    is_shared: whether rows share their random numbers. If they do, the sum at one position has at most the
-    variance of terms that rise and fall together.
+    is_shared: whether rows share their random numbers. If they do, the sum at one position has at
+    most the variance of terms that rise and fall together.
     """
     mean, *moments = _moments(terms, is_shared)
     return Sums(terms.names, mean, *moments, torch.ones_like(mean), 0)
 
 
-def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_shared: bool) -> Sums:
+def against_control(
+    terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_shared: bool
+) -> Sums:
     """The difference of two arms' means, with the variances of both.
 
-    If the engine's model is not the reference, both arms drift alike, but not alike at every prompt. So the
-    variance is also measured between prompts, and the larger one counts. prompts: (N + M,) int64, the number
-    of the prompt of each token, of the first arm and then of the second. is_shared: as in
-    `against_reference`, for either arm.
+    If the engine's model is not the reference, both arms drift alike, but not alike at every
+    prompt. So the variance is also measured between prompts, and the larger one counts. prompts: (N
+    + M,) int64, the number of the prompt of each token, of the first arm and then of the second.
+    is_shared: as in `against_reference`, for either arm.
     """
     sides = [_moments(side, is_shared) for side in (terms, control)]
     (mean, variance, third, n), (other, other_variance, other_third, m) = sides
@@ -144,9 +171,11 @@ def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_
 
 
 def sharing(terms: TokenTerms) -> Statistic:
-    """A test whether rows draw with the same random numbers; large if their `pits` rise and fall together.
+    """A test whether rows draw with the same random numbers;
+    large if their `pits` rise and fall together.
 
-    It sums the products of centred `pits` over all pairs of rows that have a token at the same position.
+    It sums the products of centred `pits` over all pairs of rows that have a token at the same
+    position.
     """
     statistics = []
     for pits in terms.pits.T:
@@ -164,13 +193,19 @@ def sharing(terms: TokenTerms) -> Statistic:
 
 
 def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statistic:
-    """A test whether rare events have different rates in two arms. events, control: (N,) and (M,) bool.
+    """A test whether rare events have different rates in two arms.
 
-    Given the total, the number in each arm is binomial if events are independent. If one event makes the next
-    likelier, the variance between prompts shows it; the larger of both p-values counts. prompts: as in
-    `against_control`.
+    events, control: (N,) and (M,) bool.
+
+    Given the total, the number in each arm is binomial if events are independent. If one event
+    makes the next likelier, the variance between prompts shows it; the larger of both p-values
+    counts. prompts: as in `against_control`.
     """
-    count, total, share = int(events.sum()), int(events.sum() + control.sum()), len(events) / len(prompts)
+    count, total, share = (
+        int(events.sum()),
+        int(events.sum() + control.sum()),
+        len(events) / len(prompts),
+    )
     upper, lower = stats.binom.sf(count - 1, total, share), stats.binom.cdf(count, total, share)
     p_value = min(1.0, 2 * float(min(upper, lower)))
     first, second = events.double()[:, None], control.double()[:, None]
@@ -183,17 +218,20 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
 
 
 def _worst(statistics: list[Statistic]) -> Statistic:
-    """The least likely of several statistics, its p-value a bound of the chance that any is as unlikely."""
+    """The least likely of several statistics, its p-value a bound of the chance
+    that any is as unlikely.
+    """
     worst = min(statistics, key=lambda statistic: statistic.p_value)
     return replace(worst, p_value=min(1.0, len(statistics) * worst.p_value))
 
 
 def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The mean of the deviations, its second and third central moment, and the number of random terms.
+    """The mean of the deviations, its second and third central moment,
+    and the number of random terms.
 
-    is_shared: whether terms at one position may depend on each other in any way. If so, the root of a moment
-    of their sum is at most the sum of the roots of their moments (inequalities of Cauchy-Schwarz and
-    Hoelder). Otherwise all terms are independent given the tokens before them.
+    is_shared: whether terms at one position may depend on each other in any way. If so, the root of
+    a moment of their sum is at most the sum of the roots of their moments (inequalities of
+    Cauchy-Schwarz and Hoelder). Otherwise all terms are independent given the tokens before them.
     """
     deviation, variance, third = terms.every.unbind(-1)
     count, num_random = len(deviation), (variance > 0).sum(0)

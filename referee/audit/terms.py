@@ -1,19 +1,23 @@
 """Terms of every emitted token: its deviations from the law that it was drawn from.
 
-Each statistic sums f_t(x_t) - E f_t over the emitted tokens x_t; the mean E is that of the target's law p_t,
-and f_t is known before x_t is drawn. So its mean is 0 whatever was emitted before. A rule that ends a row by
-the tokens so far, such as an end of sequence, a limit or a stop string, biases nothing as long as every
-emitted token is in the row. The choices of f, and the faults that they show:
+Each statistic sums f_t(x_t) - E f_t over the emitted tokens x_t; the mean E is that of the target's
+law p_t, and f_t is known before x_t is drawn. So its mean is 0 whatever was emitted before. A rule
+that ends a row by the tokens so far, such as an end of sequence, a limit or a stop string, biases
+nothing as long as every emitted token is in the row. The choices of f, and the faults that they
+show:
     surprisal   -log p_t(x): wrong temperatures, greedy draws, tails that are cut
-    rank        the mass of tokens with smaller ids, see `resispec.audit.z_score`: uniforms used twice
+    rank        the mass of tokens with smaller ids, see `resispec.audit.z_score`: uniforms used
+    twice
     eos         is x an end-of-sequence token?
     seen        is x in the context already? Undeclared penalties, drafts from the prompt
-    lookup      is x the token that followed when the context's last two tokens last stood together? Drafts
+    lookup      is x the token that followed when the context's last two tokens last stood together?
+    Drafts
                 of prompt lookup and n-gram speculation
-    overdraft   does the draft rate x higher than the target? A bias toward the draft shows here first
-    log(q/p)    the logarithm of the draft's probability over the target's, cut to [-4, 4]
+    overdraft   does the draft rate x higher than the target? A bias toward the draft shows here
+    first log(q/p)    the logarithm of the draft's probability over the target's, cut to [-4, 4]
     serial      the product of the places of a token and the token before it, each in its law
-At temperature 0 the question is another one, whether a token is the most probable one: see `GreedyGaps`.
+At temperature 0 the question is another one, whether a token is the most probable one: see
+`GreedyGaps`.
 """
 
 from collections.abc import Sequence
@@ -29,18 +33,23 @@ from resispec.audit.z_score import rank_terms
 from resispec.sampling import warped
 
 EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
-"""The last place of each bucket but the last, which is open. Place 1 is the most probable token's."""
+"""The last place of each bucket but the last, which is open.
+
+Place 1 is the most probable token's.
+"""
 LARGEST_RATIO = 4.0
 NEAR_TIE = 0.25
-"""Logits this close count as equal: bfloat16 rounds a logit between 16 and 32 to a multiple of 0.125."""
+"""Logits this close count as equal: bfloat16 rounds a logit between 16 and 32
+to a multiple of 0.125.
+"""
 
 
 @dataclass(frozen=True)
 class EmittedTokens:
     """Measurements of N emitted tokens, on the CPU, in the order of rows and positions.
 
-    row, position: (N,) int64, a token's row and its place in the output, from 0. Tensors in the fields of
-    subclasses have N rows, too.
+    row, position: (N,) int64, a token's row and its place in the output, from 0. Tensors in the
+    fields of subclasses have N rows, too.
     """
 
     row: Tensor
@@ -54,14 +63,20 @@ class EmittedTokens:
         """The tokens of the given rows, which are numbered anew from 0 in the given order."""
         places = [(self.row == row).nonzero()[:, 0] for row in rows]
         counts = torch.tensor([*map(len, places)])
-        return replace(self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(counts))
+        return replace(
+            self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(counts)
+        )
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """The tokens of all parts, at least one, sorted by row and position."""
-        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in parts[0]._columns()}
+        columns = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in parts[0]._columns()
+        }
         joined = replace(parts[0], **columns)
-        return joined.where((joined.row * (int(joined.position.max()) + 1) + joined.position).argsort())
+        return joined.where(
+            (joined.row * (int(joined.position.max()) + 1) + joined.position).argsort()
+        )
 
     def _columns(self) -> dict[str, Tensor]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
@@ -71,13 +86,14 @@ class EmittedTokens:
 class TokenTerms(EmittedTokens):
     """Terms of N sampled tokens.
 
-    sums: (N, S, 3) float64, for each of `names` the deviation f(x) - E f, the variance and the third central
-    moment of f. bucket: (N,) int64, the bucket of the token's place; chances: (N, K) float64, those of the
-    buckets. pits: (N, 2) float64, uniform in [0, 1) and independent if the laws are right: the mass of the
-    tokens before x by place, and by id, plus a random share of x's own mass. spread: (N,) float64, half the
-    mean absolute deviation of the surprisal. loss: (N,) float64, the token's surprisal by the raw logits.
-    is_inside: (N,) bool, whether the token is in the law's support; if not, its deviations are 0.
-    is_possible: (N,) bool, whether it would be if all logits not below its own were NEAR_TIE lower.
+    sums: (N, S, 3) float64, for each of `names` the deviation f(x) - E f, the variance and the
+    third central moment of f. bucket: (N,) int64, the bucket of the token's place; chances: (N, K)
+    float64, those of the buckets. pits: (N, 2) float64, uniform in [0, 1) and independent if the
+    laws are right: the mass of the tokens before x by place, and by id, plus a random share of x's
+    own mass. spread: (N,) float64, half the mean absolute deviation of the surprisal. loss: (N,)
+    float64, the token's surprisal by the raw logits. is_inside: (N,) bool, whether the token is in
+    the law's support; if not, its deviations are 0. is_possible: (N,) bool, whether it would be if
+    all logits not below its own were NEAR_TIE lower.
     """
 
     names: tuple[str, ...]
@@ -92,7 +108,9 @@ class TokenTerms(EmittedTokens):
 
     @property
     def every(self) -> Tensor:
-        """(N, S + K, 3): the terms of `names`, then for each bucket those of the event that x is from it."""
+        """(N, S + K, 3): the terms of `names`, then for each bucket those of the event
+        that x is from it.
+        """
         outcomes = torch.nn.functional.one_hot(self.bucket, self.chances.shape[1]).double()
         events = _indicator(outcomes, self.chances)
         events[..., 0].masked_fill_(~self.is_inside[:, None], 0.0)
@@ -108,8 +126,8 @@ class TokenTerms(EmittedTokens):
 class GreedyGaps(EmittedTokens):
     """Distances of N greedy tokens' logits from the best logit.
 
-    best: (N,) int64, the most probable token. gap: (N,) float32, the best logit less the token's, after the
-    penalties.
+    best: (N,) int64, the most probable token. gap: (N,) float32, the best logit less the token's,
+    after the penalties.
     """
 
     best: Tensor
@@ -119,8 +137,9 @@ class GreedyGaps(EmittedTokens):
     def is_greedy(self) -> Tensor:
         """(N,) bool: whether a token is the best one, or as good.
 
-        Two computations of the same logits differ by rounding, which decides between nearly equal logits.
-        Each token is judged after the tokens really emitted before it, so one divergence causes no other.
+        Two computations of the same logits differ by rounding, which decides between nearly equal
+        logits. Each token is judged after the tokens really emitted before it, so one divergence
+        causes no other.
         """
         return self.gap <= NEAR_TIE
 
@@ -143,8 +162,9 @@ def terms_of(
 ) -> TokenTerms:
     """The terms of a stretch's tokens, without `serial`.
 
-    draft: the same tokens with the draft's logits, or None. transcript: gives the settings. eos_token_ids:
-    the target's. lookup: (T,) int64, see `lookups`. generator: on the CPU, for the random shares.
+    draft: the same tokens with the draft's logits, or None. transcript: gives the settings.
+    eos_token_ids: the target's. lookup: (T,) int64, see `lookups`. generator: on the CPU, for the
+    random shares.
     """
     scores, tokens = penalised(stretch, transcript), stretch.tokens
     warped_logits = warped(scores, transcript)
@@ -186,13 +206,19 @@ def with_serial(terms: TokenTerms) -> TokenTerms:
     """The terms with `serial` added. terms: of all tokens of their rows, in order."""
     centred = terms.pits[:, 0] - 0.5
     before = centred.roll(1).where(terms.position > 0, 0.0)
-    serial = torch.stack((12 * before * centred, 12 * before.square(), torch.zeros_like(centred)), -1)
+    serial = torch.stack(
+        (12 * before * centred, 12 * before.square(), torch.zeros_like(centred)), -1
+    )
     serial[..., 0].masked_fill_(~terms.is_inside, 0.0)
-    return replace(terms, names=(*terms.names, "serial"), sums=torch.cat((terms.sums, serial[:, None]), 1))
+    return replace(
+        terms, names=(*terms.names, "serial"), sums=torch.cat((terms.sums, serial[:, None]), 1)
+    )
 
 
 def lookups(transcript: Transcript) -> Tensor:
-    """For each output token, the token that last followed the two before it: (T,) int64, -1 if none did."""
+    """For each output token, the token that last followed the two before it: (T,)
+    int64, -1 if none did.
+    """
     prompt, outputs = transcript.written
     context = (*prompt, *outputs)
     suggestions, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
@@ -210,21 +236,27 @@ def _at(values: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) -> Tensor:
-    """Whether tokens (K,) survive if other scores (K, V) that are not below their own are NEAR_TIE lower."""
+    """Whether tokens (K,) survive if other scores (K, V)
+    that are not below their own are NEAR_TIE lower.
+    """
     own_score = scores.gather(-1, tokens[:, None])
     lower = (scores - NEAR_TIE * (scores >= own_score)).scatter(-1, tokens[:, None], own_score)
     return _at(warped(lower, transcript), tokens).isfinite()
 
 
 def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
-    """Deviation, variance and third central moment (K, 3) of a function (K, V) of the next token."""
+    """Deviation, variance and third central moment (K, 3) of a function (K, V)
+    of the next token.
+    """
     centred = values - (probs * values).sum(-1, keepdim=True)
     moments = ((probs * centred**power).sum(-1) for power in (2, 3))
     return torch.stack((_at(centred, tokens), *moments), -1)
 
 
 def _event(holds: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
-    """Deviation, variance and third central moment (K, 3) of an event of the next token, (K, V) bool."""
+    """Deviation, variance and third central moment (K, 3) of an event of the next token, (K,
+    V) bool.
+    """
     return _indicator(_at(holds, tokens).double(), (probs * holds).sum(-1))
 
 
@@ -236,7 +268,9 @@ def _indicator(outcome: Tensor, chance: Tensor) -> Tensor:
 
 
 def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """`bucket` (K,), `chances` (K, len(EDGES) + 1), `pits` (K, 2) of `TokenTerms`; equal masses go by id."""
+    """`bucket` (K,), `chances` (K, len(EDGES) + 1), `pits` (K, 2) of `TokenTerms`;
+    equal masses go by id.
+    """
     own_mass = probs.gather(-1, tokens[:, None])
     is_lower_id = torch.arange(probs.shape[-1], device=probs.device) < tokens[:, None]
     is_before = (probs > own_mass) | ((probs == own_mass) & is_lower_id)

@@ -10,15 +10,17 @@ from resispec.sampling import Sampling
 MODES = ("plain", "assisted", "prompt_lookup")
 """Ways of drafting of the engines in this process, with at most `num_drafted` tokens a step.
 
-They draft nothing; with the pair's draft model; or the tokens that followed the same tokens earlier. Each
-engine raises InvalidInput for an unknown mode, and if the mode needs a draft model that the pair lacks.
+They draft nothing; with the pair's draft model; or the tokens that followed the same tokens
+earlier. Each engine raises InvalidInput for an unknown mode, and if the mode needs a draft model
+that the pair lacks.
 """
 ENGINES = {
     "transformers": "referee.engines.generate:TransformersEngine",
     "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
     "openvino_genai": "referee.engines.openvino_genai:OpenVinoEngine",
 }
-"""Engines in this process, as names for `pkgutil.resolve_name`: imports take seconds and need the package.
+"""Engines in this process, as names for `pkgutil.resolve_name`:
+imports take seconds and need the package.
 
 All but the first need the extra `engines` and a folder for models.
 """
@@ -32,9 +34,10 @@ class Unanswered(InvalidInput):
 class Answer:
     """An engine's answer to a prompt.
 
-    tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after such a token
-    or a stop string, "length" at a limit. seed: the seed that was applied, None if the engine has no seed for
-    single requests. extra: further keys of the transcript, such as {"spec_decode": ...}.
+    tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after
+    such a token or a stop string, "length" at a limit. seed: the seed that was applied, None if the
+    engine has no seed for single requests. extra: further keys of the transcript, such as
+    {"spec_decode": ...}.
     """
 
     tokens: tuple[int, ...]
@@ -44,12 +47,13 @@ class Answer:
 
 
 class Engine:
-    """A program that continues prompts; a subclass defines `answer`, or `answers` if it takes batches.
+    """A program that continues prompts; a subclass defines `answer`,
+    or `answers` if it takes batches.
 
-    name, version, model: the origin that transcripts name; version and model are None if unknown. apart: for
-    each setting that the engine lacks or applies in another way, the reason why it must be off. orders: the
-    keys of FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are one
-    call of `answers`, and not several of `answer`.
+    name, version, model: the origin that transcripts name; version and model are None if unknown.
+    apart: for each setting that the engine lacks or applies in another way, the reason why it must
+    be off. orders: the keys of FILTER_ORDERS whose orders it can apply. takes_batches: whether
+    several requests at a time are one call of `answers`, and not several of `answer`.
     """
 
     name: str
@@ -63,29 +67,35 @@ class Engine:
         """End the requests under way, if they can be ended before their answers."""
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""
+        """Raise InvalidInput for settings that this engine cannot apply
+        as a transcript declares them.
+        """
         for setting, reason in self.apart.items():
             value, off = getattr(settings, setting), getattr(Sampling, setting)
             if value != off:
-                raise InvalidInput(f"{self.name}: {setting} is {value}, and {reason}; allowed: {off:g}")
+                raise InvalidInput(
+                    f"{self.name}: {setting} is {value}, and {reason}; allowed: {off:g}"
+                )
         if not any(map(settings.is_as_in, self.orders)):
             raise InvalidInput(
-                f"{self.name}: filter_order is {settings.filter_order}, which is another law there; "
-                f"allowed: {', '.join(self.orders)}"
+                f"{self.name}: filter_order is {settings.filter_order}, which is another law "
+                f"there; allowed: {', '.join(self.orders)}"
             )
 
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
         """Continue several prompts. Raises like `answer`."""
-        return [self.answer(prompt, settings, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        return [
+            self.answer(prompt, settings, seed) for prompt, seed in zip(prompts, seeds, strict=True)
+        ]
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.
 
-        All settings of the law are applied, so that no default of an engine or a model folder applies in
-        silence. Several threads at a time call this if `write_transcripts` is told so. Raises InvalidInput
-        if the request or the reply is wrong, Unanswered if there is no reply.
+        All settings of the law are applied, so that no default of an engine or a model folder
+        applies in silence. Several threads at a time call this if `write_transcripts` is told so.
+        Raises InvalidInput if the request or the reply is wrong, Unanswered if there is no reply.
         """
         [answer] = self.answers([prompt], settings, [seed])
         return answer
@@ -97,17 +107,22 @@ def require_mode(mode: str) -> None:
         raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
 
 
-def require_fit(prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int) -> None:
-    """Raise InvalidInput unless a model with this vocabulary and context can continue every prompt."""
+def require_fit(
+    prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int
+) -> None:
+    """Raise InvalidInput unless a model with this vocabulary and context can continue every
+    prompt.
+    """
     for prompt in prompts:
         if max(prompt) >= vocab_size:
             raise InvalidInput(
-                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
+                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at "
+                f"{vocab_size - 1}"
             )
         if (length := len(prompt) + settings.max_new_tokens) > context:
             raise InvalidInput(
-                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {length} "
-                f"positions; the model has {context}"
+                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need "
+                f"{length} positions; the model has {context}"
             )
 
 
@@ -118,19 +133,23 @@ def acceptance(
     num_accepted: int | None = None,
     **told: Any,
 ) -> dict[str, Any]:
-    """A transcript's key for the acceptance in one request; empty if numbers are missing or contradictory.
+    """A transcript's key for the acceptance in one request;
+    empty if numbers are missing or contradictory.
 
     The fields and their meaning are those of `SpecDecodeAcceptanceRecord` in ai-dynamo/aiperf,
-    src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243, 2026). It
-    counts draft tokens without the bonus token that every verified step adds.
+    src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243,
+    2026). It counts draft tokens without the bonus token that every verified step adds.
 
-    engine: its name in AIPerf. histogram: entry j counts the verified steps that accepted j draft tokens.
-    num_draft_tokens: the number of proposed tokens. num_accepted: the number of accepted ones, of an engine
-    without a histogram. told: further fields, None if the engine does not tell.
+    engine: its name in AIPerf. histogram: entry j counts the verified steps that accepted j draft
+    tokens. num_draft_tokens: the number of proposed tokens. num_accepted: the number of accepted
+    ones, of an engine without a histogram. told: further fields, None if the engine does not tell.
     """
     length = by_number = steps = None
     if histogram is not None:
-        steps, num_accepted = sum(histogram), sum(number * count for number, count in enumerate(histogram))
+        steps, num_accepted = (
+            sum(histogram),
+            sum(number * count for number, count in enumerate(histogram)),
+        )
         length = 1 + num_accepted / max(1, steps)
         # JSON's keys are text; a count of no steps is left out
         by_number = {str(number): count for number, count in enumerate(histogram) if count}

@@ -1,4 +1,6 @@
-"""A decoder of this library as an engine: any drafter with any verifier, on any pair, in this process."""
+"""A decoder of this library as an engine: any drafter with any verifier,
+on any pair, in this process.
+"""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -14,8 +16,8 @@ from resispec.sampling import FILTER_ORDERS, PENALTIES, Sampling
 class DecoderEngine(Engine):
     """`Decoder.generate` on a pair, one prompt at a time.
 
-    name: the engine's name in transcripts. Answers say under `spec_decode` how many drafted tokens the steps
-    accepted.
+    name: the engine's name in transcripts. Answers say under `spec_decode` how many drafted tokens
+    the steps accepted.
     """
 
     apart = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
@@ -26,12 +28,19 @@ class DecoderEngine(Engine):
         self._pair, self._decoder = pair, decoder
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`. Raises InvalidInput if prompt, tokens and tree exceed a model's context."""
+        """See `Engine.answer`.
+
+        Raises InvalidInput if prompt, tokens and tree exceed a model's context.
+        """
         generator = torch.Generator(self._pair.target.device).manual_seed(seed)
         generation = self._decoder.generate(self._pair, list(prompt), settings, generator)
         topology = self._decoder.drafter.topology
         # Each step emits one token more than it accepts.
-        histogram = [generation.num_emitted.count(number + 1) for number in range(topology.num_levels)]
+        histogram = [
+            generation.num_emitted.count(number + 1) for number in range(topology.num_levels)
+        ]
         num_drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
         reason = "stop" if generation.stop_reason == "eos" else "length"
-        return Answer(generation.tokens, reason, seed, acceptance("resispec", histogram, num_drafted))
+        return Answer(
+            generation.tokens, reason, seed, acceptance("resispec", histogram, num_drafted)
+        )

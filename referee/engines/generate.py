@@ -1,4 +1,6 @@
-"""The `generate` of transformers as an engine: plain, assisted by a draft model, or by prompt lookup."""
+"""The `generate` of transformers as an engine: plain, assisted by a draft model,
+or by prompt lookup.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +20,9 @@ from resispec.sampling import Sampling
 class TransformersEngine(Engine):
     """`generate` of a pair's target in this process; without drafts it takes batches of prompts.
 
-    mode, num_drafted: see MODES. `generate` takes the settings that a call leaves open from the model's
-    `generation_config`. So the target's is replaced by one with special tokens alone, and no top_k of a model
-    folder applies in silence.
+    mode, num_drafted: see MODES. `generate` takes the settings that a call leaves open from the
+    model's `generation_config`. So the target's is replaced by one with special tokens alone, and
+    no top_k of a model folder applies in silence.
     """
 
     apart = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
@@ -52,13 +54,16 @@ class TransformersEngine(Engine):
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """See `Engine.answers`; several prompts are one batch, which draws from the first one's seed.
+        """See `Engine.answers`; several prompts are one batch,
+        which draws from the first one's seed.
 
         For one thread at a time, since the whole process has one seed.
         """
         require_fit(prompts, settings, self._vocab_size, self._context)
         special = self.target.generation_config
-        ids, mask = (part.to(self.target.device) for part in left_padded(prompts, special.pad_token_id))
+        ids, mask = (
+            part.to(self.target.device) for part in left_padded(prompts, special.pad_token_id)
+        )
         options: dict[str, Any] = {
             "attention_mask": mask,
             "max_new_tokens": settings.max_new_tokens,
@@ -72,12 +77,19 @@ class TransformersEngine(Engine):
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seeds[0])
             rows = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
-        ends, seed, answers = special.eos_token_id or (), seeds[0] if len(prompts) == 1 else None, []
+        ends, seed, answers = (
+            special.eos_token_id or (),
+            seeds[0] if len(prompts) == 1 else None,
+            [],
+        )
         for tokens in rows:  # in a batch, the tokens after the first end of sequence are padding
             end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
             answers.append(Answer(tuple(tokens[:end]), "stop" if end else "length", seed))
         return answers
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
-        """Token ids (B, L) with new ones after them, (B, L + new). options: of transformers' `generate`."""
+        """Token ids (B, L) with new ones after them, (B, L + new).
+
+        options: of transformers' `generate`.
+        """
         return self.target.generate(ids, **options)

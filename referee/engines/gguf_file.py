@@ -1,8 +1,8 @@
 """A Llama as a GGUF file, the format that llama.cpp and OpenVINO GenAI read.
 
-Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair neighbouring rows in GGUF,
-but the two halves of a head in transformers, so the rows of queries and keys are reordered, as by
-`LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py.
+Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair neighbouring rows
+in GGUF, but the two halves of a head in transformers, so the rows of queries and keys are
+reordered, as by `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py.
 """
 
 import json
@@ -26,7 +26,8 @@ def write_gguf(
 ) -> None:
     """Write a model with its tokenizer; the file appears only when it is complete.
 
-    dtype: a key of `TYPES`. Raises InvalidInput unless this is a plain Llama with a byte-level BPE tokenizer.
+    dtype: a key of `TYPES`. Raises InvalidInput unless this is a plain Llama with a byte-level BPE
+    tokenizer.
     """
     config: Any = model.module.config
     kinds = (config.model_type, config.rope_parameters["rope_type"])
@@ -37,7 +38,9 @@ def write_gguf(
         )
     with replacing(path) as unfinished:
         writer = gguf.GGUFWriter(unfinished, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
-        writer.add_file_type(gguf.LlamaFileType.ALL_F32 if dtype == "F32" else gguf.LlamaFileType.MOSTLY_F16)
+        writer.add_file_type(
+            gguf.LlamaFileType.ALL_F32 if dtype == "F32" else gguf.LlamaFileType.MOSTLY_F16
+        )
         _add_sizes(writer, config)
         _add_tokenizer(writer, tokenizer, config.vocab_size)
         names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
@@ -75,7 +78,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, si
     kinds = [gguf.TokenType.NORMAL] * size
     steps = (content["pre_tokenizer"] or {}).get("pretokenizers", [])
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm" if any(step["type"] == "Digits" for step in steps) else "gpt-2")
+    writer.add_tokenizer_pre(
+        "smollm" if any(step["type"] == "Digits" for step in steps) else "gpt-2"
+    )
     writer.add_token_list([tokens.get(index, f"<unused{index}>") for index in range(size)])
     for entry in content["added_tokens"]:
         if entry["special"]:

@@ -1,4 +1,5 @@
-"""llama.cpp's server in this process, from the wheel `xllamacpp`: plain, with a draft model or prompt lookup.
+"""llama.cpp's server in this process, from the wheel `xllamacpp`: plain,
+with a draft model or prompt lookup.
 
 It is asked at its own HTTP endpoint, by the same client as any other server of llama.cpp.
 """
@@ -17,13 +18,14 @@ from resispec.models import Pair
 
 
 class LlamaCppEngine(LlamaCpp):
-    """llama.cpp on a pair's target, in float32 with torch's threads, for as long as this object lives.
+    """llama.cpp on a pair's target, in float32 with torch's threads,
+    for as long as this object lives.
 
-    folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
-    by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in speculative
-    sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF of the target to run
-    in place of the one written here, say with quantised weights, whose products llama.cpp rounds in its own
-    way. slots: the most requests at a time.
+    folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see
+    MODES. by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in
+    speculative sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF
+    of the target to run in place of the one written here, say with quantised weights, whose
+    products llama.cpp rounds in its own way. slots: the most requests at a time.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
@@ -56,7 +58,11 @@ class LlamaCppEngine(LlamaCpp):
         if mode == "assisted":
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
             speculative.draft.mparams.path = str(folder / "draft.gguf")
-            speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = num_drafted, 0, 0.0
+            speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = (
+                num_drafted,
+                0,
+                0.0,
+            )
         elif mode == "prompt_lookup":
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
             lookup = speculative.ngram_simple

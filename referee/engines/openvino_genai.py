@@ -1,4 +1,5 @@
-"""OpenVINO GenAI in this process: plain, with a draft model, by prompt lookup; token ids in and out.
+"""OpenVINO GenAI in this process: plain, with a draft model, by prompt lookup;
+token ids in and out.
 
 With a draft model its tokens do not follow the target's law, see docs/studies/openvino.md.
 """
@@ -16,21 +17,26 @@ from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
 from resispec.sampling import Sampling
 
-PRECISE = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+PRECISE = {
+    "INFERENCE_NUM_THREADS": 1,
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f32",
+}
 """Properties with which the CPU plug-in rounds only the weights, which are float16 in the file."""
 
 
 class OpenVinoEngine(Engine):
     """OpenVINO GenAI on a pair's target, on the CPU with one thread.
 
-    folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files, unless
-    they are there. mode, num_drafted: see MODES; all modes use the same kernels (continuous batching).
+    folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files,
+    unless they are there. mode, num_drafted: see MODES; all modes use the same kernels (continuous
+    batching).
     """
 
     apart = dict.fromkeys(
         ("presence_penalty", "frequency_penalty"),
-        "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a transcript's "
-        "subtracts",
+        "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a "
+        "transcript's subtracts",
     )
     orders = ("openvino",)
     takes_batches = True
@@ -54,12 +60,17 @@ class OpenVinoEngine(Engine):
             options["prompt_lookup"] = True
             self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
-        self._pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", options | PRECISE)
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(
+            path, scheduler, "CPU", options | PRECISE
+        )
 
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """See `Engine.answers`; each prompt is a request with its own seed. For one thread at a time."""
+        """See `Engine.answers`; each prompt is a request with its own seed.
+
+        For one thread at a time.
+        """
         require_fit(prompts, settings, self._vocab_size, self._context)
         inputs = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
         results = self._pipeline.generate(inputs, [self._request(settings, seed) for seed in seeds])
@@ -89,9 +100,13 @@ class OpenVinoEngine(Engine):
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """The folder of a model in OpenVINO's own format, which is made from a GGUF unless it is there."""
+    """The folder of a model in OpenVINO's own format,
+    which is made from a GGUF unless it is there.
+    """
     if not (folder / "openvino_model.xml").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_gguf(model, tokenizer, folder / "model.gguf", "F16")
-        openvino_genai.LLMPipeline(folder / "model.gguf", "CPU", enable_save_ov_model=True, **PRECISE)
+        openvino_genai.LLMPipeline(
+            folder / "model.gguf", "CPU", enable_save_ov_model=True, **PRECISE
+        )
     return folder

@@ -1,9 +1,9 @@
 """Faults that shipped, and what finds them: `python -m referee.gallery`, see docs/gallery.md.
 
-Every engine of the gallery continues prompts with a pair, the embedded one or another, and writes transcripts
-to RESULTS/PAIR/gallery/. These are kept, so after a stop the same command goes on. Then the usual checks and
-the audit judge the transcripts, and RESULTS/PAIR/gallery.csv holds the results. An engine that is not
-installed is skipped; `make gallery` installs all of them.
+Every engine of the gallery continues prompts with a pair, the embedded one or another, and writes
+transcripts to RESULTS/PAIR/gallery/. These are kept, so after a stop the same command goes on. Then
+the usual checks and the audit judge the transcripts, and RESULTS/PAIR/gallery.csv holds the
+results. An engine that is not installed is skipped; `make gallery` installs all of them.
 """
 
 import argparse
@@ -41,7 +41,10 @@ def gallery(
     code = checkout()
     source = {"git_commit": code["git_commit"], "git_is_dirty": code["git_is_dirty"]}
     source["device"] = device_name(pair.target.device)
-    alone, settings = TransformersEngine(pair), Sampling(temperature=0.0, max_new_tokens=exhibition.tokens)
+    alone, settings = (
+        TransformersEngine(pair),
+        Sampling(temperature=0.0, max_new_tokens=exhibition.tokens),
+    )
     path = folder / "target_alone.greedy.jsonl"
     greedy = write_transcripts(alone, prompts[: exhibition.greedy], settings, path)
     arms: dict[str, Arm] = {}
@@ -72,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results"
+    )
     parser.add_argument("--pair", choices=list(GALLERIES), default=EMBEDDED, help="of conf/pair")
     options = parser.parse_args(arguments)
     exhibition, machine = GALLERIES[options.pair], (options.device, "float32")

@@ -1,6 +1,7 @@
 """Faults that shipped in engines, each rebuilt in a few lines on this library's own parts.
 
-Everything around a fault is exact, so that one thing is wrong at a time. docs/gallery.md tells the stories.
+Everything around a fault is exact, so that one thing is wrong at a time. docs/gallery.md tells the
+stories.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ KEPT = 50
 
 
 class RacedDrafts(Iid):
-    """Drafts by a race, as on accelerators: with exponential noise E, the token of the least E / q wins.
+    """Drafts by a race, as on accelerators: with exponential noise E,
+    the token of the least E / q wins.
 
     noise: (1, V) for each token that was drafted since the list was last taken.
     """
@@ -48,7 +50,9 @@ class SharedNoise:
 
     drafts: RacedDrafts
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """See `Verifier.verify`."""
         noise, self.drafts.noise = self.drafts.noise, []
         drafted = tree.tokens[1:].tolist()
@@ -56,7 +60,8 @@ class SharedNoise:
             siblings = tree.tokens[node + 1 : node + 2]
             law = Standard().law(target_probs[node], draft_probs[node], siblings, tree.draws)
             if choose(law.select, generator) == 1:  # it is rejected
-                again = int((noise[node][0] / law.residual).argmin())  # the fault: this takes new noise
+                # the fault: this takes new noise
+                again = int((noise[node][0] / law.residual).argmin())
                 return Verdict(tuple(range(1, node + 1)), (*drafted[:node], again))
         bonus = draw_one(target_probs[-1], generator)
         return Verdict(tuple(range(1, len(drafted) + 1)), (*drafted, bonus))
@@ -88,7 +93,9 @@ class WrongRows(TopDown):
     TensorRT-LLM pull request 15098.
     """
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """See `Verifier.verify`."""
         shape = tree.topology
         rows = [0, *(shape.children[parent][0] for parent in shape.parents[1:])]
@@ -98,7 +105,9 @@ class WrongRows(TopDown):
 class GreedyVerification(TopDown):
     """Only the target's likeliest token counts, at any temperature. SGLang pull request 39253."""
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """See `Verifier.verify`."""
         likeliest = target_probs.argmax(-1, keepdim=True)
         greedy = torch.zeros_like(target_probs).scatter(-1, likeliest, 1.0)
@@ -125,11 +134,13 @@ class ArgmaxDrafts:
     """A candidate generator of transformers: the draft's likeliest tokens, with its logits as q.
 
     transformers 5.23.0 has the fault in one place: `SinglePositionMultiTokenCandidateGenerator`'s
-    `get_candidates` (generation/candidate_generator.py, lines 1344 to 1355), the drafter of Gemma 4's
-    assistants, takes the argmax and returns the draft's raw logits, which `_speculative_sampling`
-    (generation/utils.py, line 4430) then reads as the law q that the candidates were drawn from. The
-    acceptance min(1, p/q) and the residual (p - q)+ are right only for candidates drawn from q.
-    draft: a causal language model of transformers. max_length: the most tokens of the whole sequence.
+    `get_candidates` (generation/candidate_generator.py, lines 1344 to 1355), the drafter of Gemma
+    4's assistants, takes the argmax and returns the draft's raw logits, which
+    `_speculative_sampling` (generation/utils.py, line 4430) then reads as the law q that the
+    candidates were drawn from. The acceptance min(1, p/q) and the residual (p - q)+ are right only
+    for candidates drawn from q.
+    draft: a causal language model of transformers. max_length: the most tokens of the whole
+    sequence.
     """
 
     requires_model_outputs = False
@@ -140,7 +151,9 @@ class ArgmaxDrafts:
 
     @torch.inference_mode()
     def get_candidates(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The tokens (1, L) and K drafted ones, (1, L + K), and the logits claimed for these (1, K, V)."""
+        """The tokens (1, L) and K drafted ones, (1, L + K),
+        and the logits claimed for these (1, K, V).
+        """
         count = min(self._num_drafted, self._max_length - input_ids.shape[1] - 1)
         all_logits = []
         for _ in range(count):

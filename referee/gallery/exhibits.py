@@ -1,4 +1,6 @@
-"""Engines that the galleries show: exact ones, faults that shipped, and engines from the package index."""
+"""Engines that the galleries show: exact ones, faults that shipped,
+and engines from the package index.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +27,9 @@ from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Verifier, get_verifier
 
 SLOTS = 4
-"""Requests at a time of llama.cpp in the gallery of engines' own defaults: the default of its server."""
+"""Requests at a time of llama.cpp in the gallery of engines' own defaults:
+the default of its server.
+"""
 SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
 HUGGING_FACE = f"{HUB}/huggingface/transformers"
@@ -39,13 +43,14 @@ Maker = Callable[[Pair, Path], Engine]
 class Exhibit:
     """One engine of a gallery.
 
-    name: used in the table, the figure and its files. make: makes the engine; raises ModuleNotFoundError if a
-    package is not installed. beside: the exact engine with which its accepted length is compared. thread: the
-    address of the report of its fault, "" for exact engines.
-    times: the factor by which it continues more prompts than the others, if its bias shows only then.
-    settings: those of its law that replace the gallery's; with any, `beside` is its control arm and has the
-    same ones. first_seed: the first seed of its answers, another one in each arm that is compared.
-    concurrency: its requests at a time, see `write_transcripts`.
+    name: used in the table, the figure and its files. make: makes the engine; raises
+    ModuleNotFoundError if a package is not installed. beside: the exact engine with which its
+    accepted length is compared. thread: the address of the report of its fault, "" for exact
+    engines.
+    times: the factor by which it continues more prompts than the others, if its bias shows only
+    then. settings: those of its law that replace the gallery's; with any, `beside` is its control
+    arm and has the same ones. first_seed: the first seed of its answers, another one in each arm
+    that is compared. concurrency: its requests at a time, see `write_transcripts`.
     """
 
     name: str
@@ -70,7 +75,9 @@ def counting(engine: TransformersEngine) -> TransformersEngine:
     """
     ask = engine.answers
 
-    def answers(prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]) -> list[Answer]:
+    def answers(
+        prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
         forwards: list[int] = []
         with engine.target.register_forward_hook(lambda *_: forwards.append(1)):
             [reply] = ask(prompts, settings, seeds)
@@ -106,8 +113,13 @@ def packaged(engine: str, mode: str = "assisted", **options: Any) -> Maker:
 
 
 def with_defaults(temperature: float) -> Iterator[Exhibit]:
-    """Engines with their own default filters at a temperature, and the target alone with the same filters."""
-    llama, generate = partial(packaged, "llama_cpp", slots=SLOTS), partial(transformers, TransformersEngine)
+    """Engines with their own default filters at a temperature,
+    and the target alone with the same filters.
+    """
+    llama, generate = (
+        partial(packaged, "llama_cpp", slots=SLOTS),
+        partial(transformers, TransformersEngine),
+    )
 
     def quantised(pair: Pair, folder: Path) -> Engine:
         return llama("plain", file=fetched(SMOLLM2))(pair, folder)
@@ -128,7 +140,14 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
         settings, end = {**filters, "temperature": temperature}, f", T = {temperature:g}"
         loads = (SLOTS,) if name.startswith("llama.cpp") else ()
         yield Exhibit(
-            name + end, make, beside + end, "", 1, settings, first_seed=10_000 * number, concurrency=loads
+            name + end,
+            make,
+            beside + end,
+            "",
+            1,
+            settings,
+            first_seed=10_000 * number,
+            concurrency=loads,
         )
 
 
@@ -145,7 +164,9 @@ EXHIBITS = (
     beside_assisted("llama.cpp, draft model", packaged("llama_cpp")),
     replace(ours("draft's noise reused", _REUSING, f"{VLLM}/pull/47386", draws=_DRAFTS), times=4),
     ours("drafts cut, q whole", _STANDARD, f"{HUGGING_FACE}/issues/47932", draws=_CUT),
-    beside_assisted("argmax drafts", transformers(bugs.ArgmaxEngine), thread=f"{HUGGING_FACE}/pull/47961"),
+    beside_assisted(
+        "argmax drafts", transformers(bugs.ArgmaxEngine), thread=f"{HUGGING_FACE}/pull/47961"
+    ),
     ours("wrong logits rows", _WRONG_ROWS, f"{HUB}/NVIDIA/TensorRT-LLM/pull/15098", "tree"),
     ours("seed without effect", _STANDARD, f"{VLLM}/issues/13196", kind=bugs.DeafToSeeds),
     ours("greedy verification", _GREEDY, f"{HUB}/sgl-project/sglang/pull/39253"),
@@ -156,7 +177,9 @@ EXHIBITS = (
         transformers(bugs.HiddenTopK, "assisted"),
         thread="https://huggingface.co/docs/transformers/main_classes/text_generation",
     ),
-    beside_assisted("OpenVINO GenAI, draft model", packaged("openvino_genai"), thread="openvino.md"),
+    beside_assisted(
+        "OpenVINO GenAI, draft model", packaged("openvino_genai"), thread="openvino.md"
+    ),
 )
 
 
@@ -164,10 +187,10 @@ EXHIBITS = (
 class Gallery:
     """Exhibits on a pair of conf/pair.
 
-    dataset: a name of conf/dataset; `prompts` of its prompts, cut to `prompt_tokens` tokens each, are
-    continued by at most `tokens` new ones. greedy: the number of prompts that are also continued at
-    temperature 0. seeds: the number of prompts that are sampled twice more, with the same seed and with
-    another.
+    dataset: a name of conf/dataset; `prompts` of its prompts, cut to `prompt_tokens` tokens each,
+    are continued by at most `tokens` new ones. greedy: the number of prompts that are also
+    continued at temperature 0. seeds: the number of prompts that are sampled twice more, with the
+    same seed and with another.
     """
 
     exhibits: Sequence[Exhibit]
@@ -181,6 +204,8 @@ class Gallery:
 
 GALLERIES = {
     "embedded": Gallery(EXHIBITS, "embedded_reference", 48, 80, 64, 16, 6),
-    "smollm2": Gallery((*with_defaults(0.7), *with_defaults(1.0)), "smollm2_explain", 128, 120, 96, 8, 4),
+    "smollm2": Gallery(
+        (*with_defaults(0.7), *with_defaults(1.0)), "smollm2_explain", 128, 120, 96, 8, 4
+    ),
 }
 """The galleries by the names of their pairs."""

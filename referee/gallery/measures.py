@@ -1,4 +1,6 @@
-"""Measures of an engine: the transcripts that it writes, the usual checks of them, and the audit."""
+"""Measures of an engine: the transcripts that it writes, the usual checks of them,
+and the audit.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +27,18 @@ NUM_RESAMPLES = 10_000
 
 
 def write(
-    engine: Engine, exhibit: Exhibit, gallery: Gallery, prompts: Sequence[tuple[int, ...]], folder: Path
+    engine: Engine,
+    exhibit: Exhibit,
+    gallery: Gallery,
+    prompts: Sequence[tuple[int, ...]],
+    folder: Path,
 ) -> dict[str, list[Transcript]]:
-    """Let an exhibit's engine write the answers that its files lack. Raises like `write_transcripts`.
+    """Let an exhibit's engine write the answers that its files lack.
 
-    Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
+    Raises like `write_transcripts`.
+
+    Returns the sampled answers, the greedy ones, and those sampled again with the same and with
+    other seeds.
     """
     prompts = [*prompts] * exhibit.times  # each time with other seeds
     sampled = Sampling(max_new_tokens=gallery.tokens, **exhibit.settings)
@@ -37,7 +46,9 @@ def write(
 
     def written(end: str, number: int | None, settings: Sampling, seed: int) -> list[Transcript]:
         path = folder / f"{exhibit.stem}{end}.jsonl"
-        return write_transcripts(engine, prompts[:number], settings, path, seed, exhibit.concurrency)
+        return write_transcripts(
+            engine, prompts[:number], settings, path, seed, exhibit.concurrency
+        )
 
     return {
         "sampled": written("", None, sampled, first),
@@ -50,7 +61,10 @@ def write(
 def checks(
     answers: Mapping[str, list[Transcript]], greedy: Sequence[Transcript], sampled_arm: Arm
 ) -> dict[str, Any]:
-    """The usual checks of an engine. greedy: continuations of the same prompts by the target alone."""
+    """The usual checks of an engine.
+
+    greedy: continuations of the same prompts by the target alone.
+    """
     sampled, again = answers["sampled"], answers["again"]
     value, lower, upper = perplexity(sampled_arm)
     return {
@@ -67,18 +81,26 @@ def checks(
 
 
 def perplexity(arm: Arm) -> tuple[float, float, float]:
-    """Perplexity of the sampled output under the target, and its 95 % bootstrap interval over prompts."""
+    """Perplexity of the sampled output under the target,
+    and its 95 % bootstrap interval over prompts.
+    """
     assert arm.terms is not None  # every engine samples
     rows, losses = arm.terms.row.numpy(), arm.terms.loss.numpy()
     sums, lengths = np.bincount(rows, losses), np.bincount(rows)
     weights = np.full(len(sums), 1 / len(sums))
-    counts = np.random.default_rng(0).multinomial(len(sums), weights, size=NUM_RESAMPLES).astype(np.float64)
+    counts = (
+        np.random.default_rng(0)
+        .multinomial(len(sums), weights, size=NUM_RESAMPLES)
+        .astype(np.float64)
+    )
     lower, upper = np.quantile((counts @ sums) / (counts @ lengths), [0.025, 0.975])
     return math.exp(float(sums.sum() / lengths.sum())), math.exp(lower), math.exp(upper)
 
 
 def accepted_length(transcripts: Sequence[Transcript]) -> float:
-    """Tokens emitted per forward of the target, by the engine's own counts; NaN if it reports none."""
+    """Tokens emitted per forward of the target, by the engine's own counts;
+    NaN if it reports none.
+    """
     accepted = forwards = 0
     for row in transcripts:
         if record := row.extra.get("spec_decode"):
@@ -96,7 +118,9 @@ def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> in
 
 
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
-    """The audit of all tokens of an engine, and of its difference from a control arm if there is one."""
+    """The audit of all tokens of an engine, and of its difference
+    from a control arm if there is one.
+    """
     report = audit_arms(arm)
     judgement = report.judgements[0]
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
@@ -124,7 +148,11 @@ def curve(arm: Arm) -> Iterator[dict[str, Any]]:
         if statistics := arm.statistics(num_tokens):
             name = farthest(statistics)
             statistic = statistics[name]
-            chances = {"z": statistic.z, "p_value": statistic.p_value, "normal_z": normal_z(statistic)}
+            chances = {
+                "z": statistic.z,
+                "p_value": statistic.p_value,
+                "normal_z": normal_z(statistic),
+            }
             yield {"tokens": num_tokens, "statistic": name, **chances}
 
 

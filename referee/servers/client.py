@@ -1,4 +1,6 @@
-"""A client of a server's JSON endpoints: it asks again if that may help, and always comes to an end."""
+"""A client of a server's JSON endpoints: it asks again if that may help,
+and always comes to an end.
+"""
 
 import asyncio
 import json
@@ -17,19 +19,22 @@ from referee.engines.base import Unanswered
 from resispec.errors import InvalidInput, first_line, printable
 
 MOST_BYTES = 16 * 2**20
-"""The most bytes of an answer that are read: token ids of a hundred thousand positions take a tenth of it."""
+"""The most bytes of an answer that are read: token ids of a hundred thousand positions take a tenth
+of it.
+"""
 
 
 class Server:
     """A server at an address, which any number of threads may use.
 
-    url: may hold a name and a password, NAME:PASSWORD@HOST, which are sent and never shown; the attribute of
-    this name has neither. key: sent as a bearer token, unless None. A key or a password goes over plain http
-    only to this machine, or if `plain_key`. tries: the most tries of one request, which is repeated after a
-    refused or broken connection, a status from 500 on, or 429 (too many requests). timeout_s: the limit of
-    one request with all its tries, until the whole answer is there. first_wait_s: the wait before the second
-    try; it doubles before each further one. Raises InvalidInput for a bad address, and for a key or password
-    that no request can carry or anyone on the way could read.
+    url: may hold a name and a password, NAME:PASSWORD@HOST, which are sent and never shown; the
+    attribute of this name has neither. key: sent as a bearer token, unless None. A key or a
+    password goes over plain http only to this machine, or if `plain_key`. tries: the most tries of
+    one request, which is repeated after a refused or broken connection, a status from 500 on, or
+    429 (too many requests). timeout_s: the limit of one request with all its tries, until the whole
+    answer is there. first_wait_s: the wait before the second try; it doubles before each further
+    one. Raises InvalidInput for a bad address, and for a key or password that no request can carry
+    or anyone on the way could read.
     """
 
     def __init__(
@@ -48,11 +53,13 @@ class Server:
         is_port = address.port is None or 0 < address.port < 2**16
         if address.scheme not in ("http", "https") or not address.host or not is_port:
             raise InvalidInput(
-                f"{without_password(url)!r} is no server; allowed: an address like http://localhost:8000, "
-                "with a port from 1 to 65535"
+                f"{without_password(url)!r} is no server; allowed: an address like "
+                "http://localhost:8000, with a port from 1 to 65535"
             )
         if key and address.userinfo:
-            raise InvalidInput("the server's address holds a name or password, beside its key; allowed: one")
+            raise InvalidInput(
+                "the server's address holds a name or password, beside its key; allowed: one"
+            )
         if key and not (key.isascii() and key.isprintable()):
             raise InvalidInput("the server's key holds a character that no request can carry")
         is_here = _is_this_machine(address.host)
@@ -60,8 +67,8 @@ class Server:
         secret = "key" if key else "password" if address.password else None
         if secret and address.scheme == "http" and not (is_here or plain_key):
             raise InvalidInput(
-                f"the {secret} for {shown} would be sent without encryption; allowed: https, an address of "
-                "this machine, or --plain-key, which sends it all the same"
+                f"the {secret} for {shown} would be sent without encryption; allowed: https, an "
+                "address of this machine, or --plain-key, which sends it all the same"
             )
         self.url = shown.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
@@ -69,10 +76,12 @@ class Server:
         try:
             self._client = httpx.AsyncClient(
                 # A packed answer can be a thousand times as large when it is unpacked.
-                headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+                headers={"Accept-Encoding": "identity"}
+                | ({"Authorization": f"Bearer {key}"} if key else {}),
                 auth=(address.username, address.password) if address.userinfo else None,
                 timeout=httpx.Timeout(None, connect=10.0),
-                limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one that waits
+                # a server may close one that waits
+                limits=httpx.Limits(max_keepalive_connections=0),
                 trust_env=not is_here,  # no proxy between this machine and itself
             )
         except (ImportError, ValueError, httpx.InvalidURL) as error:
@@ -88,18 +97,25 @@ class Server:
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at a path; an empty one if the server has no such path.
 
-        Raises Unanswered if there is no answer, InvalidInput if the answer is an error, no JSON object, or
-        too large.
+        Raises Unanswered if there is no answer, InvalidInput if the answer is an error, no JSON
+        object, or too large.
         """
         status, body = self._request("GET", path)
         return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to an object sent to a path. Raises like `get`, and InvalidInput if there is no path."""
+        """The answer to an object sent to a path.
+
+        Raises like `get`, and InvalidInput if there is no path.
+        """
         return self._content(*self._request("POST", path, body), path)
 
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Status and body of the answer, by a task, which unlike a thread can be stopped while it waits."""
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer, by a task, which unlike a thread can be stopped while it
+        waits.
+        """
         future = asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), self._loop)
         self._waiting.add(future)
         try:
@@ -108,7 +124,9 @@ class Server:
             self._waiting.discard(future)
             future.cancel()  # where Ctrl-C ended the wait
 
-    async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+    async def _in_time(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
         problem = "it is silent, or slow"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -124,11 +142,14 @@ class Server:
                         problem = first_line(error)
         except TimeoutError:
             raise Unanswered(
-                f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s ({problem})"
+                f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s "
+                f"({problem})"
             ) from None
         raise Unanswered(f"{self.url} gives no answer at {path} in {self._tries} tries ({problem})")
 
-    async def _reply(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+    async def _reply(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
         answer = bytearray()
         async with self._client.stream(method, f"{self.url}{path}", json=body) as response:
             if (packing := response.headers.get("Content-Encoding", "identity")) != "identity":
@@ -139,8 +160,8 @@ class Server:
                 answer += piece
                 if len(answer) > MOST_BYTES:
                     raise InvalidInput(
-                        f"{self.url} answers at {path} with more than {MOST_BYTES / 2**20:.2g} MiB; token "
-                        "ids take less"
+                        f"{self.url} answers at {path} with more than {MOST_BYTES / 2**20:.2g} "
+                        "MiB; token ids take less"
                     )
         return response.status_code, bytes(answer)
 
@@ -161,18 +182,24 @@ class Server:
 
 
 def without_password(text: str) -> str:
-    """A text that holds an address, with whatever stands before its last @ left out, the scheme excepted."""
+    """A text that holds an address, with whatever stands before its last @ left out,
+    the scheme excepted.
+    """
     return re.sub(r"(\w+://)?.*@", r"\1...@", text, count=1, flags=re.DOTALL)
 
 
 def _number(digits: str) -> int | float:
-    """A whole number; a longer one than any needed becomes a float, on which arithmetic does not choke."""
+    """A whole number; a longer one than any needed becomes a float,
+    on which arithmetic does not choke.
+    """
     return int(digits) if len(digits) < 19 else float(digits)
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of all requests, in a thread of its own: a caller's thread may run a loop, as in notebooks."""
+    """The loop of all requests, in a thread of its own:
+    a caller's thread may run a loop, as in notebooks.
+    """
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True).start()
     return loop

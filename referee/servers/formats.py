@@ -1,8 +1,10 @@
-"""Formats of servers: requests for token ids, and the places of a transcript's values in the answers.
+"""Formats of servers: requests for token ids, and the places of a transcript's values
+in the answers.
 
-They were read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and ggml-org/llama.cpp, in
-the files that the classes name. Settings that a request leaves out come from the server or from the model's
-generation_config.json, so a request leaves out nothing that decides the law.
+They were read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and
+ggml-org/llama.cpp, in the files that the classes name. Settings that a request leaves out come from
+the server or from the model's generation_config.json, so a request leaves out nothing that decides
+the law.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
 
 
 class ServedEngine(Engine):
-    """An engine behind a server; each subclass is a format, whose `__init__` asks the server's version.
+    """An engine behind a server; each subclass is a format,
+    whose `__init__` asks the server's version.
 
-    A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content, num_tokens)`, the
-    acceptance that an answer reports, see `referee.engines.base.acceptance`.
-    path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of the prompt
-    as the server read it (ids or their number), and of the reason why it ended; reasons: for each reason with
-    another name in transcripts, that name. has_seeds: whether the server uses the seed of a request.
+    A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content,
+    num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`.
+    path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
+    the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
+    for each reason with another name in transcripts, that name. has_seeds: whether the server uses
+    the seed of a request.
     """
 
     path: str
@@ -51,8 +55,8 @@ class ServedEngine(Engine):
         if not (tokens := whole_numbers(content, *self.tokens)):
             keys, value = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
             raise InvalidInput(
-                f"the server returns no token ids ({keys} is {value}); its text is no substitute, since "
-                "encoding text again does not give back the tokens that were emitted"
+                f"the server returns no token ids ({keys} is {value}); its text is no substitute, "
+                "since encoding text again does not give back the tokens that were emitted"
             )
         echo = dig(content, *self.read)
         if isinstance(echo, list) and echo != list(prompt):
@@ -62,8 +66,9 @@ class ServedEngine(Engine):
             )
         if isinstance(echo, int) and echo != len(prompt):
             raise InvalidInput(
-                f"the server read {echo} tokens where the prompt has {len(prompt)}: it shortened the prompt "
-                "or put tokens before it, so a transcript would not say what the model saw"
+                f"the server read {echo} tokens where the prompt has {len(prompt)}: it shortened "
+                "the prompt or put tokens before it, so a transcript would not say what the model "
+                "saw"
             )
         self.check_applied(content, body)
         word = name_in(content, *self.reason)
@@ -73,7 +78,9 @@ class ServedEngine(Engine):
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """Raise InvalidInput if an answer says that other settings were applied than `body` asked for."""
+        """Raise InvalidInput if an answer says that other settings were applied
+        than `body` asked for.
+        """
 
 
 class Vllm(ServedEngine):
@@ -136,17 +143,20 @@ class Sglang(ServedEngine):
     """SGLang's own endpoint; `output_ids` end with the token that stopped the request.
 
     Parameters: python/sglang/srt/sampling/sampling_params.py (commit
-    00c17cafcb9e289d5ca97c50e44ada54e4fd5b03). Answers and acceptance: srt/managers/tokenizer_manager.py
-    (commit 001067fffe33427bee0ed2f007fb7551a1d76b44). Penalty: srt/sampling/penaltylib/repetition_penalty.py
-    (commit 00731f0bc9fa81c39802754fb4b62e9cce967582). A request's seed is used only by a server that runs
-    with --enable-deterministic-inference (srt/sampling/sampling_batch_info.py); the others draw from one
-    stream for all requests.
+    00c17cafcb9e289d5ca97c50e44ada54e4fd5b03). Answers and acceptance:
+    srt/managers/tokenizer_manager.py (commit 001067fffe33427bee0ed2f007fb7551a1d76b44). Penalty:
+    srt/sampling/penaltylib/repetition_penalty.py (commit 00731f0bc9fa81c39802754fb4b62e9cce967582).
+    A request's seed is used only by a server that runs with --enable-deterministic-inference
+    (srt/sampling/sampling_batch_info.py); the others draw from one stream for all requests.
     """
 
     name, path = "sglang", "/generate"
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
-    apart = {"repetition_penalty": "SGLang's counts emitted tokens alone, a transcript's the prompt's too"}
+    apart = {
+        "repetition_penalty": "SGLang's counts emitted tokens alone, a transcript's the prompt's "
+        "too"
+    }
     orders = ("sglang",)
 
     def __init__(self, server: Server) -> None:
@@ -155,12 +165,14 @@ class Sglang(ServedEngine):
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput like `Engine.check`, and for filters that its backends apply in two ways."""
+        """Raise InvalidInput like `Engine.check`, and for filters
+        that its backends apply in two ways.
+        """
         super().check(settings)
         if settings.min_p and settings.top_k and settings.top_p < 1:
             raise InvalidInput(
-                "sglang: min_p, top_k and top_p are on, and with min_p one backend renormalises between the "
-                "other two and another does not; allowed: two of them"
+                "sglang: min_p, top_k and top_p are on, and with min_p one backend renormalises "
+                "between the other two and another does not; allowed: two of them"
             )
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
@@ -180,16 +192,19 @@ class Sglang(ServedEngine):
         histograms = (whole_numbers(meta, name) for name in names)
         names = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
         totals = (whole_number(meta, name) for name in names)
-        numbers = (next((item for item in items if item is not None), None) for items in (histograms, totals))
+        numbers = (
+            next((item for item in items if item is not None), None)
+            for items in (histograms, totals)
+        )
         return acceptance("sglang", *numbers, completion_tokens=num_tokens)
 
 
 class LlamaCpp(ServedEngine):
     """llama.cpp's server at its own endpoint, whose answer repeats the settings that it applied.
 
-    Parameters and answers: tools/server/README.md (commit 00dc8057ab28c9cb4c79a6dd6dfce07fe779f63b) and
-    tools/server/server-task.cpp (commit 00efb3e184262872916bf136b3df63c1822a19bd). Samplers are applied in
-    the order of the request, and samplers that it does not name are not applied.
+    Parameters and answers: tools/server/README.md (commit 00dc8057ab28c9cb4c79a6dd6dfce07fe779f63b)
+    and tools/server/server-task.cpp (commit 00efb3e184262872916bf136b3df63c1822a19bd). Samplers are
+    applied in the order of the request, and samplers that it does not name are not applied.
     """
 
     name, path = "llama_cpp", "/completion"
@@ -213,7 +228,8 @@ class LlamaCpp(ServedEngine):
         return {
             "repeat_penalty": law.pop("repetition_penalty"),
             **law,
-            "repeat_last_n": len(prompt) + settings.max_new_tokens,  # the whole prompt, as in transformers
+            "repeat_last_n": len(prompt)
+            + settings.max_new_tokens,  # the whole prompt, as in transformers
             "seed": seed,
             "samplers": ["penalties", *chain.from_iterable(FILTER_ORDERS[settings.filter_order])],
             "dynatemp_range": 0.0,
@@ -227,18 +243,25 @@ class LlamaCpp(ServedEngine):
         }
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused, too."""
+        """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused,
+        too.
+        """
         settings = dig(content, "generation_settings")
-        exceptions = ("n_predict", "return_tokens", "stream", "prompt")  # these do not decide the law
+        # these do not decide the law
+        exceptions = ("n_predict", "return_tokens", "stream", "prompt")
         for name, value in body.items():
             echo = None if name in exceptions else dig(settings, name)
             is_number = isinstance(echo, int | float) and isinstance(value, int | float)
-            if not (math.isclose(echo, value, rel_tol=1e-5) if is_number else echo in (None, value)):
+            if not (
+                math.isclose(echo, value, rel_tol=1e-5) if is_number else echo in (None, value)
+            ):
                 raise InvalidInput(
                     f"the server applied {name} {ascii(echo)[:60]} where {value!r} was asked for"
                 )
         if dig(settings, "grammar"):
-            raise InvalidInput("the server applies a grammar of its own, which no transcript can declare")
+            raise InvalidInput(
+                "the server applies a grammar of its own, which no transcript can declare"
+            )
         if dig(content, "truncated"):
             raise InvalidInput(
                 f"the server's context ended within an answer to {len(body['prompt'])} tokens; "
@@ -246,8 +269,12 @@ class LlamaCpp(ServedEngine):
             )
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
-        """See `ServedEngine`; servers with a draft report no steps, so AIPerf's other fields are left out."""
-        numbers = (whole_number(content, "timings", name) for name in ("draft_n", "draft_n_accepted"))
+        """See `ServedEngine`; servers with a draft report no steps,
+        so AIPerf's other fields are left out.
+        """
+        numbers = (
+            whole_number(content, "timings", name) for name in ("draft_n", "draft_n_accepted")
+        )
         return acceptance("llamacpp", None, *numbers, completion_tokens=num_tokens)
 
 

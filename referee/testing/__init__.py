@@ -3,8 +3,8 @@
 assert_exact: tests a rule, a verifier or a registered name, by the audits of `resispec.audit`.
 assert_exact_sampler: tests any function that verifies drafted tokens, by the tokens that it emits.
 
-Installed beside pytest, `referee.testing.plugin` adds two options and a summary; pytest loads it in every
-run, so importing this package does not import torch until one of its names is used.
+Installed beside pytest, `referee.testing.plugin` adds two options and a summary; pytest loads it in
+every run, so importing this package does not import torch until one of its names is used.
 """
 
 from importlib import import_module

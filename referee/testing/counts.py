@@ -1,14 +1,16 @@
-"""Counts of emitted tokens and of their places in three orders: do the tokens follow the target's laws?
+"""Counts of emitted tokens and of their places in three orders:
+do the tokens follow the target's laws?
 
-Whether a position is reached depends on the tokens before it, in some verifiers even on the tokens after it.
-Still, under an exact verifier the counts of emitted tokens less their laws have mean 0 and the covariance of
-a multinomial: if fresh draws from the target continued the rows, the counts would be multinomial, and the
-fresh draws have these properties by themselves.
+Whether a position is reached depends on the tokens before it, in some verifiers even on the tokens
+after it. Still, under an exact verifier the counts of emitted tokens less their laws have mean 0
+and the covariance of a multinomial: if fresh draws from the target continued the rows, the counts
+would be multinomial, and the fresh draws have these properties by themselves.
 
-If the vocabulary has an order that depends only on p and q, every token has a place in [0, 1]: the target's
-mass before it, and a random part of its own. That place is uniform, whatever the laws are, so that places of
-all positions and laws are counted together. The order by p / q shows a bias toward the draft, the order by p
-a temperature or a residual that is cut short, the order by token random numbers that are used twice.
+If the vocabulary has an order that depends only on p and q, every token has a place in [0, 1]: the
+target's mass before it, and a random part of its own. That place is uniform, whatever the laws are,
+so that places of all positions and laws are counted together. The order by p / q shows a bias
+toward the draft, the order by p a temperature or a residual that is cut short, the order by token
+random numbers that are used twice.
 """
 
 import math
@@ -31,7 +33,10 @@ ORDERS = ("by token", "by falling p", "by falling p / q")
 
 
 class CountTest(NamedTuple):
-    """A chi-square of counts. what: the counts in words. worst: the cell that lies furthest out, in words."""
+    """A chi-square of counts.
+
+    what: the counts in words. worst: the cell that lies furthest out, in words.
+    """
 
     what: str
     chi_square: Statistic
@@ -39,7 +44,9 @@ class CountTest(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Names of K cells, and their expected and found counts, (K,) float64 each, with the same sum."""
+    """Names of K cells, and their expected and found counts, (K,) float64 each,
+    with the same sum.
+    """
 
     names: Sequence[str]
     expected: Tensor
@@ -63,7 +70,9 @@ def counted(what: str, tables: Iterable[Cells]) -> CountTest:
 
 
 def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
-    """All statistics of emitted tokens: by token, and by place at all positions and at the last one."""
+    """All statistics of emitted tokens: by token, and by place at all positions
+    and at the last one.
+    """
     tests = [by_token(stage, stage.target, tokens)]
     is_last = tokens.position == stage.num_positions - 1
     for order in ORDERS:
@@ -75,7 +84,9 @@ def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
 
 
 def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
-    """The test of token counts at each position and row; a token of probability 0 fails it for certain."""
+    """The test of token counts at each position and row;
+    a token of probability 0 fails it for certain.
+    """
     is_impossible = laws[tokens.row, tokens.token] == 0
     if bool(is_impossible.any()):
         position, row, token = (int(part[is_impossible][0]) for part in tokens)
@@ -90,9 +101,11 @@ def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
 
 
 def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, Tensor]:
-    """Cells of tokens (n,) that all have one law (V,): each cell's token, expected count and found count.
+    """Cells of tokens (n,) that all have one law (V,): each cell's token,
+    expected count and found count.
 
-    Less probable tokens share a cell whose token is None, or if expected too rarely, the last token's cell.
+    Less probable tokens share a cell whose token is None, or if expected too rarely, the last
+    token's cell.
     """
     law = law.double() / law.sum(dtype=torch.float64)
     found = torch.bincount(tokens, minlength=len(law)).double()
@@ -103,26 +116,34 @@ def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, 
     if count == 0 or float(expected[count:].sum()) >= LEAST_EXPECTED:
         cells.append(None)
     first = len(cells) - 1  # the cell with the tokens that are counted together
-    return cells, *(torch.cat((counts[:first], counts[first:].sum()[None])) for counts in (expected, found))
+    return cells, *(
+        torch.cat((counts[:first], counts[first:].sum()[None])) for counts in (expected, found)
+    )
 
 
 def by_place(place: Tensor, name: str) -> list[CountTest]:
-    """Tests of places (n,), uniform for an exact sampler: counts in equal parts of [0, 1], and the mean."""
+    """Tests of places (n,), uniform for an exact sampler: counts in equal parts of [0,
+    1], and the mean.
+    """
     count, parts = len(place), NUM_PARTS
     while parts > 1 and count < parts * LEAST_EXPECTED:
         parts //= 2
     found = torch.bincount((place * parts).long(), minlength=parts).double()
     names = [
-        f"from {part}/{parts} to {part + 1}/{parts} of the target's mass, {name}" for part in range(parts)
+        f"from {part}/{parts} to {part + 1}/{parts} of the target's mass, {name}"
+        for part in range(parts)
     ]
     expected = torch.full_like(found, count / parts).clamp_min(1e-9)
-    z = float((place - 0.5).sum()) * math.sqrt(12 / max(1, count))  # a uniform number's variance is 1 / 12
+    # a uniform number's variance is 1 / 12
+    z = float((place - 0.5).sum()) * math.sqrt(12 / max(1, count))
     cells = counted(f"places, {name}", [Cells(names, expected, found)])
     return [cells, CountTest(f"mean place, {name}", chi_squared(z * z, 1, count), cells.worst)]
 
 
 def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
-    """Places (n,) float64 in [0, 1): the target's mass before each token in an order and part of its own."""
+    """Places (n,) float64 in [0, 1): the target's mass before each token in an order
+    and part of its own.
+    """
     p, q = stage.target.double(), stage.draft.double()
     p = p / p.sum(1, keepdim=True)
     keys = dict(zip(ORDERS, (-torch.arange(p.shape[1]).expand_as(p), p, p / q), strict=True))
@@ -135,7 +156,8 @@ def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
 
 
 def smallest_bias(count: int, level: float) -> float:
-    """The total variation along one of the orders that 9 of 10 tests of `count` tokens find at `level`.
+    """The total variation along one of the orders that 9 of 10 tests
+    of `count` tokens find at `level`.
 
     A bias of total variation d between parts of the target's mass adds at least 4 d^2 a token to a
     chi-square (Cauchy-Schwarz).
@@ -152,5 +174,7 @@ def _cell_name(stage: Stage, position: int, row: int, token: int | None) -> str:
     where = f"position {position}" if stage.by_position else f"position {position}, law {row}"
     if token is None:
         return f"{where}: all other tokens"
-    masses = f"target {float(stage.target[row, token]):.4g}, draft {float(stage.draft[row, token]):.4g}"
+    masses = (
+        f"target {float(stage.target[row, token]):.4g}, draft {float(stage.draft[row, token]):.4g}"
+    )
     return f"{where}: token {token} ({masses})"

@@ -20,16 +20,17 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class SamplerOptions:
     """Options of `assert_exact_sampler`; every field has a default.
 
-    samples: the number of rows to verify, a quarter of it with vocabularies above 64 tokens. seed: that of
-    all random numbers. bias: the total variation, as a mean over positions, of a biased sampler that the test
-    must find, or as much of it as accepting every drafted token gives; 0 for no such negative control, and
-    then a test passes however few its samples are.
-    length: the number of drafted tokens of a chain, one at each position. siblings: if it is not 0, so many
-    tokens are drafted for one position instead. draws: the kind of drafting or its name, see
-    `resispec.draws`. draft: the engine's own drafting. batch: the rows of a call; 0 for no row dimension.
-    vocabularies: the sizes of generated laws. dtype: the precision of these, "float32" or "float64". device:
-    where the sampler gets tensors. numpy: whether it gets arrays instead. If p and q are given, they set
-    length, vocabularies, dtype, device and numpy. Raises InvalidInput for values that are not allowed.
+    samples: the number of rows to verify, a quarter of it with vocabularies above 64 tokens. seed:
+    that of all random numbers. bias: the total variation, as a mean over positions, of a biased
+    sampler that the test must find, or as much of it as accepting every drafted token gives; 0 for
+    no such negative control, and then a test passes however few its samples are.
+    length: the number of drafted tokens of a chain, one at each position. siblings: if it is not 0,
+    so many tokens are drafted for one position instead. draws: the kind of drafting or its name,
+    see `resispec.draws`. draft: the engine's own drafting. batch: the rows of a call; 0 for no row
+    dimension. vocabularies: the sizes of generated laws. dtype: the precision of these, "float32"
+    or "float64". device: where the sampler gets tensors. numpy: whether it gets arrays instead. If
+    p and q are given, they set length, vocabularies, dtype, device and numpy. Raises InvalidInput
+    for values that are not allowed.
     """
 
     samples: int = field(default_factory=lambda: SESSION.samples)
@@ -48,7 +49,9 @@ class SamplerOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))
         limits = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
-        checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in limits.items()}
+        checks = {
+            name: (getattr(self, name) >= low, f"at least {low}") for name, low in limits.items()
+        }
         checks["bias"] = 0 <= self.bias <= 1, "0 to 1"
         checks["dtype"] = self.dtype in DTYPES, " or ".join(DTYPES)
         size = max(2, self.siblings if self.draws.are_distinct else 0)
@@ -66,7 +69,10 @@ class SamplerOptions:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The sampler under test, called as `assert_exact_sampler` says. generator: the one that it gets."""
+    """The sampler under test, called as `assert_exact_sampler` says.
+
+    generator: the one that it gets.
+    """
 
     sampler: Callable[..., Any]
     options: SamplerOptions
@@ -76,7 +82,8 @@ class Kernel:
         """Draft and verify after the tokens `root` (C,), which are whole batches.
 
         Returns (C, L or B) drafted and (C, P) emitted tokens, with NONE after the last one. Raises
-        InvalidInput for answers that are not tokens, AssertionError for tokens that no verifier emits.
+        InvalidInput for answers that are not tokens, AssertionError for tokens that no verifier
+        emits.
         """
         size = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
         drafted, emitted = [], []
@@ -84,9 +91,13 @@ class Kernel:
             noises: list[list[Any]] = []
             choose = partial(self._choose, stage, noises) if self.options.draft else stage.choose
             drafted.append(stage.drafted(part, choose))
-            inputs = [self._given(tensor) for tensor in (*stage.laws(part, drafted[-1]), drafted[-1])]
+            inputs = [
+                self._given(tensor) for tensor in (*stage.laws(part, drafted[-1]), drafted[-1])
+            ]
             answers = []
-            for index, call in enumerate([inputs] if self.options.batch else zip(*inputs, strict=True)):
+            for index, call in enumerate(
+                [inputs] if self.options.batch else zip(*inputs, strict=True)
+            ):
                 noise = [of_position[index] for of_position in noises]
                 extras = noise if stage.siblings or not noises else [noise]
                 answers.append(self.sampler(*call, self.generator, *extras))
@@ -96,7 +107,9 @@ class Kernel:
         return torch.cat(drafted), torch.cat(emitted)
 
     def _choose(self, stage: Stage, noises: list[list[Any]], rows: Tensor, count: int) -> Tensor:
-        """Draft (C, count) tokens as the engine does, and append the noise of all calls to `noises`."""
+        """Draft (C, count) tokens as the engine does, and append the noise
+        of all calls to `noises`.
+        """
         laws = self._given(stage.draft[rows])
         calls = [laws] if self.options.batch else laws
         answers = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
@@ -112,13 +125,17 @@ class Kernel:
         return tensor.numpy() if self.options.numpy else tensor.to(self.options.device)
 
     def _rows(self, answers: list[Any], count: int) -> Sequence[Any]:
-        """The answers for `count` rows one by one: from a call for each row, or from one call for all."""
+        """The answers for `count` rows one by one: from a call for each row,
+        or from one call for all.
+        """
         if not self.options.batch:
             return answers
         rows = answers[0].tolist() if hasattr(answers[0], "tolist") else answers[0]
         size = len(rows) if isinstance(rows, list | tuple) else type(rows).__name__
         if size != count:
-            raise InvalidInput(f"a call with {count} rows returned {size}; allowed: the tokens of every row")
+            raise InvalidInput(
+                f"a call with {count} rows returned {size}; allowed: the tokens of every row"
+            )
         return rows
 
 
@@ -128,17 +145,23 @@ def _listed(row: Any) -> list[int]:
     values = list(values) if isinstance(values, list | tuple) else [values]
     tokens = [token.item() if hasattr(token, "item") else token for token in values]
     if not all(type(token) is int for token in tokens):
-        raise InvalidInput(f"tokens are {row!r}; allowed: whole numbers, in one dimension for every row")
+        raise InvalidInput(
+            f"tokens are {row!r}; allowed: whole numbers, in one dimension for every row"
+        )
     return tokens
 
 
 def _padded(row: Any, width: int) -> list[int]:
-    """One row's tokens, then NONE up to `width`; the sampler may have padded with any negative numbers."""
+    """One row's tokens, then NONE up to `width`; the sampler may have padded
+    with any negative numbers.
+    """
     tokens = _listed(row)
     while tokens and tokens[-1] < 0:
         tokens.pop()
     if len(tokens) > width:
         raise AssertionError(f"emitted {tokens}; at most {width} tokens are possible")
     if any(token < 0 for token in tokens):
-        raise AssertionError(f"emitted {tokens}; negative numbers may only stand behind the last token")
+        raise AssertionError(
+            f"emitted {tokens}; negative numbers may only stand behind the last token"
+        )
     return tokens + [NONE] * (width - len(tokens))

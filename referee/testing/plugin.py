@@ -1,7 +1,9 @@
-"""The pytest plug-in: two options, and a summary of what every assertion of exactness could have seen.
+"""The pytest plug-in: two options, and a summary of what every assertion
+of exactness could have seen.
 
-pytest finds it by its entry point in the group `pytest11` and imports it in every run of an environment in
-which it is installed. So it imports no torch, and no pytest either, on which the library does not depend.
+pytest finds it by its entry point in the group `pytest11` and imports it in every run of an
+environment in which it is installed. So it imports no torch, and no pytest either, on which the
+library does not depend.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ PROPERTY = "resispec"
 class AssertionDefaults:
     """Defaults of assertions that say nothing else.
 
-    seed: that of all random numbers. samples: the number of calls of a sampler. note: a function that gets
-    one line about every assertion that held; outside of pytest the lines are dropped.
+    seed: that of all random numbers. samples: the number of calls of a sampler. note: a function
+    that gets one line about every assertion that held; outside of pytest the lines are dropped.
     """
 
     seed: int = 0
@@ -34,8 +36,8 @@ SESSION = AssertionDefaults()
 class Report:
     """Report of an assertion that held.
 
-    subject: what was tested. details: findings, and the bias that would have shown. smallest_bias: the total
-    variation that would have shown in 9 of 10 such tests.
+    subject: what was tested. details: findings, and the bias that would have shown. smallest_bias:
+    the total variation that would have shown in 9 of 10 such tests.
     """
 
     subject: str
@@ -75,7 +77,9 @@ def pytest_runtest_setup(item: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the notes of all tests that passed, also in other processes; write nothing with `-q`."""
+    """Write the notes of all tests that passed, also in other processes;
+    write nothing with `-q`.
+    """
     notes = [
         (report.nodeid, note)
         for report in terminalreporter.getreports("passed")

@@ -1,4 +1,6 @@
-"""An assertion that a rule or a verifier is exact, by the audits of `resispec.audit` that need no model."""
+"""An assertion that a rule or a verifier is exact, by the audits of `resispec.audit`
+that need no model.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,24 +32,30 @@ MOST_SHOWN = 16
 
 
 def assert_exact(
-    subject: Any, *, draws: str = "iid", chain: bool = False, samples: int = 600, seed: int | None = None
+    subject: Any,
+    *,
+    draws: str = "iid",
+    chain: bool = False,
+    samples: int = 600,
+    seed: int | None = None,
 ) -> Report:
     """Fail unless a rule or a verifier is exact for one kind of draws.
 
     subject: a `SiblingRule`, a `Verifier`, a class of either, a function with the contract of
-    `SiblingRule.law`, or a name that `resispec.verifiers.get_verifier` knows, such as "my_rule.py:MyRule".
-    Its law is summed over all possible drafts at narrow vocabularies, where an error is a proof, and averaged
-    over drafted siblings at a wide one. Trees are drafted and verified, and their verdicts and tokens are
-    counted. `resispec.audit.verdict.judge` decides from all of this.
-    draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the rule takes
-    only one sibling, as in a chain; assumed of a rule that refuses two with InvalidInput. samples: the number
-    of tuples of siblings at the wide vocabulary, and of trees of an average scene of the audit, where 6,000
-    are as many as in `make audit`; suspicious results are measured again, four times as long. seed: by
-    default the pytest run's.
+    `SiblingRule.law`, or a name that `resispec.verifiers.get_verifier` knows, such as
+    "my_rule.py:MyRule". Its law is summed over all possible drafts at narrow vocabularies, where an
+    error is a proof, and averaged over drafted siblings at a wide one. Trees are drafted and
+    verified, and their verdicts and tokens are counted. `resispec.audit.verdict.judge` decides from
+    all of this.
+    draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the
+    rule takes only one sibling, as in a chain; assumed of a rule that refuses two with
+    InvalidInput. samples: the number of tuples of siblings at the wide vocabulary, and of trees of
+    an average scene of the audit, where 6,000 are as many as in `make audit`; suspicious results
+    are measured again, four times as long. seed: by default the pytest run's.
 
-    Returns a report of the bias that would have shown. Raises AssertionError unless no bias is seen, and
-    InvalidInput for an invalid subject, law or kind of draws, such as a rule whose masses are negative or do
-    not sum to 1.
+    Returns a report of the bias that would have shown. Raises AssertionError unless no bias is
+    seen, and InvalidInput for an invalid subject, law or kind of draws, such as a rule whose masses
+    are negative or do not sum to 1.
     """
     __tracebackhide__ = True
     if samples < 10:
@@ -81,13 +89,16 @@ def assert_exact(
         levels={"simulated": max((scene.topology.num_levels for scene in trees), default=0)},
         walked=walked(trees, num_turns),
     )
-    judgement = judge(evidence, ("enumerated_error", "total_variations", "simulations"))  # without a model
+    # without a model
+    judgement = judge(evidence, ("enumerated_error", "total_variations", "simulations"))
     if judgement.finding is not Finding.NO_BIAS_SEEN:
         header = f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}"
         lines = [header, *judgement.reasons]
         if case.error > TOLERANCE:  # the laws with the largest error, if they are short
             laws = {"p": case.target_probs, "q": case.draft_probs}
-            rows = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
+            rows = [
+                f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()
+            ]
             is_short = len(case.target_probs) <= MOST_SHOWN
             pair = f"a {case.kind} pair, {case.case}"
             lines += [f"{pair}:", *rows] if is_short else [pair]

@@ -1,4 +1,6 @@
-"""An assertion that a function which verifies drafted tokens is exact, by the tokens that it emits."""
+"""An assertion that a function which verifies drafted tokens is exact,
+by the tokens that it emits.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,23 +32,26 @@ def assert_exact_sampler(
 ) -> Report:
     """Fail unless the tokens that `sampler` emits follow the target's laws, whatever was drafted.
 
-    sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is (L + 1, V),
-    q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 emitted tokens, the accepted ones and then one
-    more, as a sequence or an array that negative numbers may follow as padding. With `siblings=B`, p and q
-    are (V,) and drafted is (B,), candidates for one position, and it returns the emitted token. With
-    `batch=C` everything has one more dimension of C rows in front. The inputs are tensors of `dtype` on
-    `device` and a torch.Generator there; with `numpy=True`, arrays and a numpy.random.Generator.
-    target_probs, draft_probs: p and q, tensors or arrays: (L + 1, V) and (L, V), or (V,) and (V,) for
-    siblings. Without them hard laws are made, at narrow and wide vocabularies, that depend on the token
-    before: use these unless they do not fit the limits of the kernel.
+    sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is (L
+    + 1, V), q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 emitted tokens, the accepted
+    ones and then one more, as a sequence or an array that negative numbers may follow as padding.
+    With `siblings=B`, p and q are (V,) and drafted is (B,), candidates for one position, and it
+    returns the emitted token. With `batch=C` everything has one more dimension of C rows in front.
+    The inputs are tensors of `dtype` on `device` and a torch.Generator there; with `numpy=True`,
+    arrays and a numpy.random.Generator. target_probs, draft_probs: p and q, tensors or arrays: (L +
+    1, V) and (L, V), or (V,) and (V,) for siblings. Without them hard laws are made, at narrow and
+    wide vocabularies, that depend on the token before: use these unless they do not fit the limits
+    of the kernel.
     options: the fields of `SamplerOptions`. draft: the engine's own drafting, called as
-    `draft(q, generator)` for one position after the other, with q (V,), or (C, V) in a batch; it returns a
-    token, or `siblings` of them, for every row. Many rows are drafted before the first is verified, so
-    `draft` must return what the sampler needs of it: if it returns a tuple (tokens, noise), the sampler gets
-    the noise as a fifth argument, for a chain as a list of the noise of every position.
+    `draft(q, generator)` for one position after the other, with q (V,), or (C, V) in a batch; it
+    returns a token, or `siblings` of them, for every row. Many rows are drafted before the first is
+    verified, so `draft` must return what the sampler needs of it: if it returns a tuple (tokens,
+    noise), the sampler gets the noise as a fifth argument, for a chain as a list of the noise of
+    every position.
 
-    Returns a report of the bias that would have shown. Raises AssertionError for a bias, naming the worst
-    cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens and laws
+    Returns a report of the bias that would have shown. Raises AssertionError for a bias, naming the
+    worst cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens
+    and laws
     and an invalid value of an option.
     """
     __tracebackhide__ = True
@@ -56,7 +61,11 @@ def assert_exact_sampler(
     name, outcomes = name_of(sampler), []
     for stage in stages:
         seed = int(torch.randint(1 << 62, (), generator=stage.generator))
-        rng = np.random.default_rng(seed) if choice.numpy else Generator(choice.device).manual_seed(seed)
+        rng = (
+            np.random.default_rng(seed)
+            if choice.numpy
+            else Generator(choice.device).manual_seed(seed)
+        )
         kernel = Kernel(sampler, choice, rng)
         try:
             outcomes.append(_played(stage, kernel))
@@ -72,7 +81,11 @@ def assert_exact_sampler(
         raise AssertionError("\n  ".join((header, *lines, hint)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
-    details = ("no bias seen", *(outcome.lines(level) for outcome in outcomes), f"seed {choice.seed}")
+    details = (
+        "no bias seen",
+        *(outcome.lines(level) for outcome in outcomes),
+        f"seed {choice.seed}",
+    )
     return Report(name, details, max(outcome.smallest_bias(level) for outcome in outcomes)).noted()
 
 
@@ -96,7 +109,9 @@ class _Outcome:
         return min(self.tests, key=lambda test: (test.chi_square.p_value, -test.chi_square.value))
 
     def p_value(self, level: float) -> float:
-        """Bound of the chance that any of FALSE_ALARM / level statistics lies as far out as the furthest."""
+        """Bound of the chance that any of FALSE_ALARM / level statistics lies
+        as far out as the furthest.
+        """
         return min(1.0, FALSE_ALARM / level * self.furthest.chi_square.p_value)
 
     def smallest_bias(self, level: float) -> float:
@@ -118,7 +133,10 @@ class _Outcome:
 
 
 def _played(stage: Stage, kernel: Kernel) -> _Outcome:
-    """Let the sampler verify, and count. Raises AssertionError like `play`, or if drafts do not follow q."""
+    """Let the sampler verify, and count.
+
+    Raises AssertionError like `play`, or if drafts do not follow q.
+    """
     root = stage.roots(kernel.options.calls(stage.vocab_size))
     drafted, emitted = kernel.play(stage, root)
     if kernel.options.draft and stage.draws.are_random and stage.draws.can_be_cut:
@@ -133,7 +151,9 @@ def _counted(stage: Stage, root: Tensor, emitted: Tensor) -> _Outcome:
     return _Outcome(stage, len(root), count_tests(stage, stage.placed(root, emitted)))
 
 
-def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, options: SamplerOptions) -> None:
+def _require_power(
+    name: str, outcomes: Sequence[_Outcome], level: float, options: SamplerOptions
+) -> None:
     """Raise AssertionError if a sampler with a bias of `options.bias` passes as well."""
     __tracebackhide__ = True
     for outcome in outcomes:
@@ -152,11 +172,16 @@ def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, option
 def _stages_of(
     options: SamplerOptions, target_probs: Any, draft_probs: Any
 ) -> tuple[SamplerOptions, list[Stage]]:
-    """The options and stages: one stage of given laws, which set options, or one for each vocabulary."""
+    """The options and stages: one stage of given laws, which set options,
+    or one for each vocabulary.
+    """
     if target_probs is None and draft_probs is None:
         # Kernels are not tested on exhausted drafts.
         kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
-        shape, stages = (0 if options.siblings else options.length, options.siblings, options.draws), []
+        shape, stages = (
+            (0 if options.siblings else options.length, options.siblings, options.draws),
+            [],
+        )
         for vocab in options.vocabularies:
             generator = _seeded(options, vocab)
             laws = (law.to(DTYPES[options.dtype]) for law in laws_for(vocab, kinds, generator))
@@ -172,8 +197,9 @@ def _stages_of(
         padded = torch.cat((q, p[-1:]))  # nothing is drafted at the last position
         return options, [Stage(p, padded, len(q), 0, *drawing)]
     raise InvalidInput(
-        f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with siblings={options.siblings}; "
-        "allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) for siblings"
+        f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with "
+        f"siblings={options.siblings}; allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) "
+        "for siblings"
     )
 
 
@@ -184,7 +210,9 @@ def _seeded(options: SamplerOptions, vocab: int) -> Generator:
 def _checked(name: str, law: Any) -> Tensor:
     """A given law, checked, as a tensor."""
     if not hasattr(law, "__array__"):
-        raise InvalidInput(f"{name} is {type(law).__name__}; allowed: a tensor or an array, for both p and q")
+        raise InvalidInput(
+            f"{name} is {type(law).__name__}; allowed: a tensor or an array, for both p and q"
+        )
     tensor = torch.as_tensor(law)
     if tensor.dtype not in DTYPES.values():
         raise InvalidInput(f"{name} is {tensor.dtype}; allowed: {', '.join(DTYPES)}")
@@ -195,9 +223,10 @@ def _checked(name: str, law: Any) -> Tensor:
 def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
     """The tokens (C, P) that a biased sampler emits, with NONE after the last.
 
-    It draws from the target, and goes on if this token was drafted, which is exact for every kind of draws.
-    But with probability `share` it accepts a drafted token (the first of siblings) blindly, unless the target
-    rules this token out: a single such token would give the sampler away.
+    It draws from the target, and goes on if this token was drafted, which is exact for every kind
+    of draws. But with probability `share` it accepts a drafted token (the first of siblings)
+    blindly, unless the target rules this token out: a single such token would give the sampler
+    away.
     """
     drafted = stage.drafted(root, stage.choose)
     rows = stage.rows(root, drafted)
@@ -213,10 +242,11 @@ def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
 
 
 def _share_for(stage: Stage, bias: float) -> float:
-    """The share of blind acceptances, at most 1, with which the control's mean total variation is `bias`.
+    """The share of blind acceptances, at most 1, with which the control's mean total variation is
+    `bias`.
 
-    The mean is over the positions at which tokens are drafted. Raises InvalidInput if accepting everything is
-    no bias at all.
+    The mean is over the positions at which tokens are drafted. Raises InvalidInput if accepting
+    everything is no bias at all.
     """
     rows = slice(stage.length or 1) if stage.by_position else slice(None)
     target, draft = stage.target[rows].double(), stage.draft[rows]
@@ -227,7 +257,7 @@ def _share_for(stage: Stage, bias: float) -> float:
     distance = total_variation(blind_law, target) / len(target)
     if distance < 1e-6:
         raise InvalidInput(
-            "no token that the target allows is drafted too often, so the negative control has no bias; "
-            "give other laws, or bias=0 for no control"
+            "no token that the target allows is drafted too often, so the negative control has no "
+            "bias; give other laws, or bias=0 for no control"
         )
     return min(1.0, bias / distance)

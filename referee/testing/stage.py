@@ -1,7 +1,8 @@
-"""The stage on which a sampler is tested: laws p and q for every position, and tokens drafted from q.
+"""The stage on which a sampler is tested: laws p and q for every position,
+and tokens drafted from q.
 
-The laws depend on the token before, as with real models, and rows of a batch differ. This shows verifiers
-that go on with the laws after a token that they refused, or that mix up rows.
+The laws depend on the token before, as with real models, and rows of a batch differ. This shows
+verifiers that go on with the laws after a token that they refused, or that mix up rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,9 @@ MAX_ELEMENTS = 1 << 22
 NUM_LAWS = 6
 """The number of laws of a stage; after token t the law is number t % 6."""
 NARROW = 8
-"""Up to so many tokens, the pairs of laws are of the audit battery's kinds, in the battery's order."""
+"""Up to so many tokens, the pairs of laws are of the audit battery's kinds,
+in the battery's order.
+"""
 WIDE = 64
 """Above so many tokens laws are Zipf-like; from NARROW to WIDE they are flat and far apart."""
 FULL = ("random", "peaked", "p = q")
@@ -39,12 +42,13 @@ class PlacedTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """Laws, and tokens drafted from them: `siblings` for one position, or a chain if `siblings` is 0.
+    """Laws, and tokens drafted from them: `siblings` for one position,
+    or a chain if `siblings` is 0.
 
-    target, draft: (R, V), in the sampler's precision, on the CPU. The law after a token t is row t % R; with
-    `by_position`, the law at position i is row i, whatever was drafted.
-    length: L, that of the chain. draws: the kind of drafting. generator: that of all random numbers except
-    the sampler's.
+    target, draft: (R, V), in the sampler's precision, on the CPU. The law after a token t is row t
+    % R; with `by_position`, the law at position i is row i, whatever was drafted.
+    length: L, that of the chain. draws: the kind of drafting. generator: that of all random numbers
+    except the sampler's.
     """
 
     target: Tensor
@@ -70,13 +74,18 @@ class Stage:
         return torch.randint(self.vocab_size, (count,), generator=self.generator)
 
     def rows(self, root: Tensor, tokens: Tensor) -> Tensor:
-        """Rows of the laws at each position after `root` (C,) and `tokens` (C, K): (C, K + 1), at most P."""
+        """Rows of the laws at each position after `root` (C,) and `tokens` (C, K): (C,
+        K + 1), at most P.
+        """
         before = torch.cat((root[:, None], tokens), 1)[:, : self.num_positions]
         positions = torch.arange(before.shape[1]).expand_as(before)
         return positions if self.by_position else before % len(self.target)
 
     def drafted(self, root: Tensor, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """The drafted tokens (C, L or B). choose: drafts tokens (C, count) from rows (C,) of the laws."""
+        """The drafted tokens (C, L or B).
+
+        choose: drafts tokens (C, count) from rows (C,) of the laws.
+        """
         tokens = root.new_empty(len(root), 0)
         for position in range(1 if self.siblings else self.length):
             rows = self.rows(root, tokens)[:, position]
@@ -88,26 +97,34 @@ class Stage:
         return self.draw(self.draft, rows, self.draws, count)
 
     def draw(self, laws: Tensor, rows: Tensor, draws: Draws, count: int) -> Tensor:
-        """Draw tokens (C, count) from rows (C,) of laws (R, V); independent draws sum up a row once."""
+        """Draw tokens (C, count) from rows (C,) of laws (R, V);
+        independent draws sum up a row once.
+        """
         tokens = torch.empty(len(rows), count, dtype=torch.int64)
         for row in rows.unique().tolist():
             places = (rows == row).nonzero()[:, 0]
             if draws.are_independent:
-                tokens[places] = draws.draw(laws[row], count * len(places), self.generator).view(-1, count)
+                tokens[places] = draws.draw(laws[row], count * len(places), self.generator).view(
+                    -1, count
+                )
                 continue
             for part in places.split(max(1, MAX_ELEMENTS // self.vocab_size)):
                 tokens[part] = draws.draw(laws[row].expand(len(part), -1), count, self.generator)
         return tokens
 
     def laws(self, root: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """Laws p and q for a sampler: (C, L + 1, V) and (C, L, V) for a chain, otherwise (C, V) each."""
+        """Laws p and q for a sampler: (C, L + 1, V) and (C, L, V) for a chain, otherwise (C,
+        V) each.
+        """
         rows = self.rows(root, drafted)
         if self.siblings:
             return self.target[rows[:, 0]], self.draft[rows[:, 0]]
         return self.target[rows], self.draft[rows[:, :-1]]
 
     def placed(self, root: Tensor, tokens: Tensor) -> PlacedTokens:
-        """The tokens (C, K) with their positions and rows, without NONE; each follows the one before it."""
+        """The tokens (C, K) with their positions and rows, without NONE;
+        each follows the one before it.
+        """
         rows = self.rows(root, tokens[:, :-1])
         mask = tokens != NONE
         position = torch.arange(tokens.shape[1]).expand_as(tokens)
@@ -132,16 +149,18 @@ class Stage:
 def laws_for(vocab: int, kinds: Sequence[str], generator: Generator) -> tuple[Tensor, Tensor]:
     """Laws p and q for a vocabulary of this size, (NUM_LAWS, V) float64 each.
 
-    Corner cases (zeros, equal and disjoint laws) need few tokens. Random numbers that are used twice show if
-    residuals are broad and tokens many, but few enough to be counted one by one. Faults that depend on the
-    size of a vocabulary show only in a wide one, most of whose mass is on few tokens.
+    Corner cases (zeros, equal and disjoint laws) need few tokens. Random numbers that are used
+    twice show if residuals are broad and tokens many, but few enough to be counted one by one.
+    Faults that depend on the size of a vocabulary show only in a wide one, most of whose mass is on
+    few tokens.
     """
     pairs, kinds = [], kinds if vocab <= NARROW else ("random",)
     for number in range(NUM_LAWS):
         if vocab <= WIDE:
             pairs.append(pair_of_laws(kinds[number % len(kinds)], vocab, generator))
             continue
-        order = torch.randperm(vocab, generator=generator)  # ids have nothing to do with probabilities
+        # ids have nothing to do with probabilities
+        order = torch.randperm(vocab, generator=generator)
         seed = int(torch.randint(1 << 31, (), generator=generator))
         pair = (law[order].double() for law in wide_laws(vocab, seed=seed))
         pairs.append([law / law.sum() for law in pair])

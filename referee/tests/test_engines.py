@@ -38,7 +38,9 @@ def test_our_answers_end_where_they_should_and_repeat_with_their_seed():
     assert {answer.finish_reason for answer in answers} == {"stop", "length"}
     assert engine.answer((5, 2), settings, 5) == answers[5]
     assert len({answer.tokens for answer in answers}) > 10
-    with pytest.raises(InvalidInput, match=r"toy: presence_penalty is 0.5, and a penalty would differ from"):
+    with pytest.raises(
+        InvalidInput, match=r"toy: presence_penalty is 0.5, and a penalty would differ from"
+    ):
         engine.check(Sampling(presence_penalty=0.5))
 
 
@@ -85,7 +87,9 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
 
 
 def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
-    """Prompts of several lengths, of which short ones are padded; a row that ends before others is cut."""
+    """Prompts of several lengths, of which short ones are padded;
+    a row that ends before others is cut.
+    """
     pair, ends = tiny_pair(), {7, 8}
     pair.target.module.generation_config.eos_token_id = sorted(ends)
     pair = replace(pair, target=TransformersModel(pair.target.module))
@@ -93,7 +97,9 @@ def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
     mixed = [prompt * (1 + place % 3) for place, prompt in enumerate(PROMPTS)]
     rows = write_transcripts(engine, mixed, SETTINGS, tmp_path / "rows.jsonl", 0, [1, 8])
     alone, together = rows[: len(mixed)], rows[len(mixed) :]
-    assert [row.seed for row in alone] == list(range(len(mixed))) and {row.seed for row in together} == {None}
+    assert [row.seed for row in alone] == list(range(len(mixed))) and {
+        row.seed for row in together
+    } == {None}
     for arm in (alone, together):
         assert abs(surprisal_z(pair, arm)) < 4
         assert {row.output_token_ids[-1] for row in arm if row.finish_reason == "stop"} == ends
@@ -135,12 +141,22 @@ def test_what_generate_cannot_do_is_refused(tmp_path):
     engine = TransformersEngine(tiny_pair())
     for prompt, settings, message in (
         ((1, 99), {}, "the prompt holds token 99; the model's vocabulary ends at 15"),
-        ((1,) * 250, {}, "a prompt of 250 tokens and 128 new ones need 378 positions; the model has 256"),
-        ((1,), {"presence_penalty": 1.0}, "presence_penalty is 1.0, and `generate` has none; allowed: 0"),
+        (
+            (1,) * 250,
+            {},
+            "a prompt of 250 tokens and 128 new ones need 378 positions; the model has 256",
+        ),
+        (
+            (1,),
+            {"presence_penalty": 1.0},
+            "presence_penalty is 1.0, and `generate` has none; allowed: 0",
+        ),
     ):
         with pytest.raises(InvalidInput, match=message):
             write_transcripts(engine, [prompt], Sampling(**settings), tmp_path / "rows.jsonl")
-    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+    with pytest.raises(
+        InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"
+    ):
         TransformersEngine(tiny_pair(), "beam")
     with pytest.raises(InvalidInput, match="a draft model is needed"):
         TransformersEngine(Pair(tiny_llama(16), None, ToyTokenizer()), "assisted")

@@ -1,4 +1,6 @@
-"""Servers: what they are asked, what is written of their answers, and one line for answers that are none."""
+"""Servers: what they are asked, what is written of their answers,
+and one line for answers that are none.
+"""
 
 import asyncio
 import json
@@ -6,7 +8,17 @@ import time
 from base64 import b64encode
 
 import pytest
-from toy_server import ENGINES, ESCAPES, HOSTILE, PROMPTS, VERSIONS, ToyServer, connected, continuation, write
+from toy_server import (
+    ENGINES,
+    ESCAPES,
+    HOSTILE,
+    PROMPTS,
+    VERSIONS,
+    ToyServer,
+    connected,
+    continuation,
+    write,
+)
 
 from referee.engines import Unanswered, write_transcripts
 from referee.engines.base import acceptance
@@ -17,10 +29,22 @@ from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
-LAW = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+LAW = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 ASKED = {
     "vllm": LAW
-    | {"model": "toy-model", "prompt": [5, 6, 7], "max_tokens": 6, "top_k": -1, "repetition_penalty": 1.0}
+    | {
+        "model": "toy-model",
+        "prompt": [5, 6, 7],
+        "max_tokens": 6,
+        "top_k": -1,
+        "repetition_penalty": 1.0,
+    }
     | {"seed": 100, "n": 1, "stream": False, "return_token_ids": True},
     "llama_cpp": LAW
     | {"prompt": [5, 6, 7], "n_predict": 6, "top_k": 0, "repeat_penalty": 1.0, "repeat_last_n": 9}
@@ -31,7 +55,13 @@ ASKED = {
         "input_ids": [5, 6, 7],
         "stream": False,
         "sampling_params": LAW
-        | {"max_new_tokens": 6, "top_k": -1, "repetition_penalty": 1.0, "n": 1, "sampling_seed": 100},
+        | {
+            "max_new_tokens": 6,
+            "top_k": -1,
+            "repetition_penalty": 1.0,
+            "n": 1,
+            "sampling_seed": 100,
+        },
     },
 }
 RECORDS = {
@@ -63,7 +93,11 @@ def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
         expected = continuation(list(PROMPTS[index]), 6, 100 + index)
         assert row.prompt_token_ids == PROMPTS[index] and list(row.output_token_ids) == expected
         assert row.finish_reason == ("stop" if 0 in expected else "length")
-        assert (row.seed, row.engine, row.engine_version) == (100 + index, toy.engine, VERSIONS[toy.engine])
+        assert (row.seed, row.engine, row.engine_version) == (
+            100 + index,
+            toy.engine,
+            VERSIONS[toy.engine],
+        )
         assert row.setting == "T=0.7, top_k=5, min_p=0.01" and row.extra["prompt_index"] == index
         completed = {"completion_tokens": len(expected)}
         assert row.extra["spec_decode"] == RECORDS[toy.engine] | completed  # in the words of AIPerf
@@ -97,7 +131,9 @@ def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
     vllm.changes = {(*keys, "per_step_accepted"): [0, 3]}
     [row] = write(vllm, tmp_path / "rows.jsonl", PROMPTS[:1])
     assert row.extra["spec_decode"]["per_step_accepted"] == [0, 3]
-    for index, metrics in enumerate((None, {"acceptance_histogram": [1, "2"]}, {"num_draft_tokens": 9})):
+    for index, metrics in enumerate(
+        (None, {"acceptance_histogram": [1, "2"]}, {"num_draft_tokens": 9})
+    ):
         vllm.changes = {keys: metrics}
         [row] = write(vllm, tmp_path / f"{index}.jsonl", PROMPTS[:1])
         assert "spec_decode" not in row.extra
@@ -109,11 +145,31 @@ def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
 def test_settings_that_mean_something_else_there_are_refused(tmp_path):
     for name, settings, message in (
         ("vllm", {"temperature": 0.005}, "vLLM would apply 0.01; allowed: 0, or from 0.01"),
-        ("sglang", {"repetition_penalty": 1.1}, "repetition_penalty is 1.1, and SGLang's counts emitted"),
-        ("llama_cpp", {"presence_penalty": 0.5}, "presence_penalty is 0.5, and llama.cpp's counts the"),
-        ("vllm", FILTERS | {"filter_order": "llama.cpp"}, "filter_order is llama.cpp, which is another law"),
-        ("sglang", FILTERS | {"filter_order": "vllm"}, "filter_order is vllm, which is another law there"),
-        ("llama_cpp", FILTERS | {"filter_order": "sglang"}, "filter_order is sglang, which is another law"),
+        (
+            "sglang",
+            {"repetition_penalty": 1.1},
+            "repetition_penalty is 1.1, and SGLang's counts emitted",
+        ),
+        (
+            "llama_cpp",
+            {"presence_penalty": 0.5},
+            "presence_penalty is 0.5, and llama.cpp's counts the",
+        ),
+        (
+            "vllm",
+            FILTERS | {"filter_order": "llama.cpp"},
+            "filter_order is llama.cpp, which is another law",
+        ),
+        (
+            "sglang",
+            FILTERS | {"filter_order": "vllm"},
+            "filter_order is vllm, which is another law there",
+        ),
+        (
+            "llama_cpp",
+            FILTERS | {"filter_order": "sglang"},
+            "filter_order is sglang, which is another law",
+        ),
         ("sglang", FILTERS | {"min_p": 0.1, "filter_order": "sglang"}, "allowed: two of them"),
     ):
         with ToyServer(name) as toy, pytest.raises(InvalidInput, match=message):
@@ -121,7 +177,9 @@ def test_settings_that_mean_something_else_there_are_refused(tmp_path):
         assert not toy.posts and not (tmp_path / "rows.jsonl").exists()
 
 
-def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tmp_path, monkeypatch):
+def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(
+    vllm, tmp_path, monkeypatch
+):
     vllm.faults = {2: "500", 3: "429", 5: "drop"}
     rows = write(vllm, tmp_path / "rows.jsonl")
     assert len(vllm.posts) == len(PROMPTS) + 3 and len(rows) == len(PROMPTS)
@@ -151,7 +209,9 @@ def test_a_server_answers_where_an_event_loop_runs(vllm):
 
 @pytest.mark.parametrize("fault", [*HOSTILE, "500"])
 def test_a_request_has_an_end_whatever_the_server_does(vllm, fault, monkeypatch):
-    """Time is limited with all tries, and so is what is read; of the faults a status alone is asked again."""
+    """Time is limited with all tries, and so is what is read;
+    of the faults a status alone is asked again.
+    """
     monkeypatch.setattr("referee.servers.client.MOST_BYTES", 2**17)
     message = {
         "flood": "answers at /v1/completions with more than 0.12 MiB",
@@ -160,7 +220,9 @@ def test_a_request_has_an_end_whatever_the_server_does(vllm, fault, monkeypatch)
     }.get(fault, "gives no whole answer at /v1/completions within 0.5 s .it is silent, or slow")
     vllm.faults, started = dict.fromkeys(range(9), fault), time.monotonic()
     with pytest.raises(InvalidInput, match=message):
-        Server(vllm.url, timeout_s=0.5, first_wait_s=0.2, tries=9).post("/v1/completions", {"prompt": [1]})
+        Server(vllm.url, timeout_s=0.5, first_wait_s=0.2, tries=9).post(
+            "/v1/completions", {"prompt": [1]}
+        )
     assert time.monotonic() - started < 5 and len(vllm.posts) == (2 if fault == "500" else 1)
 
 
@@ -169,7 +231,9 @@ def test_nothing_that_a_terminal_obeys_is_written_or_said(vllm, tmp_path, monkey
     vllm.changes = {("choices", 0, "finish_reason"): f"end{ESCAPES}"}
     path = tmp_path / "rows.jsonl"
     [row] = write(vllm, path, PROMPTS[:1])
-    assert row.finish_reason == "end[2J]0;mine5m" and row.engine_version.startswith("9[2J]0;mine5m.10")
+    assert row.finish_reason == "end[2J]0;mine5m" and row.engine_version.startswith(
+        "9[2J]0;mine5m.10"
+    )
     assert len(row.engine_version) == 100
     assert write(vllm, path, PROMPTS[:1]) == [row] and len(vllm.posts) == 1  # it is the same engine
     path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": f"x{ESCAPES}"}))
@@ -220,8 +284,17 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
 
 
 def test_addresses_and_keys(vllm, tmp_path, monkeypatch):
-    for url in ("localhost:8000", "ftp://x", "http://", "http://localhost:99999", "http://localhost:0", ""):
-        with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
+    for url in (
+        "localhost:8000",
+        "ftp://x",
+        "http://",
+        "http://localhost:99999",
+        "http://localhost:0",
+        "",
+    ):
+        with pytest.raises(
+            InvalidInput, match="is no server; allowed: an address like http://localhost:8"
+        ):
             Server(url)
     engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret"))
     write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
@@ -236,7 +309,11 @@ def test_a_key_is_sent_where_nobody_else_reads_it():
         Server(url, key="secret")
     Server("http://a.org", key="secret", plain_key=True)
     for url, key, message in (
-        ("http://a.org", "secret", "without encryption; allowed: https, an address of this machine, or --pl"),
+        (
+            "http://a.org",
+            "secret",
+            "without encryption; allowed: https, an address of this machine, or --pl",
+        ),
         ("http://localhost.a.org", "secret", "without encryption"),
         ("http://10.0.0.1", "secret", "without encryption"),
         ("https://a.org", "sec\nret", "key holds a character that no request can carry"),
@@ -259,8 +336,16 @@ def test_a_password_in_an_address_is_sent_and_never_shown(vllm, tmp_path, monkey
     messages = [str(found.value)]
     Server("http://me:password@a.org", plain_key=True)
     for url, key, message in (
-        ("http://me:password@a.org/v1", None, "the password for http://a.org/v1 would be sent without encry"),
-        ("https://me:password@a.org", "secret", "holds a name or password, beside its key; allowed: one"),
+        (
+            "http://me:password@a.org/v1",
+            None,
+            "the password for http://a.org/v1 would be sent without encry",
+        ),
+        (
+            "https://me:password@a.org",
+            "secret",
+            "holds a name or password, beside its key; allowed: one",
+        ),
         ("http://me:pass/word@a.org", None, "'http://...@a.org' is no server"),
         ("ftp://me:p@ssword@a.org", None, "'ftp://...@a.org' is no server"),
         ("me:password@a.org:1", None, "'...@a.org:1' is no server"),

@@ -24,7 +24,10 @@ def assert_quickly(sampler, seed=0, **options):
         (EXACT, {"dtype": "float64", "length": 1}),
         (greedy, {"draws": "point_mass"}),
         (siblings(Draws.IID), {"siblings": 2, "batch": 50}),
-        (siblings(Draws.WITHOUT_REPLACEMENT), {"siblings": 3, "draws": "without_replacement", "batch": 50}),
+        (
+            siblings(Draws.WITHOUT_REPLACEMENT),
+            {"siblings": 3, "draws": "without_replacement", "batch": 50},
+        ),
     ],
 )
 def test_exact_kernels_pass(sampler, options):
@@ -46,12 +49,21 @@ def test_laws_may_be_given(kind):
         return generator.choice(3, p=p[0])
 
     report = assert_exact_sampler(sampler, p, q, samples=2000, bias=0.2)
-    types = (torch.Tensor, torch.Generator) if kind is torch.tensor else (np.ndarray, np.random.Generator)
-    assert seen == {(types[0], (2, 3), (1, 3), (1,), types[1])} and "V = 3: 2000 calls" in str(report)
+    types = (
+        (torch.Tensor, torch.Generator)
+        if kind is torch.tensor
+        else (np.ndarray, np.random.Generator)
+    )
+    assert seen == {(types[0], (2, 3), (1, 3), (1,), types[1])} and "V = 3: 2000 calls" in str(
+        report
+    )
 
 
 def test_a_fault_that_needs_no_statistics():
-    message = r"ChainKernel is biased: V = 6, seed 0: emitted \[.*\] where \[.*\] was drafted: it went on beh"
+    message = (
+        r"ChainKernel is biased: V = 6, seed 0: "
+        r"emitted \[.*\] where \[.*\] was drafted: it went on beh"
+    )
     with pytest.raises(AssertionError, match=message):
         assert_quickly(ChainKernel(goes_on=True))
 
@@ -64,7 +76,9 @@ def test_a_fault_that_needs_no_statistics():
 
     def once(p, q, drafted, generator):
         calls.append(0)
-        return [1] if len(calls) == 1234 else [2 * int(torch.rand((), generator=generator) < p[0, 2])]
+        return (
+            [1] if len(calls) == 1234 else [2 * int(torch.rand((), generator=generator) < p[0, 2])]
+        )
 
     p, q = torch.tensor([[0.7, 0.0, 0.3]] * 2), torch.tensor([[0.5, 0.25, 0.25]])
     cell = r"position 0: token 1 \(target 0, draft 0.25\): impossible, but emitted"
@@ -72,7 +86,9 @@ def test_a_fault_that_needs_no_statistics():
         assert_exact_sampler(once, p, q, samples=2000)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch": 10}, {"siblings": 2}, {"siblings": 2, "batch": 10}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch": 10}, {"siblings": 2}, {"siblings": 2, "batch": 10}]
+)
 def test_the_noise_that_is_handed_over_is_that_of_the_row_and_the_position(options):
     """Here the noise is the token itself."""
     count = options.get("siblings", 0)
@@ -92,17 +108,22 @@ def test_a_seed_reproduces_everything():
     messages = []
     for seed in (3, 3, 4):
         with pytest.raises(AssertionError) as error:
-            assert_quickly(FAULTS["residual is the target"][0], seed, vocabularies=(16,), samples=2000)
+            assert_quickly(
+                FAULTS["residual is the target"][0], seed, vocabularies=(16,), samples=2000
+            )
         messages.append(str(error.value))
     assert messages[0] == messages[1] != messages[2]
     report, alone = (
-        assert_quickly(EXACT, vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,))
+        assert_quickly(EXACT, vocabularies=sizes, samples=1000, bias=0)
+        for sizes in ((6, 16), (16,))
     )
     assert report.details[2].split(", p")[0] == alone.details[1].split(", p")[0]
 
 
 def test_a_test_without_power_is_none():
-    with pytest.raises(AssertionError, match="was not tested: a sampler with a bias of 0.05 passes as well"):
+    with pytest.raises(
+        AssertionError, match="was not tested: a sampler with a bias of 0.05 passes as well"
+    ):
         assert_exact_sampler(EXACT, samples=200, vocabularies=(6,))
     assert assert_exact_sampler(EXACT, samples=200, vocabularies=(6,), bias=0).smallest_bias > 0.1
     flat = torch.full((2, 4), 0.25)
@@ -113,13 +134,25 @@ def test_a_test_without_power_is_none():
 REFUSED = [
     ((), {"samples": 0}, "samples is 0; allowed: at least 1"),
     ((), {"bias": 1.5}, "bias is 1.5; allowed: 0 to 1"),
-    ((), {"vocabularies": (1,)}, r"vocabularies is \(1,\); allowed: one size or more, each at least 2"),
+    (
+        (),
+        {"vocabularies": (1,)},
+        r"vocabularies is \(1,\); allowed: one size or more, each at least 2",
+    ),
     ((), {"dtype": "float16"}, "dtype is 'float16'; allowed: float32 or float64"),
     ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),
     ((P, Q[:2]), {}, "draft_probs sum to 0.6.*; allowed: 1 within"),
     ((P.half(), Q.half()), {}, "target_probs is torch.float16; allowed: float32, float64"),
-    ((P, Q), {"siblings": 4, "draws": "point_mass"}, r"vocabularies is \(3,\); allowed: .* at least 4"),
-    ((P[None], Q[None]), {}, r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed"),
+    (
+        (P, Q),
+        {"siblings": 4, "draws": "point_mass"},
+        r"vocabularies is \(3,\); allowed: .* at least 4",
+    ),
+    (
+        (P[None], Q[None]),
+        {},
+        r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed",
+    ),
 ]
 ANSWERS = [
     (0.5, {}, InvalidInput, "tokens are 0.5; allowed: whole numbers"),
@@ -127,7 +160,12 @@ ANSWERS = [
     ([0, -1, 1], {}, AssertionError, "negative numbers may only stand behind the last token"),
     ([0] * 5, {}, AssertionError, r"emitted \[0, 0, 0, 0, 0\]; at most 4 tokens are possible"),
     ([99], {}, AssertionError, "emitted token 99 of 6 tokens"),
-    ([0], {"batch": 8}, InvalidInput, "a call with 8 rows returned 1; allowed: the tokens of every row"),
+    (
+        [0],
+        {"batch": 8},
+        InvalidInput,
+        "a call with 8 rows returned 1; allowed: the tokens of every row",
+    ),
 ]
 
 
@@ -182,6 +220,8 @@ def test_a_kernel_on_a_device():
     def on_device(p, q, drafted, generator):
         assert p.is_cuda and q.is_cuda and drafted.is_cuda and generator.device.type == "cuda"
         seed = int(torch.randint(1 << 60, (), generator=generator, device="cuda"))
-        return batched()(p.cpu(), q.cpu(), drafted.cpu(), torch.Generator().manual_seed(seed)).cuda()
+        return batched()(
+            p.cpu(), q.cpu(), drafted.cpu(), torch.Generator().manual_seed(seed)
+        ).cuda()
 
     assert_exact_sampler(on_device, device="cuda", batch=64, **QUICK)

@@ -1,4 +1,6 @@
-"""The command: prompts of every kind, an engine in this process and behind a server, errors in one line."""
+"""The command: prompts of every kind, an engine in this process and behind a server,
+errors in one line.
+"""
 
 import json
 import sys
@@ -33,8 +35,10 @@ def test_transformers_on_texts(tmp_path, capsys):
     save_prompts(tmp_path, 4)
     out = tmp_path / "rows.jsonl"
     options = [
-        "--engine", "transformers", "--mode", "assisted", "--target", tmp_path / "target", "--draft",
-        tmp_path / "draft", "--prompts", tmp_path / "prompts.jsonl", "--num-prompts", 3, "--prompt-tokens", 5,
+        "--engine", "transformers", "--mode", "assisted", "--target", tmp_path / "target",
+        "--draft",
+        tmp_path / "draft", "--prompts", tmp_path / "prompts.jsonl", "--num-prompts", 3,
+        "--prompt-tokens", 5,
         "--max-new-tokens", 4, "--seed", 10, "--temperature", 0.8,
     ]  # fmt: skip
     code, said, _ = run(capsys, out, *options)
@@ -53,12 +57,25 @@ def test_a_server_that_dies_is_said_in_a_line_and_gone_on_with(tmp_path, capsys)
     out, prompts = tmp_path / "rows.jsonl", [(number,) for number in range(1, 6)]
     ids = ids_file(tmp_path / "ids.jsonl", prompts)
     with ToyServer("llama_cpp") as toy:
-        server = ["--server", toy.url, "--format", "llama_cpp", "--num-prompts", 5, "--max-new-tokens", 5]
+        server = [
+            "--server",
+            toy.url,
+            "--format",
+            "llama_cpp",
+            "--num-prompts",
+            5,
+            "--max-new-tokens",
+            5,
+        ]
         options = [*server, "--prompts", ids, "--concurrency", 1, "--tries", 1]
         toy.faults = {3: "drop"}
         code, _, line = run(capsys, out, *options)
-        assert code == 1 and line.startswith(f"error: prompt 3: {toy.url} gives no answer at /completion in ")
-        assert line.endswith("; stopped; what is written stays, and the same command goes on from there")
+        assert code == 1 and line.startswith(
+            f"error: prompt 3: {toy.url} gives no answer at /completion in "
+        )
+        assert line.endswith(
+            "; stopped; what is written stays, and the same command goes on from there"
+        )
         assert run(capsys, out, *options)[0] == 0
         again = tmp_path / "again.jsonl"  # transcripts are prompts, too
         assert run(capsys, again, *server, "--prompts", out, "--seed", 9)[0] == 0
@@ -95,7 +112,8 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
 
 
 CHAT_PAIR = """# @package _global_
-pair: {{_target_: resispec.models.load_pair, target: {0}/target, draft: {0}/draft, device: "${{device}}",
+pair: {{_target_: resispec.models.load_pair, target: {0}/target, draft: {0}/draft,
+       device: "${{device}}",
        dtype: "${{dtype}}", fingerprint: "${{nobody:}}", label: {{order: 1}}}}
 prompt_template: chat
 """
@@ -116,7 +134,16 @@ def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / f"toy_{group}.yaml").write_text(text)
     monkeypatch.setattr(inputs, "CONF", tmp_path / "conf")
-    options = ["--engine", "transformers", "--mode", "assisted", "--target", "toy_pair", "--num-prompts", 3]
+    options = [
+        "--engine",
+        "transformers",
+        "--mode",
+        "assisted",
+        "--target",
+        "toy_pair",
+        "--num-prompts",
+        3,
+    ]
     options += ["--prompts", "toy_dataset", "--prompt-tokens", 4, "--max-new-tokens", 3]
     assert run(capsys, tmp_path / "rows.jsonl", *options)[0] == 0
     texts = [line["text"] for line in lines(tmp_path / "prompts.jsonl")]
@@ -129,12 +156,26 @@ def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_
 
 @pytest.mark.parametrize(
     ("named", "order", "last"),
-    [([], "llama.cpp", "temperature"), (["--filter-order", "transformers"], "transformers", "min_p")],
+    [
+        ([], "llama.cpp", "temperature"),
+        (["--filter-order", "transformers"], "transformers", "min_p"),
+    ],
 )
-def test_filters_are_in_the_engines_order_unless_another_is_named(named, order, last, tmp_path, capsys):
+def test_filters_are_in_the_engines_order_unless_another_is_named(
+    named, order, last, tmp_path, capsys
+):
     out, ids = tmp_path / "rows.jsonl", ids_file(tmp_path / "ids.jsonl")
     with ToyServer("llama_cpp") as toy:
-        options = ["--server", toy.url, "--format", "llama_cpp", "--prompts", ids, "--num-prompts", 2]
+        options = [
+            "--server",
+            toy.url,
+            "--format",
+            "llama_cpp",
+            "--prompts",
+            ids,
+            "--num-prompts",
+            2,
+        ]
         assert run(capsys, out, *options, "--top-p", 0.9, *named)[0] == 0
     assert {row.filter_order for row in read_transcripts(out)} == {order}
     assert {post["samplers"][-1] for post in toy.posts} == {last}
@@ -145,14 +186,21 @@ PROMPTS = {
     '{"prompt_token_ids": [1]}\n{"text": "a"}\n': "line 2 has no prompt_token_ids; all rows have",
     '{"prompt_token_ids": [1, -1]}\n': "line 1: prompt_token_ids holds -1; allowed: whole numbers",
     '{"prompt_token_ids": [1]}\n': "2 prompts were asked for and",
-    '{"text": "abc"}\n{"text": "def"}\n': "the prompts are texts, which the tokenizer of the server's",
+    '{"text": "abc"}\n{"text": "def"}\n': "the prompts are texts, which the tokenizer of the "
+    "server's",
 }
 OPTIONS = [
     (NOBODY, "--server needs a --format; allowed: llama_cpp, sglang, vllm"),
     ([*NOBODY, "--format", "nope"], "unknown server_format 'nope'; known: llama_cpp, sglang, vllm"),
-    (["--engine", "transformers", "--mode", "prompt_lookup", "--concurrency", "4"], "has one request at a t"),
+    (
+        ["--engine", "transformers", "--mode", "prompt_lookup", "--concurrency", "4"],
+        "has one request at a t",
+    ),
     ([*NOBODY, "--format", "vllm", "--tries", "1"], "gives no answer at /v1/models"),
-    (["--server", "http://a.org", "--format", "vllm"], "the key for http://a.org would be sent without encr"),
+    (
+        ["--server", "http://a.org", "--format", "vllm"],
+        "the key for http://a.org would be sent without encr",
+    ),
     (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
     (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: c4, "),
@@ -160,9 +208,13 @@ OPTIONS = [
 
 
 def test_prompts_have_the_template_of_their_pair(monkeypatch):
-    """Of a pair with a template of its own, of one with its tokenizer's, and of models that take texts."""
+    """Of a pair with a template of its own, of one with its tokenizer's,
+    and of models that take texts.
+    """
     templates = []
-    tokenizer = SimpleNamespace(encode_prompt=lambda prompt, length, template: templates.append(template))
+    tokenizer = SimpleNamespace(
+        encode_prompt=lambda prompt, length, template: templates.append(template)
+    )
     monkeypatch.setattr(inputs, "pair_of", lambda *_: SimpleNamespace(tokenizer=tokenizer))
     for pair in ("llama2_7b_chat__eagle", "smollm2", "embedded"):
         inputs.encoder.__wrapped__(pair, 8, "cpu", "float32")(Prompt("0", "Why?"))
@@ -175,14 +227,20 @@ def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "referee.engines.llama_cpp", raising=False)
     path, ids = tmp_path / "prompts.jsonl", ids_file(tmp_path / "ids.jsonl")
     cases = [([*NOBODY, "--format", "vllm", "--prompts", path], *case) for case in PROMPTS.items()]
-    for options, content, message in (*cases, *((options, "", message) for options, message in OPTIONS)):
+    for options, content, message in (
+        *cases,
+        *((options, "", message) for options, message in OPTIONS),
+    ):
         path.write_text(content)
         given = ["--prompts", ids, "--num-prompts", 2, *options]
         code, _, line = run(capsys, tmp_path / "rows.jsonl", *given)
         assert code == 1 and line.startswith("error: ") and message in line, message
     for options, message in (
         ([], "one of the arguments --server --engine is required"),
-        (["--engine", "transformers", "--seed", "9" * 23], "allowed: a number from 0, of 18 digits at most"),
+        (
+            ["--engine", "transformers", "--seed", "9" * 23],
+            "allowed: a number from 0, of 18 digits at most",
+        ),
     ):
         with pytest.raises(SystemExit, match="2"):
             run(capsys, tmp_path / "rows.jsonl", *options)
@@ -208,4 +266,8 @@ def test_no_file_is_written_in_the_folder_of_a_model(tmp_path, capsys):
     options = [*NOBODY, "--format", "vllm", "--target", tmp_path / "model"]
     (tmp_path / "model").mkdir()
     code, _, line = run(capsys, tmp_path / "model" / "rows.jsonl", *options)
-    assert code == 1 and "is in the folder of the model" in line and not [*(tmp_path / "model").iterdir()]
+    assert (
+        code == 1
+        and "is in the folder of the model" in line
+        and not [*(tmp_path / "model").iterdir()]
+    )

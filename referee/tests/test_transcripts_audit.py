@@ -1,4 +1,6 @@
-"""The audit of transcripts: no bias is seen in an exact engine, and planted biases are found and named."""
+"""The audit of transcripts: no bias is seen in an exact engine,
+and planted biases are found and named.
+"""
 
 from dataclasses import replace
 
@@ -60,23 +62,39 @@ def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_othe
         "control against the target": "no bias seen",
     }
     assert report.finding is Finding.BIASED
-    assert "what the engine emits depends on its load, the requests that it has at a time" in report.summary
-    right = audit(alone + loaded(write(), 16), target())  # the same seeds, as the same command gives
+    assert (
+        "what the engine emits depends on its load, the requests that it has at a time"
+        in report.summary
+    )
+    # the same seeds, as the same command gives
+    right = audit(alone + loaded(write(), 16), target())
     assert right.finding is Finding.NO_BIAS_SEEN and len(right.judgements) == 3
     assert not any("rise and fall together" in note for note in right.notes)
 
 
 def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are_the_same():
-    """An engine that is wrong under load with and without speculation is not accused of its speculation."""
-    arms = [loaded(write(seed=n), 1) + loaded(write(drawing(top_k=10), seed=n + 1), 16) for n in (0, 2)]
+    """An engine that is wrong under load with and without speculation is not accused
+    of its speculation.
+    """
+    arms = [
+        loaded(write(seed=n), 1) + loaded(write(drawing(top_k=10), seed=n + 1), 16) for n in (0, 2)
+    ]
     report = audit_arms(*(measure(rows, target()) for rows in arms))
     assert findings(report)[:3] == ["no bias seen", "no bias seen", "biased"]
     parts = [loaded(write(seed=n), load) for n, load in ((2, 1), (3, 16))]
     control = [replace(row, seed=place) for part in parts for place, row in enumerate(part)]
-    for load in (16, 4):  # the control has the same seeds under both loads, so both at once decide nothing
-        assert audit(loaded(write(), load), target(), control=control).finding is Finding.NO_BIAS_SEEN
-    with pytest.raises(InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"):
-        audit(loaded(write(), 1) + loaded(write(drawing(temperature=0.7), temperature=0.7), 16), target())
+    # the control has the same seeds under both loads, so both at once decide nothing
+    for load in (16, 4):
+        assert (
+            audit(loaded(write(), load), target(), control=control).finding is Finding.NO_BIAS_SEEN
+        )
+    with pytest.raises(
+        InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"
+    ):
+        audit(
+            loaded(write(), 1) + loaded(write(drawing(temperature=0.7), temperature=0.7), 16),
+            target(),
+        )
 
 
 def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatch):
@@ -88,13 +106,20 @@ def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatc
     assert "no token came from beyond place 6-10 by probability" in text
     assert "generation_config.json says top_k=10" in text
     assert report.summary[-1] == "keys of the rows that were not read: took_s"
-    assert "the audit's own check, of 10" in text and "no bias seen (a total variation above 0.0" in text
+    assert (
+        "the audit's own check, of 10" in text
+        and "no bias seen (a total variation above 0.0" in text
+    )
 
 
 def test_tokens_that_the_settings_rule_out_are_biases_on_sight():
     report = audit(write(drawing(top_k=12), top_k=8), target())
     lines = [reason for reason in reasons(report) if "rules out" in reason]
-    assert report.finding is Finding.BIASED and len(lines) == 5 and lines[0].startswith("rows.jsonl, line ")
+    assert (
+        report.finding is Finding.BIASED
+        and len(lines) == 5
+        and lines[0].startswith("rows.jsonl, line ")
+    )
     assert "which T=1, top_k=8 rules out; allowed:" in lines[0]
 
 
@@ -125,7 +150,10 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     assert judge_comparison(whole, 1e-5).finding is Finding.NO_BIAS_SEEN
     report = audit(write(keep_eos=False), target())
     assert report.finding is Finding.UNDECIDED
-    assert "none of them has an end-of-sequence token (the first: rows.jsonl, line 1)" in reasons(report)[0]
+    assert (
+        "none of them has an end-of-sequence token (the first: rows.jsonl, line 1)"
+        in reasons(report)[0]
+    )
 
 
 def test_settings_are_judged_together_and_each_on_its_own():
@@ -145,7 +173,9 @@ def test_temperature_0_asks_for_greedy_equality():
     assert details["not_greedy"] == 0 and details["best"] > 1000 and judgement.more_tokens == tokens
     smallest = judgement.smallest_bias["tokens that are not greedy"]
     assert smallest == pytest.approx(2.3026 / tokens, rel=1e-4)
-    assert "greedy equality" in "\n".join(report_lines(report)) and "no samples" in report.summary[1]
+    assert (
+        "greedy equality" in "\n".join(report_lines(report)) and "no samples" in report.summary[1]
+    )
 
     tokens = list(greedy[7].output_token_ids)
     tokens[11] = (tokens[11] + 1) % VOCABULARY
@@ -182,8 +212,13 @@ def test_with_a_control_another_precision_cancels_and_is_said():
     report = audit(write(engine=engine), target(), draft(), control)
     assert findings(report) == ["no bias seen", "biased", "biased"]
     assert report.finding is Finding.NO_BIAS_SEEN
-    assert report.summary[0] == "no difference between the engine with and without speculation was found"
-    assert report.summary[1].startswith("without speculation, too, the engine differs from the reference")
+    assert (
+        report.summary[0]
+        == "no difference between the engine with and without speculation was found"
+    )
+    assert report.summary[1].startswith(
+        "without speculation, too, the engine differs from the reference"
+    )
     assert not any("in one arm alone" in note for note in report.notes)
 
 
@@ -193,7 +228,9 @@ def test_greedy_arms_are_compared_by_how_often_they_diverge():
     report = audit(loose, target(), control=greedy)
     assert findings(report) == ["biased", "biased", "no bias seen"]
     assert report.judgements[0].reasons[0].startswith("not greedy z = ")
-    assert report.judgements[0].comparison.facts[0].endswith(" of 80 rows have the control's tokens")
+    assert (
+        report.judgements[0].comparison.facts[0].endswith(" of 80 rows have the control's tokens")
+    )
 
 
 def test_rows_and_controls_that_can_show_nothing_are_refused():

@@ -21,13 +21,16 @@ from resispec.training.checkpoints import digest_of
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    """A folder with a pair, a target that float16 cannot hold, and what exact engines and a hot one wrote."""
+    """A folder with a pair, a target that float16 cannot hold,
+    and what exact engines and a hot one wrote.
+    """
     folder = tmp_path_factory.mktemp("desk")
     save_tiny_pair(folder)
     [engine] = load_scorers([str(folder / "target")], "cpu")
     large = copy.deepcopy(engine.module)
     with torch.no_grad():
-        large.model.embed_tokens.weight.mul_(1e7)  # beyond float16; the norm behind it takes it back
+        # beyond float16; the norm behind it takes it back
+        large.model.embed_tokens.weight.mul_(1e7)
     large.save_pretrained(shutil.copytree(folder / "target", folder / "large"))
     for name, rows in {
         "plain": write(engine=engine),
@@ -57,9 +60,13 @@ def test_the_exit_code_says_the_verdict(desk, capsys):
         assert "An exact engine is called biased with probability below 0.001" in printed.out
 
 
-def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(desk, capsys, tmp_path):
+def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(
+    desk, capsys, tmp_path
+):
     file, control = tmp_path / "hot.json", str(desk / "plain.jsonl")
-    code, printed = run(desk, capsys, "hot", "--control", control, "--evidence", str(file), "--markdown")
+    code, printed = run(
+        desk, capsys, "hot", "--control", control, "--evidence", str(file), "--markdown"
+    )
     found = read_sealed(file)
     assert code == 3 and found["finding"] == found["verdict"] == "biased"
     assert [one["finding"] for one in found["judgements"]] == ["biased", "biased", "no bias seen"]
@@ -79,7 +86,9 @@ def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(d
     assert read_sealed(file) == found
 
 
-def test_a_model_that_the_precision_cannot_hold_gives_no_verdict_and_another_precision_does(desk, capsys):
+def test_a_model_that_the_precision_cannot_hold_gives_no_verdict_and_another_precision_does(
+    desk, capsys
+):
     file = desk / "large.json"
     options = ["--target", str(desk / "large"), "--evidence", str(file)]  # the last --target counts
     code, printed = run(desk, capsys, "large", *options, "--dtype", "float16")
@@ -90,14 +99,18 @@ def test_a_model_that_the_precision_cannot_hold_gives_no_verdict_and_another_pre
     found = read_sealed(file)
     assert found["models"]["target"]["dtype"] == "bfloat16"
     assert found["not_tested"][0].startswith("a bias below 0.0")
-    assert "whether it is the speculation: there is no control arm without it" in found["not_tested"]
+    assert (
+        "whether it is the speculation: there is no control arm without it" in found["not_tested"]
+    )
 
 
 def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
     asked, pair = [], load_pair(str(desk / "target"), str(desk / "draft"))
     monkeypatch.setattr(inputs, "pair_of", lambda *given: asked.append(given) or pair)
     code, printed = run(desk, capsys, "exact", "--target", "embedded")
-    assert code == 0 and asked == [("embedded", None, "cpu", "float32")] and "overdraft" in printed.out
+    assert (
+        code == 0 and asked == [("embedded", None, "cpu", "float32")] and "overdraft" in printed.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,16 +118,41 @@ def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
     [
         ("none", [], "none.jsonl cannot be read: [Errno 2] No such file"),
         ("few", ["--control", "few.jsonl"], "the control is the file of the transcripts"),
-        ("few", ["--evidence", "few.jsonl"], "few.jsonl is read by this command, which would write over it"),
-        ("few", ["--control", "hot.jsonl", "--evidence", "./hot.jsonl"], "hot.jsonl is read by this command"),
-        ("few", ["--evidence", "target/config.json"], "target/config.json is in the folder of the model /"),
-        ("few", ["--draft", "draft", "--evidence", "draft/x"], "draft/x is in the folder of the model draft"),
-        ("few", ["--evidence", ""], "the file to write is '.', a folder; allowed: the name of a file"),
+        (
+            "few",
+            ["--evidence", "few.jsonl"],
+            "few.jsonl is read by this command, which would write over it",
+        ),
+        (
+            "few",
+            ["--control", "hot.jsonl", "--evidence", "./hot.jsonl"],
+            "hot.jsonl is read by this command",
+        ),
+        (
+            "few",
+            ["--evidence", "target/config.json"],
+            "target/config.json is in the folder of the model /",
+        ),
+        (
+            "few",
+            ["--draft", "draft", "--evidence", "draft/x"],
+            "draft/x is in the folder of the model draft",
+        ),
+        (
+            "few",
+            ["--evidence", ""],
+            "the file to write is '.', a folder; allowed: the name of a file",
+        ),
         ("few", ["--target", "./nowhere"], "model folder ./nowhere does not exist"),
     ],
 )
 def test_what_is_wrong_is_one_line(desk, capsys, monkeypatch, name, options, expected):
     monkeypatch.chdir(desk)
     code, printed = run(desk, capsys, name, *options)
-    assert code == 1 and printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
+    assert (
+        code == 1
+        and printed.out == ""
+        and printed.err.startswith("error: ")
+        and expected in printed.err
+    )
     assert printed.err.count("\n") == 1

@@ -1,4 +1,6 @@
-"""Filters in an engine's own order: the right one is not accused, a wrong one is; edges are counted alone."""
+"""Filters in an engine's own order: the right one is not accused, a wrong one is;
+edges are counted alone.
+"""
 
 import math
 from dataclasses import replace
@@ -22,7 +24,10 @@ def test_a_wrong_order_is_found_and_the_right_one_is_not_accused(order):
     for told in FILTER_ORDERS:
         is_right = Warp(**SETTINGS, filter_order=order).is_as_in(told)
         report = audit_arms(measure([replace(row, filter_order=told) for row in rows], target()))
-        assert report.finding is (Finding.NO_BIAS_SEEN if is_right else Finding.BIASED), (order, told)
+        assert report.finding is (Finding.NO_BIAS_SEEN if is_right else Finding.BIASED), (
+            order,
+            told,
+        )
 
 
 def test_a_setting_names_the_order_where_it_matters():
@@ -77,4 +82,6 @@ def test_a_nucleus_that_is_a_little_larger_than_the_controls_is_a_difference():
     ]
     assert all(bool(arm.terms.is_possible.all()) for arm in arms)
     report = audit_arms(*arms)
-    assert report.finding is Finding.BIASED and report.judgements[0].reasons[0].startswith("ruled out z = ")
+    assert report.finding is Finding.BIASED and report.judgements[0].reasons[0].startswith(
+        "ruled out z = "
+    )

@@ -13,7 +13,10 @@ BEFORE = "python docs/studies/transcripts_power.py"  # the command's name when i
 
 def test_the_published_page_is_that_of_its_numbers():
     page = page_of(pd.read_csv(STEM.with_suffix(".csv")))
-    assert page.replace("python -m referee.transcripts_power", BEFORE) == STEM.with_suffix(".md").read_text()
+    assert (
+        page.replace("python -m referee.transcripts_power", BEFORE)
+        == STEM.with_suffix(".md").read_text()
+    )
 
 
 def test_no_rows_are_refused_in_one_line(capsys):

@@ -1,4 +1,6 @@
-"""Files of transcripts: what is read and written, and one line for everything that is wrong with one."""
+"""Files of transcripts: what is read and written, and one line for everything
+that is wrong with one.
+"""
 
 import json
 
@@ -13,7 +15,9 @@ ROW = {"prompt_token_ids": [5, 0], "output_token_ids": [7, 7, 1]}
 
 def written(tmp_path, *rows):
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
     return path
 
 
@@ -37,7 +41,8 @@ BAD = {
     "[1]": "expected a JSON object, found [1]",
     "{": "is not JSON",
     '{"prompt": "a", "completion": "b"}': "prompt_token_ids is missing",
-    '{"output_token_ids": []}': "output_token_ids is empty; allowed: a list of token ids, at least one",
+    '{"output_token_ids": []}': "output_token_ids is empty; allowed: a list of token ids, at "
+    "least one",
     '{"output_token_ids": "abc"}': "output_token_ids is 'abc'; allowed: a list",
     '{"output_token_ids": [true]}': "holds True; allowed: whole numbers from 0",
     '{"prompt_token_ids": [-1]}': "holds -1; allowed: whole numbers from 0",
@@ -46,7 +51,8 @@ BAD = {
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
     '{"repetition_penalty": 0}': "repetition_penalty is 0; allowed: from 0.001",
     '{"presence_penalty": "a"}': "presence_penalty is 'a'; allowed: from -1000",
-    '{"filter_order": ["vllm"]}': "filter_order is ['vllm']; allowed: transformers, llama.cpp, vllm",
+    '{"filter_order": ["vllm"]}': "filter_order is ['vllm']; allowed: transformers, llama.cpp, "
+    "vllm",
     '{"seed": "x"}': "seed is 'x'; allowed: whole numbers",
     '{"engine": 3}': "engine is 3; allowed: text",
     '{"temprature": 0.5}': "the key 'temprature' is not read; did you mean temperature? Allowed",

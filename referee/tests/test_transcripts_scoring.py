@@ -1,4 +1,6 @@
-"""Rescoring: the model's own logits however they are cut into pieces, and laws as transformers makes them."""
+"""Rescoring: the model's own logits however they are cut into pieces,
+and laws as transformers makes them.
+"""
 
 import pytest
 import torch
@@ -17,7 +19,11 @@ PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_pena
 
 @pytest.mark.parametrize(("held", "positions"), [(2**24, 8192), (5 * 3 * VOCABULARY, 150), (1, 1)])
 def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch, held, positions):
-    rows = [*write(rows=7, new=20, **PENALTIES), Transcript((3,), (4,)), Transcript((1,) * 200, (2,) * 57)]
+    rows = [
+        *write(rows=7, new=20, **PENALTIES),
+        Transcript((3,), (4,)),
+        Transcript((1,) * 200, (2,) * 57),
+    ]
     whole = {one.row: penalised(one, rows[one.row]) for [one] in rescore([target()], rows)}
     monkeypatch.setattr(rescoring, "MAX_LOGITS", held)
     monkeypatch.setattr(rescoring, "MAX_POSITIONS", positions)
@@ -30,9 +36,13 @@ def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch
         prompt, outputs = row.written
         stretches = sorted(parts[number], key=lambda stretch: stretch.first)
         ends = [stretch.first + len(stretch.logits) for stretch in stretches]
-        assert [stretch.first for stretch in stretches] == [0, *ends[:-1]] and ends[-1] == len(outputs)
+        assert [stretch.first for stretch in stretches] == [0, *ends[:-1]] and ends[-1] == len(
+            outputs
+        )
         with torch.no_grad():
-            logits = target().module(torch.tensor([[*prompt, *outputs]])).logits[0, len(prompt) - 1 : -1]
+            logits = (
+                target().module(torch.tensor([[*prompt, *outputs]])).logits[0, len(prompt) - 1 : -1]
+            )
         pieces = torch.cat([stretch.logits for stretch in stretches])
         torch.testing.assert_close(pieces, logits, atol=2e-4, rtol=1e-4)
         pieces = torch.cat([penalised(stretch, row) for stretch in stretches])
@@ -41,7 +51,13 @@ def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch
 
 def test_laws_are_those_that_transformers_generate_draws_from():
     """Its own scores, after its processors in its order, token by token."""
-    settings = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "repetition_penalty": 1.2}
+    settings = {
+        "temperature": 0.8,
+        "top_k": 20,
+        "top_p": 0.9,
+        "min_p": 0.02,
+        "repetition_penalty": 1.2,
+    }
     prompt = torch.tensor([[5, 9, 5, 33, 7, 2]])
     torch.manual_seed(0)
     out = target().module.generate(
@@ -63,14 +79,18 @@ def test_presence_and_frequency_penalties_count_emitted_tokens_alone():
     for index, counts in enumerate(({}, {8: 1}, {8: 2}, {8: 2, 3: 1}, {8: 3, 3: 1})):
         for token, count in counts.items():
             expected[index, token] = -0.25 * count - 0.5
-    torch.testing.assert_close(penalised(stretch, row) - stretch.logits, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        penalised(stretch, row) - stretch.logits, expected, atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("largest", [torch.nan, torch.inf, -torch.inf])
 def test_a_law_has_a_largest_logit_that_is_finite(largest):
     logits = torch.tensor([[0.0, -torch.inf], [largest, -torch.inf]])
     check_numbers([logits[:1]] * 2, [target()] * 2, "file, line 3")
-    with pytest.raises(NoVerdict, match="^file, line 3: the draft in float32 gives .* for 1 of 2 tokens; "):
+    with pytest.raises(
+        NoVerdict, match="^file, line 3: the draft in float32 gives .* for 1 of 2 tokens; "
+    ):
         check_numbers([logits[:1], logits], [target()] * 2, "file, line 3")
 
 
@@ -83,7 +103,9 @@ def test_rows_that_the_model_cannot_have_read_or_written_are_refused():
         with pytest.raises(InvalidInput, match=f"^file, line 3: {expected}"):
             check_fit([target()], [Transcript(*sequence, place="file, line 3")])
     small = Scorer(tiny_llama(VOCABULARY // 2, layers=1).module, EOS)
-    with pytest.raises(InvalidInput, match="holds 40; allowed: ids below 32, the draft's vocabulary"):
+    with pytest.raises(
+        InvalidInput, match="holds 40; allowed: ids below 32, the draft's vocabulary"
+    ):
         check_fit([target(), small], [Transcript((1,), (40,))])
 
 
@@ -114,7 +136,9 @@ def test_rows_lie_on_one_side_of_the_length_at_which_frequencies_change():
         if fits:
             check_fit([scorer], [row])
             continue
-        with pytest.raises(InvalidInput, match="^line 1: .* the target's frequencies .* at most 24"):
+        with pytest.raises(
+            InvalidInput, match="^line 1: .* the target's frequencies .* at most 24"
+        ):
             check_fit([scorer], [row])
     rows = [Transcript(tokens[:20], tokens[20:25]), Transcript(tokens[:26], tokens[26:40])]
     for (stretch,) in rescore([scorer], rows):

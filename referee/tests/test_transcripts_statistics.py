@@ -9,7 +9,13 @@ from scipy import stats
 from toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 
 from referee.audit import measure
-from referee.audit.statistics import against_control, against_reference, rate_difference, two_sided, z_of
+from referee.audit.statistics import (
+    against_control,
+    against_reference,
+    rate_difference,
+    two_sided,
+    z_of,
+)
 from referee.audit.terms import TokenTerms, lookups, terms_of, with_serial
 from referee.rescoring import Stretch, rescore
 from referee.transcripts import Transcript
@@ -22,7 +28,9 @@ SUMS = ("surprisal", "rank", "eos", "seen", "lookup", "overdraft", "log(q/p)")
 def one_token(probs, token, prompt=(1, 2), **settings):
     """The terms of one emitted token with this law."""
     row = Transcript(prompt, (token,), **settings)
-    stretch = Stretch(0, *map(torch.tensor, row.written), 0, torch.tensor(probs).log()[None].float())
+    stretch = Stretch(
+        0, *map(torch.tensor, row.written), 0, torch.tensor(probs).log()[None].float()
+    )
     return terms_of(stretch, None, row, (EOS,), lookups(row), torch.Generator().manual_seed(0))
 
 
@@ -32,7 +40,12 @@ def test_the_terms_of_a_token_by_hand():
     deviations = dict(zip(found.names, found.sums[0, :, 0].tolist(), strict=True))
     law = torch.tensor(LAW, dtype=torch.float64)
     surprisal, mean = -law.log(), float(-law @ law.log())
-    expected = {"surprisal": math.log(4) - mean, "rank": 0.6 + 0.125 - 0.5, "eos": -0.1, "seen": 1 - 0.75}
+    expected = {
+        "surprisal": math.log(4) - mean,
+        "rank": 0.6 + 0.125 - 0.5,
+        "eos": -0.1,
+        "seen": 1 - 0.75,
+    }
     assert deviations == pytest.approx(expected | {"lookup": 0}, abs=1e-6)
     assert found.bucket.tolist() == [1]
     assert 0.5 <= float(found.pits[0, 0]) < 0.75 and 0.6 <= float(found.pits[0, 1]) < 0.85
@@ -53,13 +66,16 @@ def test_nan_is_no_statistic():
 
 def test_an_event_too_rare_for_any_number_is_not_judged():
     """The cube of its standard error is 0."""
-    rare = with_serial(TokenTerms.join([one_token([0.985, 0.005, 0.005, 0.005], 0, temperature=0.01)]))
+    rare = with_serial(
+        TokenTerms.join([one_token([0.985, 0.005, 0.005, 0.005], 0, temperature=0.01)])
+    )
     assert "surprisal" not in against_reference(rare, is_shared=False).statistics()
 
 
 def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
     for settings, token, is_possible in (
-        ({"top_k": 2}, 2, True),  # 0.24 is nearly 0.26: with logits a little off it is among the best two
+        # 0.24 is nearly 0.26: with logits a little off it is among the best two
+        ({"top_k": 2}, 2, True),
         ({"top_k": 2}, 3, False),
         ({"top_p": 0.89}, 3, True),  # 0.9 comes before it, and 0.875 with logits that are off
         ({"top_p": 0.85}, 3, False),
@@ -69,7 +85,9 @@ def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
         ({}, 3, True),
     ):
         found = one_token([0.4, 0.26, 0.24, 0.1], token, **settings)
-        assert bool(found.is_possible) is is_possible and bool(found.is_inside) is not bool(settings)
+        assert bool(found.is_possible) is is_possible and bool(found.is_inside) is not bool(
+            settings
+        )
         assert not settings or found.sums[0, :, 0].tolist() == [0.0] * 5
     kept = one_token([0.4, 0.26, 0.24, 0.1], 1, top_k=2)  # the law is that of the kept tokens
     assert kept.is_inside and kept.chances[0, :2].tolist() == pytest.approx([40 / 66, 26 / 66])
@@ -99,8 +117,11 @@ def test_deviations_have_mean_0_and_the_stated_moments():
     values = torch.cat([one.sums for one in every])
     for power in (1, 2, 3):
         moment = (law[:, None] * values[:, :, 0] ** power).sum(0)
-        expected = torch.zeros(len(SUMS), dtype=torch.float64) if power == 1 else values[0, :, power - 1]
-        keep = [index for index, name in enumerate(SUMS) if (name, power) != ("rank", 3)]  # stated as 0
+        expected = (
+            torch.zeros(len(SUMS), dtype=torch.float64) if power == 1 else values[0, :, power - 1]
+        )
+        # stated as 0
+        keep = [index for index, name in enumerate(SUMS) if (name, power) != ("rank", 3)]
         torch.testing.assert_close(moment[keep], expected[keep], atol=1e-6, rtol=1e-5)
     mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(10)]
     torch.testing.assert_close(torch.stack(mass), every[0].chances[0])
@@ -109,7 +130,9 @@ def test_deviations_have_mean_0_and_the_stated_moments():
 def test_chances_of_rare_events_are_right_far_out():
     """A Poisson count of 12: twice the chance of at least or at most that, within a factor of 2."""
     for count in (30, 33, 2, 1, 0):
-        exact = 2 * (stats.poisson.sf(count - 1, 12) if count > 12 else stats.poisson.cdf(count, 12))
+        exact = 2 * (
+            stats.poisson.sf(count - 1, 12) if count > 12 else stats.poisson.cdf(count, 12)
+        )
         found = two_sided((count - 12) / math.sqrt(12), 1 / math.sqrt(12))
         assert exact / 2.1 < found < exact * 2.1
     assert two_sided(3.0, 0.0) == pytest.approx(2 * stats.norm.sf(3))
@@ -119,12 +142,17 @@ def test_chances_of_rare_events_are_right_far_out():
 
 
 def test_the_difference_of_two_rates():
-    """Each event in a prompt of its own: the binomial chance, or that of the variance between the prompts."""
+    """Each event in a prompt of its own: the binomial chance,
+    or that of the variance between the prompts.
+    """
     for count, other, p_value in ((9, 1, 0.0052), (1, 9, 0.208), (0, 0, 1.0)):
-        found = rate_difference(torch.arange(1000) < count, torch.arange(2000) < other, torch.arange(3000))
+        found = rate_difference(
+            torch.arange(1000) < count, torch.arange(2000) < other, torch.arange(3000)
+        )
         assert found.p_value == pytest.approx(p_value, rel=0.3)
         assert (found.z > 0) == (count > other) and found.n == 3000
-    # Thirty of one prompt are one answer that went astray, where thirty of thirty prompts are a bias.
+    # Thirty of one prompt are one answer that went astray, where thirty of thirty prompts are a
+    # bias.
     events, control = torch.arange(3000) < 30, torch.zeros(3000, dtype=torch.bool)
     together = torch.arange(60).repeat_interleave(50).repeat(2)
     assert rate_difference(events, control, together).p_value > 0.1
@@ -144,7 +172,8 @@ def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions(
     single = against_reference(alone.terms, is_shared=False)
     many = against_reference(copies.terms, is_shared=True)
     for name, statistic in single.statistics().items():
-        if name not in ("places", "serial"):  # the latter has random shares of its own in every copy
+        # the latter has random shares of its own in every copy
+        if name not in ("places", "serial"):
             assert many.statistics()[name].z == pytest.approx(statistic.z)
             assert many.variance_of(name) == pytest.approx(single.variance_of(name))
     assert copies.sharing.z > 10 and abs(measure(write(rows=30), target()).sharing.z) < 4
@@ -177,7 +206,9 @@ def test_a_difference_uses_the_variance_between_prompts_where_it_is_larger():
 def test_terms_are_joined_in_order_and_follow_each_other():
     terms = measure(write(rows=3, new=8), target()).terms
     assert torch.equal(terms.row.sort().values, terms.row) and terms.names[-1] == "serial"
-    shuffled = terms.where(torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1)))
+    shuffled = terms.where(
+        torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1))
+    )
     shuffled = replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])
     again = with_serial(TokenTerms.join([shuffled]))
     assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)

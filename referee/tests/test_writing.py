@@ -26,7 +26,9 @@ def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):
     vllm.gathering = threading.Barrier(4)  # nobody is answered before four have asked
     together = write(vllm, tmp_path / "together.jsonl", concurrency=[4])
     assert together == [replace(row, concurrency=4) for row in alone]
-    assert sorted(line["prompt_index"] for line in lines(tmp_path / "together.jsonl")) == list(range(8))
+    assert sorted(line["prompt_index"] for line in lines(tmp_path / "together.jsonl")) == list(
+        range(8)
+    )
 
 
 def test_every_prompt_is_asked_for_under_every_load_and_a_load_may_come_later(vllm, tmp_path):
@@ -37,7 +39,9 @@ def test_every_prompt_is_asked_for_under_every_load_and_a_load_may_come_later(vl
     assert both[:8] == alone and [row.written for row in both[8:]] == [row.written for row in alone]
     write(vllm, other)  # as an engine in this process, whose rows do not say it
     for file, loads in ((other, [4]), (path, [])):
-        with pytest.raises(InvalidInput, match=r"concurrency is \w+; it would be \w+ now; give another file"):
+        with pytest.raises(
+            InvalidInput, match=r"concurrency is \w+; it would be \w+ now; give another file"
+        ):
             write(vllm, file, concurrency=loads)
 
 
@@ -55,7 +59,9 @@ def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
 
 
 def test_requests_under_way_at_a_failure_are_written(tmp_path):
-    """Prompt 1 is refused when prompts 0 and 2 are under way as well, which are answered a little later."""
+    """Prompt 1 is refused when prompts 0 and 2 are under way as well,
+    which are answered a little later.
+    """
     path, asked, gathering = tmp_path / "rows.jsonl", [], threading.Barrier(3)
 
     def answer(seed):
@@ -99,7 +105,10 @@ def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path
     given = {"prompts": PROMPTS, "settings": SETTINGS, "path": path, "first_seed": 100}
     for content, message in (
         ("a,b\n1,2", "notes.txt"),
-        ('{"prompt_token_ids": [1], "output_token_ids": [2]}\n', "line 1: prompt_index is None; allowed: .*"),
+        (
+            '{"prompt_token_ids": [1], "output_token_ids": [2]}\n',
+            "line 1: prompt_index is None; allowed: .*",
+        ),
     ):
         path.write_text(content)
         refused(message)
@@ -107,14 +116,21 @@ def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path
     path.unlink()
     write(vllm, path)
     refused("prompt 0: temperature is 0.7; it would be 0.8 now", settings=Sampling(temperature=0.8))
-    refused(r"prompt 0: prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now", prompts=[(1, 2)])
+    refused(
+        r"prompt 0: prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now", prompts=[(1, 2)]
+    )
     refused("seed is 100; it would be 7 now", first_seed=7)
     longer = replace(SETTINGS, max_new_tokens=99)
     refused(f"max_new_tokens is {SETTINGS.max_new_tokens}; it would be 99 now", settings=longer)
-    monkeypatch.setattr(vllm, "about", lambda _: {"data": [{"id": "another-model"}], "version": "0.32.0"})
+    monkeypatch.setattr(
+        vllm, "about", lambda _: {"data": [{"id": "another-model"}], "version": "0.32.0"}
+    )
     refused("model is 'toy-model'; it would be 'another-model' now")
 
 
 def test_two_processes_do_not_write_to_one_file(vllm, tmp_path):
-    with locked(tmp_path / ".rows.jsonl.lock"), pytest.raises(TimeoutError, match="held by another process"):
+    with (
+        locked(tmp_path / ".rows.jsonl.lock"),
+        pytest.raises(TimeoutError, match="held by another process"),
+    ):
         write(vllm, tmp_path / "rows.jsonl")

@@ -1,4 +1,6 @@
-"""An engine of a few lines that continues prompts with a tiny Llama, and can be made to do it wrongly."""
+"""An engine of a few lines that continues prompts with a tiny Llama,
+and can be made to do it wrongly.
+"""
 
 import copy
 from functools import cache
@@ -50,14 +52,18 @@ def write(law=plain, seed=0, rows=80, new=40, keep_eos=True, engine=None, **decl
 
     The prompts are the same for every seed. law: logits (rows, V) and ids so far -> probabilities.
     """
-    prompts = torch.randint(1, VOCABULARY, (rows, PROMPT), generator=torch.Generator().manual_seed(99))
+    prompts = torch.randint(
+        1, VOCABULARY, (rows, PROMPT), generator=torch.Generator().manual_seed(99)
+    )
 
     def after(logits, emitted):
         return law(logits[0].double(), torch.cat((prompts, emitted), 1))
 
     generator, found = torch.Generator().manual_seed(seed), []
     answers = draw(after, prompts.tolist(), [engine or target()], new, generator)
-    for number, (prompt, (output, reason)) in enumerate(zip(prompts.tolist(), answers, strict=True), 1):
+    for number, (prompt, (output, reason)) in enumerate(
+        zip(prompts.tolist(), answers, strict=True), 1
+    ):
         output = output if keep_eos or reason == "length" else output[:-1]
         if output:
             values = {"finish_reason": reason, **declared, "place": f"rows.jsonl, line {number}"}

@@ -1,4 +1,6 @@
-"""Kernels that verify a chain of drafted tokens as engines do: an exact one, and the same with faults."""
+"""Kernels that verify a chain of drafted tokens as engines do: an exact one,
+and the same with faults.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +19,14 @@ QUICK = {"samples": 3000, "bias": 0.2, "vocabularies": (6, 16)}
 class ChainKernel:
     """Rejection sampling of one chain; a fault changes one of the fields.
 
-    residual: p, q and a number -> the token that replaces a refused one. bonus: p and a number -> the last
-    token. reuses: the number of the accept test serves again in the draw. goes_on: behind a refused token the
-    others are verified all the same.
+    residual: p, q and a number -> the token that replaces a refused one. bonus: p and a number ->
+    the last token. reuses: the number of the accept test serves again in the draw. goes_on: behind
+    a refused token the others are verified all the same.
     """
 
-    residual: Callable[..., int] = lambda p, q, share: int(invert((p - q).clamp_min(0), share.double()))
+    residual: Callable[..., int] = lambda p, q, share: int(
+        invert((p - q).clamp_min(0), share.double())
+    )
     bonus: Callable[..., int] = lambda p, share: int(invert(p[-1], share.double()))
     reuses: bool = False
     goes_on: bool = False
@@ -72,7 +76,9 @@ def racing(p, q, drafted, generator, noise):
 
 
 def batched(wrong=""):
-    """The exact kernel for C rows at once, padded with -1, as vLLM's; faults are named by `wrong`."""
+    """The exact kernel for C rows at once, padded with -1, as vLLM's;
+    faults are named by `wrong`.
+    """
 
     def kernel(p, q, drafted, generator):
         count, length = drafted.shape
@@ -88,30 +94,45 @@ def batched(wrong=""):
         law = (p - q_padded)[torch.arange(count), accepted].clamp_min(0)
         last = (-noise.log() / law).argmin(-1, keepdim=True)
         is_kept = torch.arange(length + 1) < accepted[:, None]
-        return torch.where(is_kept, torch.cat((drafted, last), 1), -1).scatter(1, accepted[:, None], last)
+        return torch.where(is_kept, torch.cat((drafted, last), 1), -1).scatter(
+            1, accepted[:, None], last
+        )
 
     return kernel
 
 
 def siblings(believes):
-    """Positions with several candidates, by a rule's law; `believes`: how it thinks that they were drawn."""
+    """Positions with several candidates, by a rule's law; `believes`:
+    how it thinks that they were drawn.
+    """
 
     def kernel(p, q, drafted, generator):
-        return draw(emitted(get_rule("standard").law(p, q, drafted, believes), drafted), 1, generator)
+        return draw(
+            emitted(get_rule("standard").law(p, q, drafted, believes), drafted), 1, generator
+        )
 
     return kernel
 
 
 OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
 FAULTS = {
-    "residual is the target": (ChainKernel(residual=lambda p, q, share: int(invert(p, share.double()))), {}),
-    "residual cut, wide": (ChainKernel(residual=of_the_best), {"vocabularies": (32_000,), "samples": 6000}),
+    "residual is the target": (
+        ChainKernel(residual=lambda p, q, share: int(invert(p, share.double()))),
+        {},
+    ),
+    "residual cut, wide": (
+        ChainKernel(residual=of_the_best),
+        {"vocabularies": (32_000,), "samples": 6000},
+    ),
     "bonus at T = .9, wide": (
         ChainKernel(bonus=lambda p, share: int(invert(p[-1] ** (1 / 0.9), share.double()))),
         {"samples": 8000, "vocabularies": (32_000,)},
     ),
     "the accept test's number again": (ChainKernel(reuses=True), {}),
-    "the draft's noise again": (racing, {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)}),
+    "the draft's noise again": (
+        racing,
+        {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)},
+    ),
     "rows of another sequence": (batched("rows"), {"batch": 64}),
     "one stream for all sequences": (batched("one stream"), {"batch": 64}),
     "independent draws, supposedly": (siblings(Draws.IID), OTHERS),

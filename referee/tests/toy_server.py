@@ -1,4 +1,5 @@
-"""A server on this machine that speaks the formats of three engines, with a model that a few lines know.
+"""A server on this machine that speaks the formats of three engines,
+with a model that a few lines know.
 
 And engines connected to it, with prompts and settings for them.
 """
@@ -25,7 +26,9 @@ from resispec.sampling import Sampling
 EOS = 0
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
 ESCAPES = "\x1b[2J\x1b]0;mine\x07\x9b5m\u202e"
-"""Characters that clear a terminal, rename it, make it blink, and turn the text after them around."""
+"""Characters that clear a terminal, rename it, make it blink,
+and turn the text after them around.
+"""
 _OK = b"HTTP/1.1 200 OK\r\n"
 HOSTILE = {
     "flood": (_OK + b"\r\n", b" " * 2**16, 0),
@@ -33,7 +36,9 @@ HOSTILE = {
     "slow header": (_OK + b"X: ", b"x", 0.02),
     "silent": (b"", b"", 0.02),
 }
-"""Faults of a server that goes on for ever: how it begins, what it repeats, and its pauses in seconds."""
+"""Faults of a server that goes on for ever: how it begins, what it repeats,
+and its pauses in seconds.
+"""
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 
@@ -49,9 +54,9 @@ def continuation(prompt: list[int], count: int, seed: int) -> list[int]:
 class ToyServer:
     """Use it as a context. It takes requests in the format of one engine.
 
-    posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a fault of
-    `_Handler`. changes: values of every answer, by their keys. gathering: holds answers back until so many
-    requests have come.
+    posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
+    fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
+    back until so many requests have come.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False) -> None:
@@ -70,7 +75,9 @@ class ToyServer:
         return f"http://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> ToyServer:
-        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +89,9 @@ class ToyServer:
         version = {"version": VERSIONS[self.engine]}
         return {
             "vllm": {"/v1/models": {"data": [{"id": "toy-model"}]}, "/version": version},
-            "sglang": {"/server_info": version | {"enable_deterministic_inference": self.has_seeds}},
+            "sglang": {
+                "/server_info": version | {"enable_deterministic_inference": self.has_seeds}
+            },
             "llama_cpp": {"/props": {"build_info": version["version"]}},
         }[self.engine].get(path)
 
@@ -90,15 +99,25 @@ class ToyServer:
         """The answer to a POST, in the words of the engine."""
         asked = body | body.get("sampling_params", {})
         prompt = asked.get("prompt") or asked["input_ids"]
-        most = next(asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked)
+        most = next(
+            asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked
+        )
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
         tokens = continuation(prompt, most, seed)
         reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
-        applied = {name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")}
-        metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
+        applied = {
+            name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")
+        }
+        metrics = {
+            "acceptance_histogram": [39, 1, 0, 3],
+            "num_draft_tokens": 129,
+            "num_spec_tokens": 3,
+        }
         content: dict[str, Any] = {
             "vllm": {
-                "choices": [{"finish_reason": reason, "token_ids": tokens, "prompt_token_ids": prompt}],
+                "choices": [
+                    {"finish_reason": reason, "token_ids": tokens, "prompt_token_ids": prompt}
+                ],
                 "metrics": {"speculative_decoding": metrics},
             },
             "sglang": {

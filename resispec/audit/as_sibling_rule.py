@@ -1,4 +1,6 @@
-"""A tree verifier seen as a sibling rule: the law of its first token on a tree of one drafted level."""
+"""A tree verifier seen as a sibling rule: the law of its first token on a tree
+of one drafted level.
+"""
 
 from dataclasses import dataclass
 
@@ -37,7 +39,9 @@ class FirstToken:
         """
         vocab, count = target_probs.shape[-1], siblings.shape[-1]
         topology = complete(2, count)
-        rows = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (target_probs, draft_probs, siblings)]
+        rows = [
+            tensor.reshape(-1, tensor.shape[-1]) for tensor in (target_probs, draft_probs, siblings)
+        ]
         select, residual = [], []
         for p, q, tokens in zip(*rows, strict=True):
             tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)
@@ -46,4 +50,6 @@ class FirstToken:
             )
             select.append(outcomes.stop[1:])
             residual.append(outcomes.final[0])
-        return Law(torch.stack(select).view(siblings.shape), torch.stack(residual).view(target_probs.shape))
+        return Law(
+            torch.stack(select).view(siblings.shape), torch.stack(residual).view(target_probs.shape)
+        )

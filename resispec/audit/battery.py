@@ -1,4 +1,5 @@
-"""A seeded battery of hard pairs of laws, and the errors that a rule or a tree verifier makes on it.
+"""A seeded battery of hard pairs of laws, and the errors that a rule
+or a tree verifier makes on it.
 
 `shown_bias` needs no battery: it is for users who sample without an audit.
 """
@@ -15,7 +16,13 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.enumerate import chain_law, drafted_tuples, emitted_law, total_variation, tree_law
+from resispec.audit.enumerate import (
+    chain_law,
+    drafted_tuples,
+    emitted_law,
+    total_variation,
+    tree_law,
+)
 from resispec.audit.verdict import TOLERANCE
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
@@ -24,7 +31,8 @@ from resispec.verifiers.rehearsal import is_defined_on
 from resispec.verifiers.top_down import applied_rule
 
 KINDS = (
-    "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
+    "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties",
+    "denormal",
 )  # fmt: skip
 WIDE = 32_000
 """The vocabulary of the wide laws that nearly agree."""
@@ -48,11 +56,18 @@ TREES: tuple[tuple[Topology, int], ...] = (
     (from_child_counts([[2], [0, 1], [2], [0, 1], [1]]), 2),
     (parallel_chains(2, 3), 2),
 )
-"""Topologies, each with its vocabulary: at most 256 drafted trees per pair of laws, and up to six levels.
+"""Topologies, each with its vocabulary: at most 256 drafted trees per pair of laws,
+and up to six levels.
 
-Uneven trees are among them, one where only the second sibling has children at every level, and two paths.
+Uneven trees are among them, one where only the second sibling has children at every level, and two
+paths.
 """
-CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
+CHAINS: tuple[tuple[Topology, int], ...] = (
+    (root_only(), 4),
+    (chain(2), 4),
+    (chain(3), 3),
+    (chain(5), 2),
+)
 """Topologies for verifiers of chains, each with its vocabulary."""
 
 
@@ -60,8 +75,9 @@ CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (ch
 class Case:
     """A total variation between an emitted law and the target's, and where it was found.
 
-    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,)
-    for a rule, (V, V) for a tree verifier. case: such as "3 siblings" or "tree of 7 nodes, 3 levels".
+    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs,
+    draft_probs: (V,) for a rule, (V, V) for a tree verifier. case: such as "3 siblings" or "tree of
+    7 nodes, 3 levels".
     """
 
     error: float
@@ -83,12 +99,16 @@ def worst(cases: Iterable[Case]) -> Case:
 
 
 def rule_cases(
-    rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3, most_siblings: int = MOST_SIBLINGS
+    rule: SiblingRule,
+    draws: Draws,
+    seed: int = 0,
+    repeats: int = 3,
+    most_siblings: int = MOST_SIBLINGS,
 ) -> Iterator[Case]:
     """Enumerate a rule in `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
 
-    It takes a few seconds. Raises every error of the rule, such as InvalidInput for draws that the rule is
-    not defined for.
+    It takes a few seconds. Raises every error of the rule, such as InvalidInput for draws that the
+    rule is not defined for.
     """
     for kind, generator in _rounds(seed, repeats):
         for num_siblings in range(1, most_siblings + 1):
@@ -99,7 +119,9 @@ def rule_cases(
 
 
 def _vocabularies(num_siblings: int, draws: Draws) -> range:
-    """Sizes of vocabularies that leave few enough tuples of siblings to add up: at most 8! of them."""
+    """Sizes of vocabularies that leave few enough tuples of siblings to add up:
+    at most 8! of them.
+    """
     if num_siblings <= 3:
         return range(max(2, num_siblings) if draws.are_distinct else 2, 6)
     vocab = max(num_siblings, 5) if draws.are_distinct else max(2, 7 - num_siblings)
@@ -111,7 +133,8 @@ def tree_cases(
 ) -> Iterator[Case]:
     """Enumerate a verifier on whole trees: the law of the first D tokens for bigram pairs.
 
-    trees: topologies with their vocabularies; topologies that the verifier is not defined on are skipped.
+    trees: topologies with their vocabularies; topologies that the verifier is not defined on are
+    skipped.
     """
     for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
@@ -128,8 +151,8 @@ def tree_cases(
 def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Iterator[Case]:
     """Enumerate a rule at V = 32,000 on laws that nearly agree; it takes a few seconds.
 
-    The target exceeds the draft by each of RESIDUAL_MASSES: by little on the tokens that can be drafted, by
-    the rest on all others, so that a residual is wide and has little mass.
+    The target exceeds the draft by each of RESIDUAL_MASSES: by little on the tokens that can be
+    drafted, by the rest on all others, so that a residual is wide and has little mass.
     """
     generator = Generator().manual_seed(seed)
     for mass in RESIDUAL_MASSES:
@@ -138,7 +161,8 @@ def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0
         q[drafted] = _law(NUM_DRAFTED, generator)
         p = (1 - mass) * q + mass * _law(WIDE, generator)
         _, weights = drafted_tuples(q, num_siblings, draws, drafted)
-        if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many to add up
+        # else the draws take other tokens, too: too many to add up
+        if abs(float(weights.sum()) - 1) < 1e-9:
             law = emitted_law(rule, p, q, num_siblings, draws, drafted)
             yield Case.of(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q)
 
@@ -146,10 +170,11 @@ def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0
 def cases_of(
     rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0
 ) -> Iterator[Case]:
-    """Enumerate a verifier at one node (if it applies a rule there), on wide laws, and on whole trees.
+    """Enumerate a verifier at one node (if it applies a rule there), on wide laws,
+    and on whole trees.
 
-    rule: the verifier's rule, see `rule_of`. is_chain: whether the verifier is not defined for two siblings,
-    so that only chains are enumerated.
+    rule: the verifier's rule, see `rule_of`. is_chain: whether the verifier is not defined for two
+    siblings, so that only chains are enumerated.
     """
     if applied_rule(verifier) is not None:
         most_siblings = 1 if is_chain else min(MOST_SIBLINGS, draws.most_siblings)
@@ -159,11 +184,13 @@ def cases_of(
 
 
 def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
-    """A sentence that says how far a verifier is from the target's law on three tokens; None if it is not.
+    """A sentence that says how far a verifier is from the target's law on three tokens;
+    None if it is not.
 
-    One and two siblings are enumerated where the verifier is defined, and chains of two for tree verifiers;
-    this takes milliseconds. A verifier without bias here may be biased elsewhere: only an audit tells. Nor
-    does one have a bias here that fails on three tokens, as a third party's may; decoding shows its error.
+    One and two siblings are enumerated where the verifier is defined, and chains of two for tree
+    verifiers; this takes milliseconds. A verifier without bias here may be biased elsewhere: only
+    an audit tells. Nor does one have a bias here that fails on three tokens, as a third party's
+    may; decoding shows its error.
     """
     with suppress(Exception):
         return _shown_bias(verifier, draws)
@@ -173,7 +200,11 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
 def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
-    laws = [(emitted_law(rule, p, q, count, draws), p) for count in (1, 2) if is_defined(rule, draws, count)]
+    laws = [
+        (emitted_law(rule, p, q, count, draws), p)
+        for count in (1, 2)
+        if is_defined(rule, draws, count)
+    ]
     if not is_applied and is_defined(rule, draws, 1):
         target, draft = p.expand(3, 3), q.expand(3, 3)
         laws.append((tree_law(verifier, chain(2), target, draft, draws), chain_law(target, 3)))
@@ -185,9 +216,9 @@ def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
                 chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
                 tokens = f"the tokens with probabilities ({chances})"
             return (
-                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
-                f"draft's {SHOWN_LAWS[1]}, it emits {tokens}, a total variation of {error:.3f} from the "
-                "target; see docs/exactness.md"
+                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} "
+                f"and the draft's {SHOWN_LAWS[1]}, it emits {tokens}, a total variation of "
+                f"{error:.3f} from the target; see docs/exactness.md"
             )
     return None
 
@@ -212,7 +243,9 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
     if kind == "disjoint":
         split = int(torch.randint(1, vocab, (), generator=generator))
         order = torch.randperm(vocab, generator=generator)
-        return _law(vocab, generator, zero=order[:split]), _law(vocab, generator, zero=order[split:])
+        return _law(vocab, generator, zero=order[:split]), _law(
+            vocab, generator, zero=order[split:]
+        )
     if kind == "one-hot":
         p, q = _law(vocab, generator), torch.zeros(vocab, dtype=torch.float64)
         q[int(torch.randint(vocab, (), generator=generator))] = 1.0
@@ -228,18 +261,22 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
         return p / p.sum(), q / q.sum()
     if kind == "denormal":
         p, q = _law(vocab, generator), _law(vocab, generator)
-        for law in (p, q):  # a mass below the normal numbers, where products and quotients lose their digits
+        # a mass below the normal numbers, where products and quotients lose their digits
+        for law in (p, q):
             law[int(torch.randint(vocab, (), generator=generator))] = 1e-322
         return p / p.sum(), q / q.sum()
     power = 12.0 if kind == "peaked" else 1.0
     count = vocab // 2 if kind == "sparse" else 0
     p, q = (
-        _law(vocab, generator, torch.randperm(vocab, generator=generator)[:count], power) for _ in range(2)
+        _law(vocab, generator, torch.randperm(vocab, generator=generator)[:count], power)
+        for _ in range(2)
     )
     return (p, p) if kind == "p = q" else (p, q)
 
 
-def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: float = 1.0) -> Tensor:
+def _law(
+    vocab: int, generator: Generator, zero: Tensor | None = None, power: float = 1.0
+) -> Tensor:
     """A uniform draw from the simplex, with mass 0 at the tokens `zero`, raised to a power."""
     weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).clamp_min(1e-12).log()
     if zero is not None:

@@ -1,13 +1,16 @@
-"""Ceilings of acceptance that no exact rule exceeds at one node, and no exact verifier on a whole tree.
+"""Ceilings of acceptance that no exact rule exceeds at one node,
+and no exact verifier on a whole tree.
 
-At one node the ceiling is the highest probability that a drafted sibling is emitted. For siblings X drawn
-from the draft's law this is an optimal transport problem whose dual is a minimum over sets of tokens,
+At one node the ceiling is the highest probability that a drafted sibling is emitted. For siblings X
+drawn from the draft's law this is an optimal transport problem whose dual is a minimum over sets of
+tokens,
     alpha* = 1 + min_H [P(H) - Pr(all siblings in H)],
-and a minimiser is a prefix of the tokens in increasing order of p / q (Hu et al., arXiv 2502.18779). A rule
-above alpha* is not exact. How the minimum is computed depends on the kind of draws: see the method `ceiling`
-in the kind's file.
+and a minimiser is a prefix of the tokens in increasing order of p / q (Hu et al., arXiv
+2502.18779). A rule above alpha* is not exact. How the minimum is computed depends on the kind of
+draws: see the method `ceiling` in the kind's file.
 
-For whole trees the ceiling is a bound: see `path_bound`, for which `tree_log_ratios` reads drafted trees.
+For whole trees the ceiling is a bound: see `path_bound`, for which `tree_log_ratios` reads drafted
+trees.
 """
 
 import math
@@ -25,7 +28,8 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
     """The ceiling alpha* (...), float64, for `num_siblings` siblings drawn from q as `draws` says.
 
     target_probs, draft_probs: (..., V), laws whose sums are 1 within float32's precision.
-    Raises InvalidInput when p or q is no law or more distinct siblings are asked for than there are tokens.
+    Raises InvalidInput when p or q is no law or more distinct siblings are asked for than there are
+    tokens.
     """
     check_rows("target probabilities", target_probs, 1e-4)
     check_rows("draft probabilities", draft_probs, 1e-4)
@@ -39,15 +43,18 @@ def check_siblings(num_siblings: int, vocab: int, draws: Draws) -> None:
     if num_siblings < 1:
         raise InvalidInput(f"{num_siblings} siblings; allowed: at least 1")
     if draws.are_distinct and num_siblings > vocab:
-        raise InvalidInput(f"{num_siblings} distinct siblings of {vocab} tokens; allowed: at most {vocab}")
+        raise InvalidInput(
+            f"{num_siblings} distinct siblings of {vocab} tokens; allowed: at most {vocab}"
+        )
 
 
 def tree_log_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Tensor:
-    """The largest path ratio of every level of one tree, (D-1,) float64: max over its nodes of sum log p / q.
+    """The largest path ratio of every level of one tree, (D-1,) float64:
+    max over its nodes of sum log p / q.
 
-    target_probs, draft_probs: (N, V), the laws at every node (as in `decode.Step`). p = 0 gives -inf, and so
-    does a level below which nothing was drafted; q = 0 (a draw without replacement after the draft's mass was
-    exhausted) gives +inf unless p = 0.
+    target_probs, draft_probs: (N, V), the laws at every node (as in `decode.Step`). p = 0 gives
+    -inf, and so does a level below which nothing was drafted; q = 0 (a draw without replacement
+    after the draft's mass was exhausted) gives +inf unless p = 0.
     """
     topology, tokens = tree.topology, tree.tokens
     parents = torch.tensor(topology.parents[1:], device=tokens.device)
@@ -57,5 +64,7 @@ def tree_log_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Te
     for level in topology.levels[1:]:
         nodes = slice(level.start, level.stop)
         steps[nodes] += steps[list(topology.parents[nodes])]
-        levels.append(steps[nodes].nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).max())
+        levels.append(
+            steps[nodes].nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).max()
+        )
     return torch.stack(levels) if levels else p.new_zeros(0)

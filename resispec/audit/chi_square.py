@@ -10,13 +10,17 @@ from torch.nn.functional import one_hot
 from resispec.audit.verdict import Statistic
 
 LEAST_EXPECTED = 25.0
-"""Cells expected less often are counted together, so that p-values hold far out in the tail, too."""
+"""Cells expected less often are counted together, so that p-values hold far out in the tail,
+too.
+"""
 
 
 def chi_squared(value: float, degrees: int, n: int) -> Statistic:
-    """The statistic of a chi-square of n outcomes; its value is infinite if the impossible happened.
+    """The statistic of a chi-square of n outcomes; its value is infinite
+    if the impossible happened.
 
-    z: from the cube root, nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random, p_value 1.
+    z: from the cube root, nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random,
+    p_value 1.
     """
     if degrees == 0:
         return Statistic(value, 0.0, 1.0, n, degrees=0)
@@ -27,16 +31,19 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
 
 
 def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
-    """`chi_square_of_counts` of n outcomes, each with its law (n, K) float64 and its cell (n,) int64."""
+    """`chi_square_of_counts` of n outcomes, each with its law (n, K)
+    float64 and its cell (n,) int64.
+    """
     return chi_square_of_counts(laws, one_hot(cells, laws.shape[1]))
 
 
 def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
-    """Compare counts of outcomes with the laws that they had, however the laws depend on earlier outcomes.
+    """Compare counts of outcomes with the laws that they had,
+    however the laws depend on earlier outcomes.
 
-    laws: (R, K) float64, the chances of K cells. counts: (R, K), how often outcomes with the law of this row
-    were in each cell. With pi_t the law of outcome t, the counts minus sum pi_t have mean 0 and covariance
-    sum (diag(pi_t) - pi_t pi_t^T).
+    laws: (R, K) float64, the chances of K cells. counts: (R, K), how often outcomes with the law of
+    this row were in each cell. With pi_t the law of outcome t, the counts minus sum pi_t have mean
+    0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
     """
     counts = counts.double()
     sizes = counts.sum(1, keepdim=True)
@@ -50,7 +57,9 @@ def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
 
 
 def of_sums(sums: Tensor, covariance: Tensor, count: int) -> Statistic:
-    """The chi-square of sums (K,) of `count` terms with mean 0 and this covariance (K, K), all float64."""
+    """The chi-square of sums (K,) of `count` terms with mean 0 and this covariance (K,
+    K), all float64.
+    """
     variances, axes = torch.linalg.eigh(covariance)
     is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
     components = axes.T @ sums
@@ -64,12 +73,16 @@ def of_sums(sums: Tensor, covariance: Tensor, count: int) -> Statistic:
 def summed(parts: Sequence[Statistic]) -> Statistic:
     """The sum of independent chi-squares, which is one itself."""
     return chi_squared(
-        sum(part.value for part in parts), sum(part.degrees for part in parts), sum(part.n for part in parts)
+        sum(part.value for part in parts),
+        sum(part.degrees for part in parts),
+        sum(part.n for part in parts),
     )
 
 
 def _merged(expected: Tensor) -> Tensor:
-    """A matrix (G, K) of 0 and 1: the cells of each group, so that every group is expected often enough."""
+    """A matrix (G, K) of 0 and 1: the cells of each group,
+    so that every group is expected often enough.
+    """
     groups, group = [], torch.zeros_like(expected)
     for cell in expected.argsort().tolist():
         group[cell] = 1

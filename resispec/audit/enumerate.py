@@ -1,8 +1,9 @@
-"""Exact audits at a small vocabulary: the emitted law, summed over everything that could have been drafted.
+"""Exact audits at a small vocabulary: the emitted law,
+summed over everything that could have been drafted.
 
-A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two sides of an
-exact rule agree to about 1e-15; no sampling is involved, so one pair of laws where they differ is a proof of
-bias.
+A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two
+sides of an exact rule agree to about 1e-15; no sampling is involved, so one pair of laws where they
+differ is a proof of bias.
 """
 
 from functools import lru_cache
@@ -28,12 +29,13 @@ def emitted_law(
     draws: Draws,
     drafted: Tensor | None = None,
 ) -> Tensor:
-    """The law of the emitted token at one node, exact up to rounding: a sum over all tuples of siblings.
+    """The law of the emitted token at one node, exact up to rounding:
+    a sum over all tuples of siblings.
 
-    target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see `drafted_tuples`.
-    Returns (V,) in the same precision.
-    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are
-    tokens.
+    target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see
+    `drafted_tuples`. Returns (V,) in the same precision.
+    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than
+    there are tokens.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
@@ -65,11 +67,12 @@ def tree_law(
 ) -> Tensor:
     """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
 
-    target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token
-    is 0. If a step emits fewer than D tokens, the rest are fresh draws from the target, as in later steps.
-    Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
-    Raises FloatingPointError if the chances to stop in a drafted tree, however unlikely, are no law: the
-    emitted law would hardly show that.
+    target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the
+    root's token is 0. If a step emits fewer than D tokens, the rest are fresh draws from the
+    target, as in later steps. Returns (V, ..., V), D times. An exact verifier gives
+    `chain_law(target_rows, D)`.
+    Raises FloatingPointError if the chances to stop in a drafted tree, however unlikely, are no
+    law: the emitted law would hardly show that.
     """
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
@@ -78,19 +81,26 @@ def tree_law(
     tokens = torch.cat((tuples.new_zeros(len(tuples), 1), tuples), 1)
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
-        weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
+        weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(
+            -1
+        )
     tokens, weights = tokens[weights > 0], weights[weights > 0]
     cases = [
-        outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row]) for row in tokens
+        outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
+        for row in tokens
     ]
-    stop, final = torch.stack([case.stop for case in cases]), torch.stack([case.final for case in cases])
+    stop, final = (
+        torch.stack([case.stop for case in cases]),
+        torch.stack([case.final for case in cases]),
+    )
     totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
     is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
     if not is_law.all():
         place = int(is_law.int().argmin())
         raise FloatingPointError(
-            f"the chances to stop in a verified tree sum to {float(totals[place]):.9g}, the least is "
-            f"{float(least[place]):.6g}; allowed: a sum of 1 within {RETURNED:g}, no negative entries"
+            f"the chances to stop in a verified tree sum to {float(totals[place]):.9g}, the least "
+            f"is {float(least[place]):.6g}; allowed: a sum of 1 within {RETURNED:g}, no negative "
+            "entries"
         )
     laws = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
     for node, masses in enumerate((weights[:, None] * stop).T):
@@ -106,7 +116,9 @@ def tree_law(
 
 
 def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:
-    """The target's own law of `num_tokens` tokens after token 0: p(a | 0) p(b | a) ..., (V, ..., V)."""
+    """The target's own law of `num_tokens` tokens after token 0: p(a | 0) p(b | a) ..., (V,
+    ..., V).
+    """
     law = target_rows[0]
     for _ in range(num_tokens - 1):
         law = law[..., None] * target_rows
@@ -120,6 +132,14 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 
 @lru_cache(maxsize=64)
 def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
-    """All tuples of tokens (K, length) int64, or, if `are_distinct`, all tuples without repeated tokens."""
-    tuples = [*(permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length))]
+    """All tuples of tokens (K, length) int64, or, if `are_distinct`,
+    all tuples without repeated tokens.
+    """
+    tuples = [
+        *(
+            permutations(range(vocab), length)
+            if are_distinct
+            else product(range(vocab), repeat=length)
+        )
+    ]
     return torch.tensor(tuples, dtype=torch.int64).view(len(tuples), length)

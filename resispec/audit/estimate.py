@@ -1,8 +1,8 @@
 """Audit at a real vocabulary: the emitted law as an average of `law` over sampled sibling tuples.
 
-Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the
-final draw: what is left is the noise of the drafted siblings, and most of that is taken away by
-`resispec.audit.control_variates`. Nothing of size (tuples, V) outlives its chunk.
+Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting
+and the final draw: what is left is the noise of the drafted siblings, and most of that is taken
+away by `resispec.audit.control_variates`. Nothing of size (tuples, V) outlives its chunk.
 """
 
 import math
@@ -34,20 +34,21 @@ class Tuples:
     def __post_init__(self) -> None:
         if self.num_siblings < 1 or self.num_tuples < 4:
             raise InvalidInput(
-                f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} siblings, "
-                f"{self.num_tuples} tuples"
+                f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} "
+                f"siblings, {self.num_tuples} tuples"
             )
 
 
 @dataclass(frozen=True)
 class EstimatedLaw:
-    """An estimate of the emitted law by sampling: its mass on a set S of tokens and on drafted siblings.
+    """An estimate of the emitted law by sampling: its mass on a set S of tokens and
+    on drafted siblings.
 
-    S was chosen on other tuples, where the law seemed to give S more than p does. mass: mean of law(S), minus
-    its controls, with its standard error `mass_error`, which allows for `resolution`. target: p(S).
-    acceptance: probability that the emitted token is one of the siblings, with its plain standard error.
-    num_tuples: 1 for a point mass, where nothing is random. rounding: how far sums over laws may be from
-    their true values, in the precision of the given laws.
+    S was chosen on other tuples, where the law seemed to give S more than p does. mass: mean of
+    law(S), minus its controls, with its standard error `mass_error`, which allows for `resolution`.
+    target: p(S). acceptance: probability that the emitted token is one of the siblings, with its
+    plain standard error. num_tuples: 1 for a point mass, where nothing is random. rounding: how far
+    sums over laws may be from their true values, in the precision of the given laws.
     """
 
     mass: float
@@ -60,7 +61,9 @@ class EstimatedLaw:
 
     @property
     def total_variation(self) -> Statistic:
-        """law(S) - p(S): its expectation is 0 under an exact rule, else at most the true total variation."""
+        """law(S) - p(S): its expectation is 0 under an exact rule,
+        else at most the true total variation.
+        """
         return deviation(self.mass - self.target, self.mass_error)
 
     def excess(self, ceiling: float) -> Statistic:
@@ -72,25 +75,32 @@ class EstimatedLaw:
 def resolution(mass: float, num_tuples: int, rounding: float) -> float:
     """The least standard error that n tuples can honestly claim for a mean of values in [0, 1].
 
-    mass: the mean under the null hypothesis. rounding: how far sums of laws are from their true values.
-    It is min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + rounding. The first term is the largest deviation
-    that a mean can have under the null (Bhatia-Davis). The second is needed because a tuple of probability
-    below about 10 / n may not have been seen at all, and then the empirical variance is too small: a peaked
-    law, all of whose tuples look alike, would be flagged. With n = 1 nothing is random.
+    mass: the mean under the null hypothesis. rounding: how far sums of laws are from their true
+    values.
+    It is min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + rounding. The first term is the largest
+    deviation that a mean can have under the null (Bhatia-Davis). The second is needed because a
+    tuple of probability below about 10 / n may not have been seen at all, and then the empirical
+    variance is too small: a peaked law, all of whose tuples look alike, would be flagged. With n =
+    1 nothing is random.
     """
     bernoulli = math.sqrt(max(0.0, mass * (1 - mass)) / num_tuples)
     return (0.0 if num_tuples == 1 else min(bernoulli, RARE_EVENTS / num_tuples)) + rounding
 
 
 def estimate(
-    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, tuples: Tuples, generator: Generator
+    rule: SiblingRule,
+    target_probs: Tensor,
+    draft_probs: Tensor,
+    tuples: Tuples,
+    generator: Generator,
 ) -> EstimatedLaw:
-    """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
+    """Estimate the emitted law of a rule at one node, its total variation to the target,
+    and its acceptance.
 
-    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed in their
-    precision, all else in float64. The first tuples choose the set that is measured on the others; with a
-    point mass, the only tuple does both. Raises InvalidInput when p or q is no law, FloatingPointError when
-    the rule's laws are NaN or infinite.
+    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed
+    in their precision, all else in float64. The first tuples choose the set that is measured on the
+    others; with a point mass, the only tuple does both. Raises InvalidInput when p or q is no law,
+    FloatingPointError when the rule's laws are NaN or infinite.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
@@ -103,7 +113,8 @@ def estimate(
             laws = emitted(law, tokens)
             if not bool(laws.isfinite().all()):
                 raise FloatingPointError(
-                    "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
+                    "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn "
+                    "where"
                 )
             hits.append(accepted(law, tokens).double())
             yield laws, controls(p, q, tokens, tuples.draws)
@@ -120,7 +131,9 @@ def estimate(
 
 
 def pool(deviations: Sequence[Statistic]) -> Statistic:
-    """The mean of independent deviations, in which many weak signs add up: errors add in squares."""
+    """The mean of independent deviations, in which many weak signs add up:
+    errors add in squares.
+    """
     count = len(deviations)
     error = math.sqrt(sum(statistic.error**2 for statistic in deviations)) / count
     return deviation(sum(statistic.value for statistic in deviations) / count, error)
@@ -149,7 +162,9 @@ def _excess_set(chunks: Iterable[Chunk], target_probs: Tensor) -> Tensor:
         total = total + laws.sum(0).double()  # (V,)
         level = level + variates.sum(0).double()  # (K, V)
         # (K, K + 1): of the controls with the controls and with the law
-        products = products + (variates @ torch.cat((variates, laws[:, None]), 1).mT).sum(0).double()
+        products = (
+            products + (variates @ torch.cat((variates, laws[:, None]), 1).mT).sum(0).double()
+        )
     mean, variate_mean = total / count, level / count
     spread = products / count - variate_mean @ torch.cat((variate_mean, mean[None])).T
     return mean - multiples(spread[:, :-1], spread[:, -1], count) @ variate_mean > target_probs

@@ -1,12 +1,17 @@
-"""The path bound of exact verifiers' acceptance on whole trees, from samples of both models. Without torch.
+"""The path bound of exact verifiers' acceptance on whole trees, from samples of both models.
 
-With tau the number of accepted drafted tokens, bounds hold for every level l and every set S of paths of l
-tokens,
-    Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S),   E[tau] <= sum_l A_l:
-optimal transport on whole paths. With S = {path ratio r = prod p / q < theta} both terms are frequencies,
+Without torch.
+
+With tau the number of accepted drafted tokens, bounds hold for every level l and every set S of
+paths of l tokens,
+    Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S),   E[tau] <= sum_l
+    A_l:
+optimal transport on whole paths. With S = {path ratio r = prod p / q < theta} both terms are
+frequencies,
     A_l = Pr_target rollout(r_l < theta) + Pr_drafted tree(max r_l >= theta).
-Every theta gives a valid bound, but the smallest of many noisy bounds is not valid. So theta is chosen on one
-half of the samples, the bound is measured on the other half, and the halves are swapped.
+Every theta gives a valid bound, but the smallest of many noisy bounds is not valid. So theta is
+chosen on one half of the samples, the bound is measured on the other half, and the halves are
+swapped.
 """
 
 import math
@@ -18,23 +23,26 @@ Array = NDArray[np.float64]
 
 
 def path_bound(rollouts: Array, trees: Array) -> tuple[float, float]:
-    """The level-wise bound (U1) of E[tau], sum_l A_l, measured on held-out samples, and its standard error.
+    """The level-wise bound (U1) of E[tau], sum_l A_l, measured on held-out samples,
+    and its standard error.
 
     rollouts: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
     trees: (T, D-1), per drafted tree and level the largest over its paths, see
-    `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the bound is a
-    mean, and have at least four samples. Infinite values are allowed, NaN is not.
+    `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the
+    bound is a mean, and have at least four samples. Infinite values are allowed, NaN is not.
     """
     halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
     bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
-    # Each half's bound depends on the other half through theta; the mean of the errors is valid for any
-    # dependence.
+    # Each half's bound depends on the other half through theta; the mean of the errors is valid for
+    # any dependence.
     accepted, error = (float(sum(parts) / 2) for parts in zip(*bounds, strict=True))
     return accepted, error
 
 
 def _best_thresholds(rollouts: Array, trees: Array) -> Array:
-    """Thresholds theta (D-1,): for each level, the sample value with the smallest sum of both frequencies."""
+    """Thresholds theta (D-1,): for each level, the sample value with the smallest sum
+    of both frequencies.
+    """
     thresholds = []
     for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
         candidates = np.concatenate((low, high, [-math.inf, math.inf]))

@@ -1,4 +1,6 @@
-"""Helpers of the audits: the law of the token that a `Law` emits, and checks of rows and of rules."""
+"""Helpers of the audits: the law of the token that a `Law` emits,
+and checks of rows and of rules.
+"""
 
 from dataclasses import dataclass
 
@@ -14,13 +16,17 @@ RETURNED = 1e-4
 
 
 def emitted(law: Law, siblings: Tensor) -> Tensor:
-    """The law (..., V) of the emitted token given siblings (..., B): select + (1 - sum select) residual."""
+    """The law (..., V) of the emitted token given siblings (..., B):
+    select + (1 - sum select) residual.
+    """
     rest = 1 - law.select.sum(-1, keepdim=True)
     return (rest * law.residual).scatter_add(-1, siblings, law.select)
 
 
 def accepted(law: Law, siblings: Tensor) -> Tensor:
-    """Probability (...) that the emitted token is one of the siblings (..., B), selected or residual."""
+    """Probability (...) that the emitted token is one of the siblings (..., B),
+    selected or residual.
+    """
     rest = 1 - law.select.sum(-1)
     masses = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
     return law.select.sum(-1) + rest * masses.sum(-1)
@@ -31,8 +37,8 @@ def check_rows(
 ) -> None:
     """Raise InvalidInput, naming the first bad row, unless every row (..., V) is a probability law.
 
-    tolerance: how far a sum may be from 1; by default that of `sum_tolerance`. is_whole: (...) bool, False
-    for rows that may sum to less than 1.
+    tolerance: how far a sum may be from 1; by default that of `sum_tolerance`. is_whole: (...)
+    bool, False for rows that may sum to less than 1.
     """
     tolerance = sum_tolerance(rows) if tolerance is None else tolerance
     bad = ~((rows >= 0) & (rows < torch.inf))
@@ -61,7 +67,8 @@ def named(row: list[int]) -> str:
 
 @dataclass(frozen=True)
 class CheckedRule:
-    """A rule that is checked, for audits (checks synchronise with the host; decode with the rule itself).
+    """A rule that is checked, for audits (checks synchronise with the host;
+    decode with the rule itself).
 
     name: the rule's name in messages.
     """
@@ -72,11 +79,14 @@ class CheckedRule:
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`.
 
-        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule returns
-        wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes its inputs.
+        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule
+        returns wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes its
+        inputs.
         """
         inputs = {"target_probs": target_probs, "draft_probs": draft_probs, "siblings": siblings}
-        p, q, tokens = (tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs.values())
+        p, q, tokens = (
+            tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs.values()
+        )
         try:
             law = self.rule.law(p, q, tokens, draws)
             for copy, (name, tensor) in zip((p, q, tokens), inputs.items(), strict=True):
@@ -86,7 +96,9 @@ class CheckedRule:
             check_shapes(law, target_probs, siblings)
             check_rows("entries of select", law.select, RETURNED, is_whole=False)
             # If a sibling is selected for certain, the residual does not matter.
-            check_rows("entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED)
+            check_rows(
+                "entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED
+            )
         except InvalidInput as error:
             raise InvalidInput(f"rule {self.name!r}: {error}") from error
         return law

@@ -1,9 +1,11 @@
-"""Do the tokens that `verify` emits follow the target's law, and its verdicts the law of `outcomes`?
+"""Do the tokens that `verify` emits follow the target's law,
+and its verdicts the law of `outcomes`?
 
-Enumeration and estimation judge the law that a verifier says it draws from. Decoding calls `verify`, which
-may draw from another law: a bonus token at another temperature, one random number used twice, state that is
-kept from one call to the next. So small trees are drafted, verified and counted many times, on several scenes
-in turn, with one generator, as in a decoder. `walk_statistics` counts.
+Enumeration and estimation judge the law that a verifier says it draws from. Decoding calls
+`verify`, which may draw from another law: a bonus token at another temperature, one random number
+used twice, state that is kept from one call to the next. So small trees are drafted, verified and
+counted many times, on several scenes in turn, with one generator, as in a decoder.
+`walk_statistics` counts.
 """
 
 from collections.abc import Sequence
@@ -26,19 +28,24 @@ from resispec.core import Verdict
 from resispec.verifiers.base import Draws, Verifier
 
 DOUBTFUL_P = 0.05
-"""p-value at which a suspicious statistic is cleared by as many fresh walks as raised the suspicion.
+"""p-value at which a suspicious statistic is cleared by as many fresh walks
+as raised the suspicion.
 
 An error that raises it nine times in ten is cleared once in a hundred.
 """
 NUM_TURNS = 100
 """The turns through the scenes in an audit."""
 MOVED = 0.03
-"""Mass that `verify` moves to or from a set of tokens, at one in ten of a walk's tokens, and is found.
+"""Mass that `verify` moves to or from a set of tokens,
+at one in ten of a walk's tokens, and is found.
 
-It is found nine times in ten after NUM_TURNS turns, as `make faults` measures it, with at most 64 tokens.
+It is found nine times in ten after NUM_TURNS turns, as `make faults` measures it, with at most 64
+tokens.
 """
 MOVED_ELSEWHERE = 0.05
-"""Mass that is found like MOVED where it is moved at every token, at other temperatures and filters."""
+"""Mass that is found like MOVED where it is moved at every token,
+at other temperatures and filters.
+"""
 
 
 class _Simulation:
@@ -84,18 +91,21 @@ def simulate(
 def simulated(
     verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
 ) -> dict[str, dict[str, Statistic]]:
-    """The counts of `simulate`, remeasured: all scenes in turn, and then each scene that looks suspicious.
+    """The counts of `simulate`, remeasured: all scenes in turn,
+    and then each scene that looks suspicious.
 
-    If a tenth of the turns leaves no doubt, it is enough. A scene is walked again as long as at first, and
-    four times as long unless that clears what looked suspicious. Where verdicts do not follow `outcomes`, the
-    tokens may still be right: they are simulated for longer, to tell an inconsistent verifier from a biased
-    one.
+    If a tenth of the turns leaves no doubt, it is enough. A scene is walked again as long as at
+    first, and four times as long unless that clears what looked suspicious. Where verdicts do not
+    follow `outcomes`, the tokens may still be right: they are simulated for longer, to tell an
+    inconsistent verifier from a biased one.
     """
     few_turns = -(-num_turns // 10)
     simulation = _Simulation(verifier, scenes, draws, generator)
     simulation.walk(few_turns)
     results = simulation.statistics()
-    least_p = min((count.p_value for counts in results.values() for count in counts.values()), default=1.0)
+    least_p = min(
+        (count.p_value for counts in results.values() for count in counts.values()), default=1.0
+    )
     if least_p < CERTAIN_P:
         num_turns = few_turns
     else:
@@ -113,13 +123,16 @@ def simulated(
         outliers = [name for name, count in counts.items() if count.p_value < LEAST_P]
         if outliers and all(name in AGAINST_OUTCOMES for name in outliers):
             longer = simulate(verifier, [scene], draws, 16 * num_turns, generator)[scene.name]
-            counts |= {name: count for name, count in longer.items() if name not in AGAINST_OUTCOMES}
+            counts |= {
+                name: count for name, count in longer.items() if name not in AGAINST_OUTCOMES
+            }
         results[scene.name] = counts
     return results
 
 
 def _again(first: Statistics, fresh: _Simulation, times: int, num_turns: int) -> Statistics:
-    """The counts of fresh walks through one scene: num_turns, or `times` as many if there is still a doubt.
+    """The counts of fresh walks through one scene: num_turns,
+    or `times` as many if there is still a doubt.
 
     There is none if no statistic that looked suspicious at first is below DOUBTFUL_P.
     """

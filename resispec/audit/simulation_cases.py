@@ -14,7 +14,9 @@ NUM_CLASSES = 32
 
 
 def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """A Zipf-like target over `vocab` tokens and a draft with normal noise on its logits: (V,) float32."""
+    """A Zipf-like target over `vocab` tokens and a draft with normal noise on its logits:
+    (V,) float32.
+    """
     generator = Generator().manual_seed(seed)
     logits = -1.2 * torch.arange(1, vocab + 1, dtype=torch.float32).log()
     target = logits + 0.5 * torch.randn(vocab, generator=generator)
@@ -25,10 +27,11 @@ def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Te
 def scenes(max_siblings: int) -> list[Scene]:
     """Scenes for verifiers of trees or, with max_siblings = 1, of chains.
 
-    Laws that differ much, so that rejections lead to residuals; laws that differ little, so that most walks
-    end at a leaf; six levels that decide and a bonus token; peaked and sparse laws; wide vocabularies, with
-    many bonus tokens; 8 siblings, which repeat tokens if they are independent; and many single siblings,
-    whose residuals are counted token by token. The number of trees makes `MOVED` true at each position.
+    Laws that differ much, so that rejections lead to residuals; laws that differ little, so that
+    most walks end at a leaf; six levels that decide and a bonus token; peaked and sparse laws; wide
+    vocabularies, with many bonus tokens; 8 siblings, which repeat tokens if they are independent;
+    and many single siblings, whose residuals are counted token by token. The number of trees makes
+    `MOVED` true at each position.
     """
     chains = [
         _narrow("long chain", chain(6), 16, 0.85, 200),
@@ -57,7 +60,9 @@ def scenes(max_siblings: int) -> list[Scene]:
 
 
 def scenes_of_laws(setting: str, target: Tensor, draft: Tensor, max_siblings: int) -> list[Scene]:
-    """Scenes of a pair's laws (R, V) under sampling settings, which are named: a chain, and a tree."""
+    """Scenes of a pair's laws (R, V) under sampling settings, which are named:
+    a chain, and a tree.
+    """
     classes = torch.arange(target.shape[1]) % NUM_CLASSES
     scenes = [Scene(f"pair's chain, {setting}", chain(4), target, draft, classes, 30, setting)]
     if max_siblings > 1:
@@ -67,9 +72,17 @@ def scenes_of_laws(setting: str, target: Tensor, draft: Tensor, max_siblings: in
 
 
 def _narrow(
-    name: str, topology: Topology, vocab: int, likeness: float, trees_per_turn: int, kind: str = "random"
+    name: str,
+    topology: Topology,
+    vocab: int,
+    likeness: float,
+    trees_per_turn: int,
+    kind: str = "random",
 ) -> Scene:
-    """A scene of a bigram pair. likeness: the share of the target in the mixture that is the draft."""
+    """A scene of a bigram pair.
+
+    likeness: the share of the target in the mixture that is the draft.
+    """
     generator = Generator().manual_seed(vocab)
     rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
@@ -78,18 +91,25 @@ def _narrow(
 
 
 def _equal(
-    name: str, topology: Topology, target: tuple[float, ...], draft: tuple[float, ...], trees_per_turn: int
+    name: str,
+    topology: Topology,
+    target: tuple[float, ...],
+    draft: tuple[float, ...],
+    trees_per_turn: int,
 ) -> Scene:
-    """A scene with the same laws at every node, so that a random number used twice shows at any two."""
+    """A scene with the same laws at every node, so that a random number used twice shows
+    at any two.
+    """
     rows = torch.tensor([target]), torch.tensor([draft])
     return Scene(name, topology, *rows, torch.arange(len(target)), trees_per_turn)
 
 
 def _deep(name: str, topology: Topology, trees_per_turn: int) -> Scene:
-    """A scene with separate tokens for every level; half of the levels reject little, so walks go deep.
+    """A scene with separate tokens for every level; half of the levels reject little,
+    so walks go deep.
 
-    At odd depths the draft is the target. At even depths it is not, so that dependent decisions two levels
-    apart show in where walks stop.
+    At odd depths the draft is the target. At even depths it is not, so that dependent decisions two
+    levels apart show in where walks stop.
     """
     generator, num_blocks = Generator().manual_seed(1), topology.num_levels + 1
     target = torch.zeros(num_blocks * DEEP, num_blocks * DEEP, dtype=torch.float64)
@@ -99,7 +119,9 @@ def _deep(name: str, topology: Topology, trees_per_turn: int) -> Scene:
         columns = torch.arange(DEEP) + (depth + 1) % num_blocks * DEEP
         kind = "p = q" if depth % 2 else "random"
         target[row, columns], draft[row, columns] = pair_of_laws(kind, DEEP, generator)
-    return Scene(name, topology, target.float(), draft.float(), torch.arange(len(target)), trees_per_turn)
+    return Scene(
+        name, topology, target.float(), draft.float(), torch.arange(len(target)), trees_per_turn
+    )
 
 
 def _single(name: str, vocab: int, trees_per_turn: int) -> Scene:
@@ -112,7 +134,8 @@ def _single(name: str, vocab: int, trees_per_turn: int) -> Scene:
 def _wide(name: str, topology: Topology, vocab: int, noise: float, trees_per_turn: int) -> Scene:
     """A scene of wide laws, whose 32 likeliest tokens are counted one by one.
 
-    The others are counted by their place: from 32 to 63, from 64 to 127 and so on, even tokens and odd ones.
+    The others are counted by their place: from 32 to 63, from 64 to 127 and so on, even tokens and
+    odd ones.
     """
     target, draft = wide_laws(vocab, noise)
     place = torch.empty(vocab, dtype=torch.int64)

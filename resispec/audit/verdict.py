@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 TOLERANCE = 1e-5
-"""Enumerated errors above this are bias: a rule in float32 stays below it, one in float64 below 1e-12."""
+"""Enumerated errors above this are bias: a rule in float32 stays below it,
+one in float64 below 1e-12.
+"""
 LIMIT = 4.0
 """Statistics more than this many standard errors out are bias."""
 LEAST_P = 5e-6
@@ -27,11 +29,15 @@ AGAIN = 4
 SUSPICIOUS = NormalDist().inv_cdf(1 - SUSPICIOUS_P)
 """z-score above which a one-sided statistic is suspicious."""
 POWER = 1.28
-"""z-offset for 90 % power: an effect of limit + POWER standard errors is flagged in 90 % of runs."""
+"""z-offset for 90 % power: an effect of limit + POWER standard errors is flagged
+in 90 % of runs.
+"""
 MIN_TOKENS = 1000
 """Fewest audited tokens for the finding that no bias is seen."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
-"""Least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
+"""Least variance of a sum that is judged: below it one rare token makes a large z out
+of nothing.
+"""
 FINAL_TOKENS = ("residual", "leaf")
 """Where the final token of a verdict comes from: a node with children, or one without."""
 AGAINST_OUTCOMES = (
@@ -39,7 +45,9 @@ AGAINST_OUTCOMES = (
     *FINAL_TOKENS,
     *(f"{place} {name}" for place in FINAL_TOKENS for name in ("surprisal", "rank")),
 )
-"""Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
+"""Statistics of `simulate` that compare `verify` with `outcomes`,
+whose law need not be the target's.
+"""
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """Evidence that the finding that no bias is seen requires."""
 LEVELS = ("enumerated", "simulated", "decoded")
@@ -49,9 +57,10 @@ LEVELS = ("enumerated", "simulated", "decoded")
 class Finding(StrEnum):
     """The finding of an audit, in the words in which it is printed.
 
-    BIASED: the emitted tokens do not follow the target. INCONSISTENT: `verify` and `outcomes` do not have the
-    same law; the tokens may be right. NO_BIAS_SEEN: there is enough evidence, and samples found nothing.
-    UNDECIDED: there is too little evidence. "Exact" is no finding: only enumerated laws are called exact.
+    BIASED: the emitted tokens do not follow the target. INCONSISTENT: `verify` and `outcomes` do
+    not have the same law; the tokens may be right. NO_BIAS_SEEN: there is enough evidence, and
+    samples found nothing. UNDECIDED: there is too little evidence. "Exact" is no finding: only
+    enumerated laws are called exact.
     """
 
     BIASED = "biased"
@@ -64,9 +73,10 @@ class Finding(StrEnum):
 class Statistic:
     """A measured number and how likely it is under an exact verifier.
 
-    value: in its own unit, such as a total variation, a sum or a chi-square. z: the same in standard errors.
-    p_value: probability of a value at least as far out. n: number of outcomes behind it, 0 if not counted.
-    error: standard error of `value`; NaN for a chi-square, which has `degrees` of freedom.
+    value: in its own unit, such as a total variation, a sum or a chi-square. z: the same in
+    standard errors. p_value: probability of a value at least as far out. n: number of outcomes
+    behind it, 0 if not counted. error: standard error of `value`; NaN for a chi-square, which has
+    `degrees` of freedom.
     """
 
     value: float
@@ -81,13 +91,17 @@ Statistics = Mapping[str, Statistic]
 
 
 def deviation(value: float, error: float) -> Statistic:
-    """A statistic whose mean is at most 0 under an exact verifier; only its distance above 0 counts."""
+    """A statistic whose mean is at most 0 under an exact verifier;
+    only its distance above 0 counts.
+    """
     z = value / error if error else math.copysign(math.inf, value) if value else 0.0
     return Statistic(value, z, math.erfc(z / math.sqrt(2)) / 2, error=error)
 
 
 def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
-    """Standardise a sum of n terms. If nothing is random, z is 0 for a rounding error, else infinite.
+    """Standardise a sum of n terms.
+
+    If nothing is random, z is 0 for a rounding error, else infinite.
 
     Raises FloatingPointError for NaN.
     """
@@ -104,13 +118,15 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
 def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
     """The z-scores of MIN_VARIANCE's statistics that have terms, by name.
 
-    terms: for each statistic NAME, deviations (K,) under the key NAME and their variances (K,) under
-    NAME_variance, see `resispec.audit.z_score`. Where an overdraft is not defined, for lack of a draft's law,
-    both are NaN or None. Raises FloatingPointError for any other NaN.
+    terms: for each statistic NAME, deviations (K,) under the key NAME and their variances (K,)
+    under NAME_variance, see `resispec.audit.z_score`. Where an overdraft is not defined, for lack
+    of a draft's law, both are NaN or None. Raises FloatingPointError for any other NaN.
     """
     scores = {}
     for name in MIN_VARIANCE:
-        deviations, variances = (np.asarray(terms[key], np.float64) for key in (name, f"{name}_variance"))
+        deviations, variances = (
+            np.asarray(terms[key], np.float64) for key in (name, f"{name}_variance")
+        )
         if name == "overdraft":
             is_known = ~np.isnan(variances)
             deviations, variances = deviations[is_known], variances[is_known]
@@ -120,14 +136,17 @@ def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
 
 
 def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
-    """The result of `measure(1)`, or of `measure(AGAIN)` if a statistic of the first looks suspicious.
+    """The result of `measure(1)`, or of `measure(AGAIN)` if a statistic
+    of the first looks suspicious.
 
-    measure: takes a factor of the sample's size, and uses fresh random numbers in every call. The first
-    measurement does not count if there is a second. So an exact verifier is hardly ever accused by chance,
-    and a verifier with a small bias is measured for longer.
+    measure: takes a factor of the sample's size, and uses fresh random numbers in every call. The
+    first measurement does not count if there is a second. So an exact verifier is hardly ever
+    accused by chance, and a verifier with a small bias is measured for longer.
     """
     statistics = measure(1)
-    is_suspicious = CERTAIN_P <= min(statistic.p_value for statistic in statistics.values()) < SUSPICIOUS_P
+    is_suspicious = (
+        CERTAIN_P <= min(statistic.p_value for statistic in statistics.values()) < SUSPICIOUS_P
+    )
     return measure(AGAIN) if is_suspicious else statistics
 
 
@@ -135,9 +154,10 @@ def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
 class Walked:
     """The ground that a simulation of `verify` covers, see `resispec.audit.simulate.walked`.
 
-    siblings: the most children of a node. settings: the temperatures and filters of the laws, first those
-    that are walked most. moved: the mass of an error that shows there at one in ten of a walk's tokens.
-    moved_elsewhere: that of an error that shows under the other settings at every token.
+    siblings: the most children of a node. settings: the temperatures and filters of the laws, first
+    those that are walked most. moved: the mass of an error that shows there at one in ten of a
+    walk's tokens. moved_elsewhere: that of an error that shows under the other settings at every
+    token.
     """
 
     siblings: int
@@ -150,12 +170,13 @@ class Walked:
 class Evidence:
     """All measurements of one verifier with one kind of draws. Missing evidence is None or empty.
 
-    enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations:
-    estimated, by the name of the nodes. simulations: counts of what `verify` drew, by the names of the scene
-    and of the statistic, see `simulate`. z_scores: of real decoding, by what was decoded ("3 levels"; "" for
-    one decoding) and the statistic's name. excesses: acceptance minus its ceiling, by the name of the nodes.
-    ceilings: these ceilings, means over the nodes of a name. levels: deepest level of a tree that was
-    walked, by the kind of evidence, one of LEVELS.
+    enumerated_error: worst total variation, by enumeration in float64 (rules and trees).
+    total_variations: estimated, by the name of the nodes. simulations: counts of what `verify`
+    drew, by the names of the scene and of the statistic, see `simulate`. z_scores: of real
+    decoding, by what was decoded ("3 levels"; "" for one decoding) and the statistic's name.
+    excesses: acceptance minus its ceiling, by the name of the nodes. ceilings: these ceilings,
+    means over the nodes of a name. levels: deepest level of a tree that was walked, by the kind of
+    evidence, one of LEVELS.
     walked: the ground that `simulations` cover beside the levels of "simulated".
     """
 
@@ -190,24 +211,32 @@ class Evidence:
     @property
     def num_statistics(self) -> int:
         """Number of random statistics, each of which can raise a false alarm."""
-        groups = (self.total_variations, self.excesses, *self.simulations.values(), *self.z_scores.values())
+        groups = (
+            self.total_variations,
+            self.excesses,
+            *self.simulations.values(),
+            *self.z_scores.values(),
+        )
         return sum(map(len, groups))
 
     @property
     def num_tokens(self) -> int:
         """Audited tokens of the longest decoding."""
-        return max((score.n for scores in self.z_scores.values() for score in scores.values()), default=0)
+        return max(
+            (score.n for scores in self.z_scores.values() for score in scores.values()), default=0
+        )
 
     @property
     def false_alarm_rate(self) -> float:
-        """A bound of the probability that an exact verifier is called biased by `remeasured` statistics.
+        """A bound of the probability that an exact verifier is called biased
+        by `remeasured` statistics.
 
-        Two accidents must coincide: a statistic is suspicious and, with fresh random numbers, a statistic
-        that is measured together with it (on the same nodes, scene or tree) is beyond its limit. A normal
-        number lies more than LIMIT standard errors above 0 with probability 3.2e-5, on either side of 0 with
-        6.3e-5. However dependent the statistics are, their probabilities add up (union bound). Simulations
-        are looked at twice, and so are those that are measured again, see
-        `resispec.audit.simulate.simulated`.
+        Two accidents must coincide: a statistic is suspicious and, with fresh random numbers, a
+        statistic that is measured together with it (on the same nodes, scene or tree) is beyond its
+        limit. A normal number lies more than LIMIT standard errors above 0 with probability 3.2e-5,
+        on either side of 0 with 6.3e-5. However dependent the statistics are, their probabilities
+        add up (union bound). Simulations are looked at twice, and so are those that are measured
+        again, see `resispec.audit.simulate.simulated`.
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
         groups = [
@@ -219,11 +248,13 @@ class Evidence:
 
     @property
     def smallest_seen(self) -> float:
-        """The total variation at one node that is detected nine times in ten; NaN without estimates.
+        """The total variation at one node that is detected nine times in ten;
+        NaN without estimates.
 
-        It then looks suspicious, and is beyond LIMIT when measured again with a larger sample. This holds for
-        the laws that were tried, if the tuples that choose a set find where the bias is. It is said of the
-        law that a verifier states, by `law` or `outcomes`, and not of what `verify` draws.
+        It then looks suspicious, and is beyond LIMIT when measured again with a larger sample. This
+        holds for the laws that were tried, if the tuples that choose a set find where the bias is.
+        It is said of the law that a verifier states, by `law` or `outcomes`, and not of what
+        `verify` draws.
         """
         errors = [estimate.error for estimate in self.total_variations.values()]
         return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
@@ -245,8 +276,9 @@ def first_with_reasons(*cases: tuple[Finding, Sequence[str]]) -> Judgement:
 def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     """Whether each of many p-values (K,) is bias, by Holm's rule (Holm 1979): (K,).
 
-    However the p-values depend on each other, exact verifiers raise any false alarm at `rate` at most: the
-    smallest is bias up to rate / K, the next up to rate / (K - 1), and so on until the first that is not.
+    However the p-values depend on each other, exact verifiers raise any false alarm at `rate` at
+    most: the smallest is bias up to rate / K, the next up to rate / (K - 1), and so on until the
+    first that is not.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values)
@@ -257,23 +289,26 @@ def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
 
 
 def is_weighty(name: str, score: Statistic) -> bool:
-    """Whether a z-score can be judged: its sum has at least MIN_VARIANCE, or the z-score is infinite."""
+    """Whether a z-score can be judged: its sum has at least MIN_VARIANCE,
+    or the z-score is infinite.
+    """
     return math.isinf(score.z) or score.error**2 >= MIN_VARIANCE[name]
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
-    """Judge a verifier by evidence; `Evidence.false_alarm_rate` says how often an exact one is accused.
+    """Judge a verifier by evidence; `Evidence.false_alarm_rate` says how often an exact one is
+    accused.
 
-    biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite z-score; counts
-    of tokens less likely than LEAST_P; or, if verdicts follow `outcomes`, an enumerated error above
-    TOLERANCE, an estimated total variation or an acceptance excess more than LIMIT standard errors above 0;
-    NaN anywhere.
+    biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite
+    z-score; counts of tokens less likely than LEAST_P; or, if verdicts follow `outcomes`, an
+    enumerated error above TOLERANCE, an estimated total variation or an acceptance excess more than
+    LIMIT standard errors above 0; NaN anywhere.
     inconsistent: otherwise, when counts of verdicts are less likely than LEAST_P under `outcomes`.
-    undecided: otherwise, when no z-score has MIN_TOKENS tokens, a z-score has less than MIN_VARIANCE, or a
-    required item is missing.
-    no bias seen: otherwise; its reason says what was walked, what would have shown and what could hide.
-    required: the fields of Evidence that `no bias seen` needs; leave out fields that a decoder cannot have
-    (no draft law: only "z_scores").
+    undecided: otherwise, when no z-score has MIN_TOKENS tokens, a z-score has less than
+    MIN_VARIANCE, or a required item is missing.
+    no bias seen: otherwise; its reason says what was walked, what would have shown and what could
+    hide. required: the fields of Evidence that `no bias seen` needs; leave out fields that a
+    decoder cannot have (no draft law: only "z_scores").
     """
     outcome_reasons = [*_too_high(evidence)]
     token_reasons = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
@@ -294,12 +329,18 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
 
 
 def worst_statistic(evidence: Evidence) -> str:
-    """The evidence that speaks most against a verifier: an enumerated error, or else the least p-value."""
+    """The evidence that speaks most against a verifier: an enumerated error,
+    or else the least p-value.
+    """
     error = evidence.enumerated_error
     if error is not None and not error <= TOLERANCE:
         return f"enumerated total variation {error:.3g}"
-    statistics = {f"total variation, {name}": stat for name, stat in evidence.total_variations.items()}
-    statistics |= {f"acceptance above its ceiling, {name}": stat for name, stat in evidence.excesses.items()}
+    statistics = {
+        f"total variation, {name}": stat for name, stat in evidence.total_variations.items()
+    }
+    statistics |= {
+        f"acceptance above its ceiling, {name}": stat for name, stat in evidence.excesses.items()
+    }
     for scene, counts in evidence.simulations.items():
         statistics |= {f"simulated {name}, {scene}": count for name, count in counts.items()}
     for decoding, scores in evidence.z_scores.items():
@@ -316,14 +357,18 @@ def worst_statistic(evidence: Evidence) -> str:
 
 
 def _nothing_seen(evidence: Evidence) -> str:
-    """The reason that no bias is seen: the ground covered, what would have shown, and what could hide."""
+    """The reason that no bias is seen: the ground covered, what would have shown,
+    and what could hide.
+    """
     parts, gaps, smallest = [], [], evidence.smallest_seen
     if evidence.enumerated_error is not None:
         parts.append(f"exact where enumerated (error {evidence.enumerated_error:.1e})")
     tokens = f" ({evidence.num_tokens} audited tokens)" if evidence.z_scores else ""
     parts.append(f"no deviation in {evidence.num_statistics} statistics{tokens}")
     if levels := evidence.levels:
-        parts.append(", ".join(f"{kind} on levels 1 to {deepest}" for kind, deepest in levels.items()))
+        parts.append(
+            ", ".join(f"{kind} on levels 1 to {deepest}" for kind, deepest in levels.items())
+        )
         gaps.append(f"begins below level {min(levels.values())}")
     if not math.isnan(smallest):
         told = f"a total variation above {smallest:.2g} at one node would have shown"
@@ -345,11 +390,17 @@ def _too_high(evidence: Evidence) -> Iterator[str]:
     error = evidence.enumerated_error
     if error is not None and not error <= TOLERANCE:
         yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
-    kinds = {"total variation": evidence.total_variations, "acceptance above its ceiling": evidence.excesses}
+    kinds = {
+        "total variation": evidence.total_variations,
+        "acceptance above its ceiling": evidence.excesses,
+    }
     for kind, statistics in kinds.items():
         for name, stat in statistics.items():
             if not stat.z <= LIMIT:
-                yield f"{kind} ({name}) {stat.value:.3g}, {stat.z:.1f} standard errors; allowed: {LIMIT:g}"
+                yield (
+                    f"{kind} ({name}) {stat.value:.3g}, {stat.z:.1f} standard errors; allowed: "
+                    f"{LIMIT:g}"
+                )
 
 
 def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:
@@ -358,19 +409,21 @@ def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:
         for name, count in counts.items():
             if (name in AGAINST_OUTCOMES) is against_outcomes and not count.p_value >= LEAST_P:
                 yield (
-                    f"simulation ({name}, {scene}): counts of {count.n} outcomes that {kind} verifier gives "
-                    f"with probability {count.p_value:.1g}; allowed: {LEAST_P:g}"
+                    f"simulation ({name}, {scene}): counts of {count.n} outcomes that {kind} "
+                    f"verifier gives with probability {count.p_value:.1g}; allowed: {LEAST_P:g}"
                 )
 
 
 def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
-    """The z-scores that rest on too little to be judged, if `weak`, else the other z-scores beyond LIMIT."""
+    """The z-scores that rest on too little to be judged, if `weak`,
+    else the other z-scores beyond LIMIT.
+    """
     for decoding, scores in evidence.z_scores.items():
         for name, score in scores.items():
             is_out = not abs(score.z) <= LIMIT
             if not is_weighty(name, score) if weak else is_weighty(name, score) and is_out:
                 yield (
-                    f"{name}{decoding and f': {decoding}'} z = {score.z:.1f} over {score.n} tokens, variance "
-                    f"{score.error**2:.3g}; allowed: |z| up to {LIMIT:g}, variance at least "
-                    f"{MIN_VARIANCE[name]:g}"
+                    f"{name}{decoding and f': {decoding}'} z = {score.z:.1f} over {score.n} "
+                    f"tokens, variance {score.error**2:.3g}; allowed: |z| up to {LIMIT:g}, "
+                    f"variance at least {MIN_VARIANCE[name]:g}"
                 )

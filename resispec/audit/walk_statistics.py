@@ -1,8 +1,10 @@
-"""Walks through small drafted trees, counted against the laws that their tokens and verdicts should have.
+"""Walks through small drafted trees, counted against the laws that their tokens
+and verdicts should have.
 
-A token that an exact verifier emits follows the target's law after the tokens before it, at every position
-of a walk. Whether a walk goes so far does not depend on this token: if walks that end earlier are continued
-by fresh draws, all tokens at a position follow the target; the fresh ones do, so the emitted ones do, too.
+A token that an exact verifier emits follows the target's law after the tokens before it, at every
+position of a walk. Whether a walk goes so far does not depend on this token: if walks that end
+earlier are continued by fresh draws, all tokens at a position follow the target; the fresh ones do,
+so the emitted ones do, too.
 """
 
 from collections import Counter, defaultdict
@@ -33,14 +35,19 @@ MOST_BACK = 3
 
 
 class TokenScores(NamedTuple):
-    """A number for every token, minus its mean under a law. deviations: (R, V); variances: (R,), float64."""
+    """A number for every token, minus its mean under a law.
+
+    deviations: (R, V); variances: (R,), float64.
+    """
 
     deviations: Tensor
     variances: Tensor
 
     @classmethod
     def of(cls, values: Tensor, laws: Tensor) -> "TokenScores":
-        """From the numbers (R, V) of tokens and their laws (R, V), float64; 0 times infinity is 0."""
+        """From the numbers (R, V) of tokens and their laws (R, V), float64;
+        0 times infinity is 0.
+        """
         is_counted = laws > 0
         finite = torch.where(is_counted, values, 0.0)
         deviations = values - (laws * finite).sum(-1, keepdim=True)
@@ -49,7 +56,9 @@ class TokenScores(NamedTuple):
 
 
 def scores_of(laws: Tensor, draft_laws: Tensor | None = None) -> dict[str, TokenScores]:
-    """The statistics of `resispec.audit.z_score` for laws (R, V), without overdraft if no draft is known."""
+    """The statistics of `resispec.audit.z_score` for laws (R, V),
+    without overdraft if no draft is known.
+    """
     p = laws.double()
     p = p / p.sum(-1, keepdim=True)
     values = {"surprisal": -p.log(), "rank": p.cumsum(-1) - p / 2}
@@ -62,11 +71,11 @@ def scores_of(laws: Tensor, draft_laws: Tensor | None = None) -> dict[str, Token
 class Scene:
     """A topology and the laws of its tokens.
 
-    name: for people, such as "wide". target_rows, draft_rows: (R, V) float32, the law of the token after a
-    token t is row t % R: bigram models with R = V, one law for all nodes with R = 1. classes: (V,) int64,
-    each token's class, from 0 to the number of classes minus 1; tokens of one class are counted together.
-    trees_per_turn: trees verified one after the other in a turn. setting: the temperature and filters that
-    such laws come from, for people.
+    name: for people, such as "wide". target_rows, draft_rows: (R, V) float32, the law of the token
+    after a token t is row t % R: bigram models with R = V, one law for all nodes with R = 1.
+    classes: (V,) int64, each token's class, from 0 to the number of classes minus 1; tokens of one
+    class are counted together. trees_per_turn: trees verified one after the other in a turn.
+    setting: the temperature and filters that such laws come from, for people.
     """
 
     name: str
@@ -84,7 +93,9 @@ class Scene:
 
     @cached_property
     def member(self) -> Tensor:
-        """(V, K) float64: whether a token is in a class, so that a product with it is a sum over classes."""
+        """(V, K) float64: whether a token is in a class,
+        so that a product with it is a sum over classes.
+        """
         return one_hot(self.classes).double()
 
     @cached_property
@@ -124,14 +135,19 @@ class Walks:
     def tokens(self) -> Tensor:
         """The emitted tokens (n, D), -1 after the last one of a walk.
 
-        Raises InvalidInput for a verdict with a token that is not in the vocabulary, or with too many tokens.
+        Raises InvalidInput for a verdict with a token that is not in the vocabulary, or with too
+        many tokens.
         """
         levels, vocab = self.scene.topology.num_levels, len(self.scene.classes)
         for verdict in self.verdicts:
-            if verdict.num_emitted > levels or not all(0 <= token < vocab for token in verdict.tokens):
+            if verdict.num_emitted > levels or not all(
+                0 <= token < vocab for token in verdict.tokens
+            ):
                 allowed = f"at most {levels} tokens from 0 to {vocab - 1}"
                 raise InvalidInput(f"`verify` emitted {verdict.tokens}; allowed: {allowed}")
-        rows = [verdict.tokens + (-1,) * (levels - verdict.num_emitted) for verdict in self.verdicts]
+        rows = [
+            verdict.tokens + (-1,) * (levels - verdict.num_emitted) for verdict in self.verdicts
+        ]
         return torch.tensor(rows)
 
     @cached_property
@@ -152,7 +168,8 @@ def statistics_of(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
     "siblings": drafted siblings against the laws that they were drawn from;
     "tokens", "tokens by row": all emitted tokens, together, and for each row of the scene apart;
     "token 1", ..., "bonus token": those of one position, the last of which comes from a leaf;
-    each of the latter also with " surprisal", " overdraft" and " rank", by the z-scores of decoding;
+    each of the latter also with " surprisal", " overdraft" and " rank", by the z-scores of
+    decoding;
     "1 back, overdraft", ...: whether a walk depends on one shortly before it.
     For verdicts, which must follow `outcomes`, see AGAINST_OUTCOMES:
     "verdicts": the stopping node and the final token;
@@ -188,7 +205,9 @@ def _score(name: str, deviation: float, variance: float, count: int) -> Statisti
 
 
 def _siblings(walks: Walks) -> Statistic:
-    """Siblings of the first trees, by rank under their parent, against their laws given earlier ones."""
+    """Siblings of the first trees, by rank under their parent,
+    against their laws given earlier ones.
+    """
     scene, draws = walks.scene, walks.draws
     laws, cells = defaultdict[int, list[Tensor]](list), defaultdict[int, list[Tensor]](list)
     size = max(1, MOST_ENTRIES // (scene.topology.num_nodes * len(scene.classes)))
@@ -214,7 +233,9 @@ def _tokens(walks: Walks) -> dict[str, Statistic]:
     by_row = zip(scene.class_laws.split(1), counts.split(1), strict=True)
     found = {
         "tokens": chi_square_of_counts(scene.class_laws, counts),
-        "tokens by row": summed([chi_square_of_counts(*row) for row in by_row if bool(row[1].any())]),
+        "tokens by row": summed(
+            [chi_square_of_counts(*row) for row in by_row if bool(row[1].any())]
+        ),
     }
     found |= _scored(scene, rows, tokens, "token")
     for place in range(levels):
@@ -240,7 +261,8 @@ def _scored(scene: Scene, rows: Tensor, tokens: Tensor, name: str) -> dict[str, 
 def _dependence(walks: Walks) -> dict[str, Statistic]:
     """Whether tokens go with how far one of the last walks went, or with the ranks of its tokens.
 
-    Given all that came before, a token's score has mean 0; so has its product with anything known before.
+    Given all that came before, a token's score has mean 0; so has its product with anything known
+    before.
     """
     scene, is_emitted = walks.scene, walks.is_emitted
     scores, variances = dict[str, Tensor](), dict[str, Tensor]()
@@ -254,7 +276,9 @@ def _dependence(walks: Walks) -> dict[str, Statistic]:
         before = known[:-back]
         for kind in scores:
             parts = []
-            for score, variance in zip(scores[kind][back:].T, variances[kind][back:].T, strict=True):
+            for score, variance in zip(
+                scores[kind][back:].T, variances[kind][back:].T, strict=True
+            ):
                 if float(variance.sum()) >= MIN_VARIANCE[kind]:
                     covariance = before.T @ (before * variance[:, None])
                     parts.append(of_sums(before.T @ score, covariance, len(before)))
@@ -276,14 +300,18 @@ def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
     for key, outcomes_seen in ends.items():
         given = scene.given(torch.tensor(key), walks.draws)
         outcomes = outcomes_of(verifier, *given)
-        chance = (outcomes.stop.double()[:, None] * _chances(outcomes.final, scene.member)).flatten()
+        chance = (
+            outcomes.stop.double()[:, None] * _chances(outcomes.final, scene.member)
+        ).flatten()
         chances.append(chance / chance.sum())
         nodes, tokens = torch.tensor([*outcomes_seen]).T
         times = torch.tensor([*outcomes_seen.values()])
         cells = nodes * num_classes + scene.classes[tokens]
         counts.append(torch.bincount(cells, times.double(), minlength=len(chance)))
         for name, is_inner in zip(FINAL_TOKENS, (True, False), strict=True):
-            is_here = torch.tensor([bool(topology.children[node]) is is_inner for node in nodes.tolist()])
+            is_here = torch.tensor(
+                [bool(topology.children[node]) is is_inner for node in nodes.tolist()]
+            )
             if bool(is_here.any()):
                 final[name].add(outcomes.final, nodes[is_here], tokens[is_here], times[is_here])
     found = {"verdicts": chi_square_of_counts(torch.stack(chances), torch.stack(counts))}
@@ -301,7 +329,9 @@ class _FinalTokens:
         self.sums = {name: [0.0, 0.0] for name in ("surprisal", "rank")}
 
     def add(self, laws: Tensor, nodes: Tensor, tokens: Tensor, times: Tensor) -> None:
-        """Add tokens (m,), each so many times (m,), that were drawn at these nodes (m,) from laws (N, V)."""
+        """Add tokens (m,), each so many times (m,), that were drawn at these nodes (m,)
+        from laws (N, V).
+        """
         places, order = nodes.unique(return_inverse=True)
         chances = _chances(laws[places], self.scene.member)
         cells = order * chances.shape[1] + self.scene.classes[tokens]

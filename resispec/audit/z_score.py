@@ -1,14 +1,17 @@
-r"""Exactness of real decoding, from the emitted tokens alone: statistics that cost no extra forward.
+r"""Exactness of real decoding, from the emitted tokens alone:
+statistics that cost no extra forward.
 
-Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function
-f_t that is known before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t}
-f_t, and
+Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any
+function f_t that is known before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and
+variance sum_t Var_{p_t} f_t, and
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
 is close to a standard normal. Three choices of f:
-    surprisal  -log p_t(x), whose mean is the entropy H(p_t): shows wrong temperatures and an argmax in place
+    surprisal  -log p_t(x), whose mean is the entropy H(p_t): shows wrong temperatures and an argmax
+    in place
                of a draw.
-    overdraft  1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows first.
-    rank       sum_{y < x} p_t(y) + p_t(x) / 2, of mean 1/2: draws invert cumulative sums, so uniforms
+    overdraft  1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows
+    first. rank       sum_{y < x} p_t(y) + p_t(x) / 2, of mean 1/2: draws invert cumulative sums, so
+    uniforms
                that are used twice prefer tokens by their index, which the other two hardly see.
 """
 
@@ -37,28 +40,35 @@ class Terms(NamedTuple):
     rank_variance: Tensor
 
     def scores(self) -> dict[str, Statistic]:
-        """The z-scores of statistics that have terms, by name. Raises FloatingPointError for a NaN law."""
+        """The z-scores of statistics that have terms, by name.
+
+        Raises FloatingPointError for a NaN law.
+        """
         return z_scores({name: terms.numpy() for name, terms in self._asdict().items()})
 
 
 def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Deviation -log p_t(x_t) - H(p_t) and variance Var_{p_t}(-log p_t), each (T,) float64.
 
-    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability
-    0 deviates infinitely.
+    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of
+    probability 0 deviates infinitely.
     """
     p = target_probs.double()
-    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p, so values where p = 0 do not matter
+    surprisal = -torch.where(
+        p > 0, p, 1.0
+    ).log()  # weighted by p, so values where p = 0 do not matter
     entropy = (p * surprisal).sum(-1)
     variance = (p * (surprisal - entropy[:, None]).square()).sum(-1)
     return -p.gather(-1, tokens[:, None])[:, 0].log() - entropy, variance
 
 
-def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def overdraft_terms(
+    target_probs: Tensor, draft_probs: Tensor, tokens: Tensor
+) -> tuple[Tensor, Tensor]:
     """Deviation 1[q_t(x_t) > p_t(x_t)] - m_t and variance m_t (1 - m_t), each (T,) float64.
 
-    m_t = p_t(q_t > p_t). target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a draft law is
-    known.
+    m_t = p_t(q_t > p_t). target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a
+    draft law is known.
     """
     over = draft_probs > target_probs
     mean = (target_probs.double() * over).sum(-1).clamp(0, 1)
@@ -66,7 +76,8 @@ def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -
 
 
 def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2, variance (1 - sum p_t^3) / 12; each (T,) float64.
+    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2, variance (1 - sum p_t^3) / 12;
+    each (T,) float64.
 
     target_probs: (T, V); tokens: (T,) int64.
     """
@@ -76,11 +87,12 @@ def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def step_terms(step: Step) -> Terms:
-    """The terms of every token that one step emitted, in order, on the step's device, without waiting for it.
+    """The terms of every token that one step emitted, in order, on the step's device,
+    without waiting for it.
 
-    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at
-    that node. The draft's law is known at nodes that have children. `join` drops what lies past
-    `max_new_tokens` or an end of sequence.
+    The first token was emitted at the root, token k at the k-th node of the path; its law is the
+    target's at that node. The draft's law is known at nodes that have children. `join` drops what
+    lies past `max_new_tokens` or an end of sequence.
     """
     nodes = [0, *step.verdict.path]
     children = step.draft.tree.topology.children
@@ -91,17 +103,24 @@ def step_terms(step: Step) -> Terms:
     if ranks:
         draft = step.draft.probs[[nodes[rank] for rank in ranks]]
         overdraft[:, ranks] = torch.stack(overdraft_terms(target[ranks], draft, tokens[ranks]))
-    return Terms(*surprisal_terms(target, tokens), overdraft[0], overdraft[1], *rank_terms(target, tokens))
+    return Terms(
+        *surprisal_terms(target, tokens), overdraft[0], overdraft[1], *rank_terms(target, tokens)
+    )
 
 
 def join(terms: Iterable[Terms], num_tokens: int | None = None) -> Terms:
-    """The terms of steps, of prompts or of cells, on the host, one after the other; there may be none.
+    """The terms of steps, of prompts or of cells, on the host, one after the other;
+    there may be none.
 
-    num_tokens: how many terms are kept, those of the returned tokens; None keeps all. The decision to stop
-    may depend on the tokens so far without causing bias, since every term has mean 0 given the past.
+    num_tokens: how many terms are kept, those of the returned tokens; None keeps all. The decision
+    to stop may depend on the tokens so far without causing bias, since every term has mean 0 given
+    the past.
     """
     none = torch.empty(0, dtype=torch.float64)
     terms = [Terms(*[none] * len(Terms._fields)), *terms]
     return Terms(
-        *(torch.cat([part.cpu() for part in parts])[:num_tokens] for parts in zip(*terms, strict=True))
+        *(
+            torch.cat([part.cpu() for part in parts])[:num_tokens]
+            for parts in zip(*terms, strict=True)
+        )
     )

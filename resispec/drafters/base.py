@@ -1,4 +1,6 @@
-"""The contract of drafting: a drafter is a strategy, a session its state for one sequence; and `NoDraft`."""
+"""The contract of drafting: a drafter is a strategy,
+a session its state for one sequence; and `NoDraft`.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -18,7 +20,8 @@ class DraftSession(Protocol):
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Begin a sequence; `prompt` holds at least one token, its last is the first root.
 
-        features: (L-1, H), the target's, of all prompt tokens but the last; None if there is only one token.
+        features: (L-1, H), the target's, of all prompt tokens but the last; None if there is only
+        one token.
         """
 
     def draft(self, root: int, generator: Generator) -> Draft:
@@ -30,7 +33,8 @@ class DraftSession(Protocol):
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Learn the verdict on the last tree.
 
-        features, target_probs: (N, H) and (N, V), the target's features and laws at every node of that tree.
+        features, target_probs: (N, H) and (N, V), the target's features and laws at every node of
+        that tree.
         """
 
 
@@ -48,18 +52,23 @@ class Drafter(Protocol):
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """Prepare to draft for a pair.
 
-        warp: the settings that turn logits into laws. capacity: the most committed tokens of a sequence.
+        warp: the settings that turn logits into laws. capacity: the most committed tokens of a
+        sequence.
         """
 
 
 def root_alone(root: int, device: torch.device) -> Draft:
     """The draft of a root without children; no law is ever read, so `probs` has no column."""
-    return Draft(Tree(root_only(), upload([root], device), Draws.IID), torch.empty(1, 0, device=device))
+    return Draft(
+        Tree(root_only(), upload([root], device), Draws.IID), torch.empty(1, 0, device=device)
+    )
 
 
 @dataclass(frozen=True)
 class NoDraft:
-    """Autoregressive decoding as a drafter: proposes nothing, so every step emits one token of the target."""
+    """Autoregressive decoding as a drafter: proposes nothing,
+    so every step emits one token of the target.
+    """
 
     draws: ClassVar[Draws] = Draws.IID
     topology: ClassVar[Topology] = root_only()

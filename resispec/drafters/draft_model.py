@@ -26,14 +26,16 @@ READINGS = {reading.draws: reading for reading in Reading if reading is not Read
 
 @dataclass(frozen=True)
 class DraftModel:
-    """Draws the children of every node from the law at that node of the pair's draft, of either kind.
+    """Draws the children of every node from the law at that node of the pair's draft,
+    of either kind.
 
-    topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object. sharpness:
-    divides the sampling temperature for the draft's laws. recycled: the share of the target's earlier laws in
-    the laws that siblings are drawn from, see `RecycledLaws`; 0 is off. Verification is exact for any law of
-    the draft. At temperature 0, the draft's laws and the laws recycled from the prompt have temperature 1.
-    Raises InvalidInput for numbers out of range, for more siblings than the draws have, and for draws that
-    cannot be cut, such as greedy ones, if the nodes of a level differ in their number of children.
+    topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object.
+    sharpness: divides the sampling temperature for the draft's laws. recycled: the share of the
+    target's earlier laws in the laws that siblings are drawn from, see `RecycledLaws`; 0 is off.
+    Verification is exact for any law of the draft. At temperature 0, the draft's laws and the laws
+    recycled from the prompt have temperature 1. Raises InvalidInput for numbers out of range, for
+    more siblings than the draws have, and for draws that cannot be cut, such as greedy ones, if the
+    nodes of a level differ in their number of children.
     """
 
     topology: Topology
@@ -45,10 +47,13 @@ class DraftModel:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the name
         if not isinstance(self.topology, Topology):
             raise InvalidInput(
-                f"a draft model fills a tree of fixed shape; found {self.topology!r} (EAGLE's, if dynamic)"
+                f"a draft model fills a tree of fixed shape; found {self.topology!r} (EAGLE's, if "
+                "dynamic)"
             )
         if not 0 < self.sharpness < float("inf"):
-            raise InvalidInput(f"sharpness is {self.sharpness}; allowed: above 0, and 1 to change nothing")
+            raise InvalidInput(
+                f"sharpness is {self.sharpness}; allowed: above 0, and 1 to change nothing"
+            )
         check_share(self.recycled)
         children = self.topology.children
         self.draws.check_siblings(max(map(len, children)))
@@ -61,7 +66,10 @@ class DraftModel:
             )
 
     def as_eagle(self) -> Eagle:
-        """The drafter for a pair with an EAGLE model. Raises InvalidInput for what such a model lacks."""
+        """The drafter for a pair with an EAGLE model.
+
+        Raises InvalidInput for what such a model lacks.
+        """
         if self.draws not in READINGS or self.sharpness != 1:
             raise InvalidInput(
                 f"an EAGLE drafter has no draws {self.draws} of sharpness {self.sharpness}; "
@@ -72,8 +80,8 @@ class DraftModel:
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`.
 
-        Raises InvalidInput when the pair has no draft, for more distinct siblings than there are tokens, and
-        as `as_eagle`.
+        Raises InvalidInput when the pair has no draft, for more distinct siblings than there are
+        tokens, and as `as_eagle`.
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
@@ -81,12 +89,16 @@ class DraftModel:
             return self.as_eagle().session(pair, warp, capacity)
         size, width = pair.draft_model().vocab_size, max(map(len, self.topology.children))
         if self.draws.are_distinct and width > size:
-            raise InvalidInput(f"{width} distinct siblings of one parent; the vocabulary has {size} tokens")
+            raise InvalidInput(
+                f"{width} distinct siblings of one parent; the vocabulary has {size} tokens"
+            )
         return _DraftModelSession(self, pair, warp, capacity)
 
 
 class _DraftModelSession:
-    """The draft model's cache, the committed tokens that the cache lacks, and the target's laws so far."""
+    """The draft model's cache, the committed tokens that the cache lacks,
+    and the target's laws so far.
+    """
 
     def __init__(self, drafter: DraftModel, pair: Pair, warp: Warp, capacity: int) -> None:
         self._drafter, self._model = drafter, pair.draft_model()
@@ -117,9 +129,11 @@ class _DraftModelSession:
         return Draft(Tree(self._drafter.topology, self._tokens, self._drafter.draws), probs)
 
     def _filled(self, generator: Generator, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The tree's tokens (N,), its laws (N, V), and one entry of each law (K,), which shows a NaN.
+        """The tree's tokens (N,), its laws (N, V), and one entry of each law (K,),
+        which shows a NaN.
 
-        known: (1 + C,) int64, the last cached token and the C committed tokens after it; the root is last.
+        known: (1 + C,) int64, the last cached token and the C committed tokens after it; the root
+        is last.
         """
         features = self._session.extend(known[1:])[-1:]
         before, here, laws, tokens = known[-2:-1], known[-1:], list[Tensor](), [known[-1:]]
@@ -128,8 +142,12 @@ class _DraftModelSession:
                 before = here.index_select(0, level.parents)
                 here = tokens[-1].index_select(0, level.places)
                 features = self._session.forward(here, level.depths, level.visible)
-            laws.append(self._recycled.mixed(before, here, self._warp.law(self._model.head(features))))
-            tokens.append(level.children(self._drafter.draws.draw(laws[-1], level.most_children, generator)))
+            laws.append(
+                self._recycled.mixed(before, here, self._warp.law(self._model.head(features)))
+            )
+            tokens.append(
+                level.children(self._drafter.draws.draw(laws[-1], level.most_children, generator))
+            )
         probs = laws[0].new_empty(self._drafter.topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
             probs[level.rows] = law
@@ -138,8 +156,8 @@ class _DraftModelSession:
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has no row and is forwarded later.
 
-        Raises FloatingPointError when a law of the last tree was NaN; the check is here because the step has
-        waited for the device by now.
+        Raises FloatingPointError when a law of the last tree was NaN; the check is here because the
+        step has waited for the device by now.
         """
         if isnan(self._sample.sum().item()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")

@@ -1,7 +1,7 @@
 """EAGLE as a drafter: candidates from features that the target has computed anyway.
 
-arXiv 2401.15077, 2406.16858, 2503.01840. Between steps the drafter's cache holds only rows of true features;
-the rows that a step speculates are forgotten at the end of the step.
+arXiv 2401.15077, 2406.16858, 2503.01840. Between steps the drafter's cache holds only rows of true
+features; the rows that a step speculates are forgotten at the end of the step.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,12 @@ from resispec.trees import Topology
 class Eagle:
     """Drafts with the pair's EAGLE model.
 
-    tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; with every reading the draft's
-    `probs` are the drafter's softmax at the sampling temperature. recycled: the share of the target's earlier
-    laws in the laws that candidates are drawn from, as in a `DraftModel`. Raises InvalidInput for sampled
-    candidates in a dynamic tree, which keeps candidates by their scores, so that the kept ones would not have
-    the drafter's law; and for recycled laws if nothing is drawn.
+    tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; with every reading
+    the draft's `probs` are the drafter's softmax at the sampling temperature. recycled: the share
+    of the target's earlier laws in the laws that candidates are drawn from, as in a `DraftModel`.
+    Raises InvalidInput for sampled candidates in a dynamic tree, which keeps candidates by their
+    scores, so that the kept ones would not have the drafter's law; and for recycled laws if nothing
+    is drawn.
     """
 
     tree: Topology | DynamicTree
@@ -40,12 +41,14 @@ class Eagle:
         object.__setattr__(self, "reading", Reading(self.reading))  # a config gives the plain word
         if self.reading.is_sampled and isinstance(self.tree, DynamicTree):
             raise InvalidInput(
-                "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes by score"
+                "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes "
+                "by score"
             )
         check_share(self.recycled)
         if self.recycled and not self.reading.is_sampled:
             raise InvalidInput(
-                f"recycled is {self.recycled} and nothing is drawn; allowed: 0, or reading=sampled or iid"
+                f"recycled is {self.recycled} and nothing is drawn; allowed: 0, or reading=sampled "
+                "or iid"
             )
 
     @property
@@ -66,14 +69,16 @@ class Eagle:
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`.
 
-        Raises InvalidInput if the pair has no EAGLE model, or if a parent has more candidates than there are
-        tokens to draft.
+        Raises InvalidInput if the pair has no EAGLE model, or if a parent has more candidates than
+        there are tokens to draft.
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
         size, top_k = pair.eagle_model().num_draftable, self.shape.top_k
         if top_k > size:
-            raise InvalidInput(f"{top_k} candidates of one parent; the vocabulary has {size} tokens")
+            raise InvalidInput(
+                f"{top_k} candidates of one parent; the vocabulary has {size} tokens"
+            )
         return _EagleDrafts(self, pair, warp, capacity)
 
 
@@ -99,7 +104,8 @@ class _EagleDrafts:
         self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        """Catch up with the committed tokens (the last is `root`), then speculate with one forward a level.
+        """Catch up with the committed tokens (the last is `root`),
+        then speculate with one forward a level.
 
         A prompt of one token has no feature to draft from: its first tree is the root alone. Raises
         FloatingPointError when a law that decides about a dynamic tree is NaN.
@@ -115,11 +121,13 @@ class _EagleDrafts:
         probs.index_copy_(0, tree.nodes, laws.index_select(0, tree.rows))
         return Draft(Tree(tree.topology, tokens, self._draws), probs)
 
-    def _speculated(self, generator: Generator, known: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+    def _speculated(
+        self, generator: Generator, known: Tensor, features: Tensor
+    ) -> tuple[Tensor, ...]:
         """The laws (R, V) of all forwarded rows, then the parts of a tree for `connect`.
 
-        known: (1 + C,) int64, the last cached token and the C committed tokens after it. features: (C, H),
-        the true feature before each of these C tokens.
+        known: (1 + C,) int64, the last cached token and the C committed tokens after it. features:
+        (C, H), the true feature before each of these C tokens.
         """
         predicted = self._session.extend(known[1:], features)[-1:]
         growth = Growth(self._session, self._head, predicted, self._warp, known, self._recycled)

@@ -1,6 +1,8 @@
-"""Growth of an EAGLE drafter's tree, one forward a level: to a fixed shape, or by EAGLE-2's choice of nodes.
+"""Growth of an EAGLE drafter's tree, one forward a level: to a fixed shape,
+or by EAGLE-2's choice of nodes.
 
-In both kinds of tree `grow` does not wait for the device, and `connect` makes a tree of the grown nodes.
+In both kinds of tree `grow` does not wait for the device, and `connect` makes a tree of the grown
+nodes.
 """
 
 from collections.abc import Callable
@@ -25,9 +27,11 @@ class Reading(StrEnum):
     """A way to choose candidates, and the kind of draws that the rule is told.
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
-    SOFTMAX: the likeliest tokens, told as if drawn without replacement from the drafter's softmax: the
+    SOFTMAX: the likeliest tokens, told as if drawn without replacement from the drafter's softmax:
+    the
         paper's reading, which is not true, so that no rule that uses q can be exact with it.
-    SAMPLED: tokens drawn without replacement from the drafter's softmax at the sampling temperature, told as
+    SAMPLED: tokens drawn without replacement from the drafter's softmax at the sampling
+    temperature, told as
         such (EAGLE-1).
     IID: tokens drawn independently from the same softmax, told as such.
     """
@@ -52,9 +56,9 @@ class Reading(StrEnum):
 class Growth:
     """The speculative rows of one step.
 
-    known: (C,) int64, committed tokens, at least the last two; the root is the last. logits: (K, V) of the
-    nodes forwarded last, at first of the root. laws: for each level so far, the laws (K, V) that the warp
-    makes of the logits, with the recycled laws mixed in.
+    known: (C,) int64, committed tokens, at least the last two; the root is the last. logits: (K, V)
+    of the nodes forwarded last, at first of the root. laws: for each level so far, the laws (K, V)
+    that the warp makes of the logits, with the recycled laws mixed in.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class Growth:
         self._read(predicted, known[-2:-1], known[-1:])
 
     def forward(self, tokens: Tensor, parents: Tensor) -> None:
-        """Forward K nodes with these tokens, each below row `parents` (K,) of the level before; both int64.
+        """Forward K nodes with these tokens, each below row `parents` (K,)
+        of the level before; both int64.
 
         A node sees all true rows, its ancestors and itself.
         """
@@ -91,8 +96,8 @@ class Growth:
 class Grown(NamedTuple):
     """A grown tree.
 
-    tokens: (N-1,) int64, without the root's. nodes: (I,), the nodes with children. rows: (I,), the places of
-    their laws in `Growth.laws`.
+    tokens: (N-1,) int64, without the root's. nodes: (I,), the nodes with children. rows: (I,), the
+    places of their laws in `Growth.laws`.
     """
 
     topology: Topology
@@ -102,27 +107,36 @@ class Grown(NamedTuple):
 
 
 class FixedTree:
-    """A tree of fixed shape; its leaves are not forwarded. top_k, num_rows: as for `DynamicTree`."""
+    """A tree of fixed shape; its leaves are not forwarded.
+
+    top_k, num_rows: as for `DynamicTree`.
+    """
 
     def __init__(self, topology: Topology, reading: Reading) -> None:
         self.largest, self.reading = topology, reading
         self.top_k, self.num_rows = max(map(len, topology.children)), topology.num_nodes
 
     def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
-        """Choose every node's children, level by level; returns the tokens (N-1,) below the root."""
+        """Choose every node's children, level by level; returns the tokens (N-1,)
+        below the root.
+        """
         tokens = list[Tensor]()
         for level in inner_levels(self.largest, growth.logits.device):
             if tokens:
                 growth.forward(tokens[-1].index_select(0, level.places), level.parents)
             if self.reading.is_sampled:
-                candidates = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
+                candidates = self.reading.draws.draw(
+                    growth.laws[-1], level.most_children, generator
+                )
             else:  # by the logits, since many entries of a law are 0 at a low temperature
                 candidates = growth.logits.topk(level.most_children, dim=-1).indices
             tokens.append(level.children(candidates))
         return (torch.cat(tokens),)
 
     def connect(self, tokens: Tensor) -> Grown:
-        """The tree of these tokens; its nodes with children were forwarded in the order of their ids."""
+        """The tree of these tokens; its nodes with children were forwarded
+        in the order of their ids.
+        """
         nodes = inner_nodes(self.largest, tokens.device)
         return Grown(self.largest, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
 
@@ -131,11 +145,11 @@ class FixedTree:
 class DynamicTree:
     """EAGLE-2's tree (arXiv 2406.16858): a beam search whose likeliest candidates are kept.
 
-    total_token: the number of verified positions, root included, so total_token - 1 nodes are drafted. depth:
-    the number of the beam's forwards after the first one, so depth + 1 levels are drafted. top_k: the number
-    of a node's children, and of the beam's nodes. A candidate's score is the sum of log-probabilities on its
-    path, in float32 and without temperature. The tree is a deterministic function of the committed tokens.
-    Raises InvalidInput for sizes that give no tree.
+    total_token: the number of verified positions, root included, so total_token - 1 nodes are
+    drafted. depth: the number of the beam's forwards after the first one, so depth + 1 levels are
+    drafted. top_k: the number of a node's children, and of the beam's nodes. A candidate's score is
+    the sum of log-probabilities on its path, in float32 and without temperature. The tree is a
+    deterministic function of the committed tokens. Raises InvalidInput for sizes that give no tree.
     """
 
     total_token: int
@@ -165,18 +179,21 @@ class DynamicTree:
     def grow(self, growth: Growth, _: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Search for the nodes of one step.
 
-        Returns int64 tensors: the tokens (K,) of the K likeliest candidates, total_token - 1 or all; their
-        places among all candidates, and their parents' forwarded rows (2, K); the places (R,) of the
-        candidates that were forwarded; and whether a score is NaN (1,).
+        Returns int64 tensors: the tokens (K,) of the K likeliest candidates, total_token - 1 or
+        all; their places among all candidates, and their parents' forwarded rows (2, K); the places
+        (R,) of the candidates that were forwarded; and whether a score is NaN (1,).
         """
-        # For all candidates, by level, then parent, then rank. A parent is a forwarded row; the root's is 0.
+        # For all candidates, by level, then parent, then rank. A parent is a forwarded row; the
+        # root's is 0.
         scores: list[Tensor] = []
         tokens: list[Tensor] = []
         parents: list[Tensor] = []
         forwarded: list[Tensor] = []  # the beam's places among the candidates
         beam_scores, first_row = growth.logits.new_zeros(1, dtype=torch.float32), 0
         for depth in range(self.depth + 1):
-            candidates = torch.log_softmax(growth.logits.float(), -1).clamp_max(0).topk(self.top_k, dim=-1)
+            candidates = (
+                torch.log_softmax(growth.logits.float(), -1).clamp_max(0).topk(self.top_k, dim=-1)
+            )
             path_scores = (beam_scores[:, None] + candidates.values).flatten()
             rows = torch.arange(len(path_scores), device=path_scores.device) // self.top_k
             if depth < self.depth:
@@ -216,9 +233,10 @@ class DynamicTree:
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
-    """The places (K,) of the `count` highest scores, in ascending order; of equal scores, the earlier ones.
+    """The places (K,) of the `count` highest scores, in ascending order;
+    of equal scores, the earlier ones.
 
-    A path's score never rises along the path, and a parent's place is before its children's places. So the
-    parent of a node among the highest is also among the highest, even with equal scores.
+    A path's score never rises along the path, and a parent's place is before its children's places.
+    So the parent of a node among the highest is also among the highest, even with equal scores.
     """
     return scores.sort(descending=True, stable=True).indices[:count].sort().values

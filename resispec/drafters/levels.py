@@ -11,13 +11,15 @@ from resispec.trees import Topology, kept_with_topology
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one level that have children, how they are forwarded, and which draws become children.
+    """The nodes of one level that have children, how they are forwarded,
+    and which draws become children.
 
-    rows: (K,), the nodes' ids; a slice if they are consecutive, since writing to a slice is faster. places:
-    (K,), the nodes' places among all nodes of the level. parents: (K,), the places of the nodes' parents
-    among the level above's nodes with children (empty for the root). depths: (K,), the number of levels below
-    the first drafted one. visible: (K, R) bool, whether each node sees each of the R nodes forwarded so far,
-    the root not counted. picks: (C,), the places of the next level's nodes among the K x most_children draws.
+    rows: (K,), the nodes' ids; a slice if they are consecutive, since writing to a slice is faster.
+    places: (K,), the nodes' places among all nodes of the level. parents: (K,), the places of the
+    nodes' parents among the level above's nodes with children (empty for the root). depths: (K,),
+    the number of levels below the first drafted one. visible: (K, R) bool, whether each node sees
+    each of the R nodes forwarded so far, the root not counted. picks: (C,), the places of the next
+    level's nodes among the K x most_children draws.
     """
 
     rows: Tensor | slice
@@ -29,7 +31,9 @@ class Level:
     most_children: int
 
     def children(self, drawn: Tensor) -> Tensor:
-        """The tokens (C,) of the next level, from the draws (K, most_children) at this level's nodes."""
+        """The tokens (C,) of the next level, from the draws (K, most_children)
+        at this level's nodes.
+        """
         return drawn.flatten().index_select(0, self.picks)
 
 

@@ -1,9 +1,11 @@
-"""Laws of the target that earlier steps have computed, mixed into the laws that a draft model draws from.
+"""Laws of the target that earlier steps have computed,
+mixed into the laws that a draft model draws from.
 
-Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept. The
-target's law after some tokens is a good guess of its law after the same tokens later: Token Recycling (arXiv
-2408.08696) makes whole trees of such guesses, here they correct a draft model. The law that a node's children
-are drawn from may be any function of earlier steps and of the node's own path, so verifiers stay exact.
+Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept.
+The target's law after some tokens is a good guess of its law after the same tokens later: Token
+Recycling (arXiv 2408.08696) makes whole trees of such guesses, here they correct a draft model. The
+law that a node's children are drawn from may be any function of earlier steps and of the node's own
+path, so verifiers stay exact.
 """
 
 from collections.abc import Sequence
@@ -34,19 +36,25 @@ def check_share(share: float) -> None:
 class RecycledLaws:
     """Means of the target's laws after the same last token, and after the same last two tokens.
 
-    share: the part of a law that a known mean replaces; the mean after the last token is mixed in first, then
-    the mean after the last two. With 0 nothing is learnt or mixed. warp: turns the target's logits into laws.
-    topology: the shape of the trees whose laws are learnt. Every sequence starts with a call of `begin`.
+    share: the part of a law that a known mean replaces; the mean after the last token is mixed in
+    first, then the mean after the last two. With 0 nothing is learnt or mixed. warp: turns the
+    target's logits into laws. topology: the shape of the trees whose laws are learnt. Every
+    sequence starts with a call of `begin`.
     """
 
     def __init__(self, share: float, target: Model, warp: Warp, topology: Topology) -> None:
         self._share, self._target, self._warp, self._device = share, target, warp, target.device
-        self._tables = tuple(_Table(target.vocab_size, self._device) for _ in range(2 if share else 0))
+        self._tables = tuple(
+            _Table(target.vocab_size, self._device) for _ in range(2 if share else 0)
+        )
         self._parents = upload(topology.parents[1:], self._device)
         self._learn_tree = own_unit(self._learned, self._device)
 
     def begin(self, prompt: Sequence[int], features: Tensor | None) -> None:
-        """Forget all laws, and take in the laws of a prompt. features: as for `DraftSession.prefill`."""
+        """Forget all laws, and take in the laws of a prompt.
+
+        features: as for `DraftSession.prefill`.
+        """
         for table in self._tables:
             table.keys.fill_(_NONE)
         if self._share and features is not None:
@@ -55,7 +63,9 @@ class RecycledLaws:
             self.learn(tokens[:-1], tokens[1:], laws)
 
     def learn_tree(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,), whose root follows `before` (1,)."""
+        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,),
+        whose root follows `before` (1,).
+        """
         if self._share:
             self._learn_tree(None, before, tokens, laws)
 
@@ -64,7 +74,9 @@ class RecycledLaws:
         return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (K, V) after `tokens`, each after its token of `before`, (K,) int64; share > 0."""
+        """Take in laws (K, V) after `tokens`, each after its token of `before`, (K,)
+        int64; share > 0.
+        """
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             table.add(keys, laws)
 
@@ -88,18 +100,22 @@ class _Table:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
-        # Not filled with zeros, which would take longest of all: a place is zeroed when a key takes it.
+        # Not filled with zeros, which would take longest of all: a place is zeroed when a key takes
+        # it.
         self._counts = torch.empty(NUM_PLACES + 1, 1, device=device)
         self._sums = torch.empty(NUM_PLACES + 1, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
-        """Add laws (K, V) to the sums of their keys (K,); of several keys for a place, the largest stays."""
+        """Add laws (K, V) to the sums of their keys (K,); of several keys for a place,
+        the largest stays.
+        """
         places = keys.remainder(NUM_PLACES)
         before = self.keys.index_select(0, places)
         largest = torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax")
         now = largest.index_select(0, places)
         self.keys.index_copy_(0, places, now)
-        # A place's sums stay if its key stays, and a law counts unless another key has taken its place.
+        # A place's sums stay if its key stays, and a law counts unless another key has taken its
+        # place.
         resets = torch.where(now != before, places, NUM_PLACES)
         additions = torch.where(now == keys, places, NUM_PLACES)
         for sums, values in ((self._counts, torch.ones_like(laws[:, :1])), (self._sums, laws)):
@@ -110,5 +126,7 @@ class _Table:
         """Laws (K, V), each mixed with a share of the mean of its key (K,) if that key is known."""
         places = keys.remainder(NUM_PLACES)
         is_known = (self.keys.index_select(0, places) == keys)[:, None]
-        mean = self._sums.index_select(0, places) / self._counts.index_select(0, places).clamp_min(1)
+        mean = self._sums.index_select(0, places) / self._counts.index_select(0, places).clamp_min(
+            1
+        )
         return torch.where(is_known, torch.lerp(laws, mean.to(laws.dtype), share), laws)

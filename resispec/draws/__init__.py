@@ -1,7 +1,8 @@
-"""The kinds of draws: how the siblings under one parent are chosen from the draft's law; one file per kind.
+"""The kinds of draws: how the siblings under one parent are chosen from the draft's law;
+one file per kind.
 
-To add a kind here, write a file with a subclass of `Draws` that has the decorator `known`. A kind of your own
-needs no decorator; pass an object of its class wherever draws are asked for.
+To add a kind here, write a file with a subclass of `Draws` that has the decorator `known`. A kind
+of your own needs no decorator; pass an object of its class wherever draws are asked for.
 """
 
 from importlib import import_module

@@ -15,10 +15,14 @@ _KNOWN: dict[str, Draws] = {}
 
 
 class _Kinds(type):
-    """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
+    """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`,
+    `Draws.IID`, `list(Draws)`.
+    """
 
     def __call__(cls, *fields: Any, **options: Any) -> Any:
-        """The known kind with a name, or an object of a subclass: the known one if it takes no fields."""
+        """The known kind with a name, or an object of a subclass:
+        the known one if it takes no fields.
+        """
         if cls is not Draws:
             kind = _KNOWN.get(getattr(cls, "name", ""))
             is_known = type(kind) is cls and not fields and not options
@@ -42,15 +46,16 @@ class _Kinds(type):
 class Draws(str, metaclass=_Kinds):
     """The way in which the siblings under one parent are chosen from the draft's law q.
 
-    A kind is a string, its name, so rows, messages and JSON can hold it. `Draws("iid")` and `Draws.IID` are
-    the known kind of that name, `list(Draws)` holds all known kinds; `Draws(kind)` returns a kind unchanged.
-    Raises InvalidInput for an unknown name. A kind of your own is a subclass with a `name`, `draw` and
-    `laws`; everything else has safe defaults.
+    A kind is a string, its name, so rows, messages and JSON can hold it. `Draws("iid")` and
+    `Draws.IID` are the known kind of that name, `list(Draws)` holds all known kinds; `Draws(kind)`
+    returns a kind unchanged. Raises InvalidInput for an unknown name. A kind of your own is a
+    subclass with a `name`, `draw` and `laws`; everything else has safe defaults.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
-    are_independent: whether siblings are independent draws from q: n tuples of B are one long draw of n B.
-    are_distinct: whether no token is drawn twice, so that there are at most V siblings. Rules rely on this.
-    can_be_cut: whether the first siblings of many follow the law of fewer siblings.
+    are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
+    of n B. are_distinct: whether no token is drawn twice, so that there are at most V siblings.
+    Rules rely on this. can_be_cut: whether the first siblings of many follow the law of fewer
+    siblings.
     most_siblings: the most children of a node for which the draws are defined.
     """
 
@@ -66,14 +71,18 @@ class Draws(str, metaclass=_Kinds):
         return super().__new__(cls, cls.name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds in every process."""
+        """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds
+        in every process.
+        """
         is_known = _KNOWN.get(self.name) is self
         return (type(self), ()) if is_known else super().__reduce_ex__(protocol)
 
     def check_siblings(self, count: int) -> None:
         """Raise NotDefined for more children of a node than these draws are defined for."""
         if count > self.most_siblings:
-            raise NotDefined(f"{self} draws: {count} siblings; allowed: at most {self.most_siblings}")
+            raise NotDefined(
+                f"{self} draws: {count} siblings; allowed: at most {self.most_siblings}"
+            )
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """Draw `count` siblings from every row (..., V): (..., count) int64, in draw order."""
@@ -82,8 +91,8 @@ class Draws(str, metaclass=_Kinds):
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
         """For every sibling the law (..., V) that it was drawn from, given the earlier siblings.
 
-        draft_probs: (..., V); siblings: (..., B) int64 in draw order. Batched, no host synchronisation, no
-        branch on data.
+        draft_probs: (..., V); siblings: (..., B) int64 in draw order. Batched, no host
+        synchronisation, no branch on data.
         """
         raise NotImplementedError(f"draws {self} do not say which law a sibling has")
 
@@ -94,7 +103,8 @@ class Draws(str, metaclass=_Kinds):
         return torch.cat(chances, -1).prod(-1)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """A lower bound of a sibling's chance under its own law, if q gives its token `draft_chances` (...).
+        """A lower bound of a sibling's chance under its own law,
+        if q gives its token `draft_chances` (...).
 
         It is 0 if nothing is known; then no subtree is skipped, see `resispec.verifiers.pruning`.
         """
@@ -107,7 +117,8 @@ class Draws(str, metaclass=_Kinds):
         Raises NotDefined if the ceiling is not known.
         """
         raise NotDefined(
-            f"{self} draws: the ceiling of exact rules is not known; allowed: draws with a `ceiling`"
+            f"{self} draws: the ceiling of exact rules is not known; allowed: draws with a "
+            "`ceiling`"
         )
 
 

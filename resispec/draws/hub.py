@@ -12,9 +12,10 @@ from resispec.draws.base import Draws
 class Hub(Draws):
     """Two siblings: the first is drawn from q, the second is the hub a, q's likeliest token.
 
-    If the first sibling is the hub itself, the second is drawn from q without a, renormalised. So the other
-    token of a pair has the law r = q without a, whichever comes first. `Hub` is not among the known kinds,
-    since it has no meaning for more than two siblings: `draws: {_target_: resispec.draws.Hub}`.
+    If the first sibling is the hub itself, the second is drawn from q without a, renormalised. So
+    the other token of a pair has the law r = q without a, whichever comes first. `Hub` is not among
+    the known kinds, since it has no meaning for more than two siblings: `draws: {_target_:
+    resispec.draws.Hub}`.
     """
 
     name = "hub"

@@ -11,7 +11,9 @@ from resispec.draws.base import Draws, known
 
 @known
 class Iid(Draws):
-    """Every sibling is drawn from q, which a rejection leaves as it is; tokens may be drawn twice."""
+    """Every sibling is drawn from q, which a rejection leaves as it is;
+    tokens may be drawn twice.
+    """
 
     name = "iid"
     are_independent = True
@@ -37,6 +39,8 @@ class Iid(Draws):
 
 
 def in_order(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort p and q (..., V) by increasing p / q; tokens of q = 0 come last, where they only add to P(H)."""
+    """Sort p and q (..., V) by increasing p / q; tokens of q = 0 come last,
+    where they only add to P(H).
+    """
     order = torch.where(q > 0, p / q, torch.inf).argsort(-1)
     return p.gather(-1, order), q.gather(-1, order)

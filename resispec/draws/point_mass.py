@@ -10,7 +10,10 @@ from resispec.draws.base import Draws, known
 
 @known
 class PointMass(Draws):
-    """The likeliest tokens of q, in descending order. Every sibling's law is a point mass on its token."""
+    """The likeliest tokens of q, in descending order.
+
+    Every sibling's law is a point mass on its token.
+    """
 
     name = "point_mass"
     are_distinct = True
@@ -21,7 +24,9 @@ class PointMass(Draws):
         return draft_probs.topk(count, dim=-1).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`: 1 at the sibling's own token, as drafters may choose by other scores than q."""
+        """See `Draws.laws`: 1 at the sibling's own token,
+        as drafters may choose by other scores than q.
+        """
         for token in siblings.split(1, dim=-1):
             yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
 
@@ -40,9 +45,11 @@ class PointMass(Draws):
 
 
 def largest_mass(p: Tensor, q: Tensor, count: int) -> Tensor:
-    """The largest mass (...) under p (..., V) that the `count` likeliest tokens of q (..., V) can have.
+    """The largest mass (...) under p (..., V) that the `count` likeliest tokens of q (...,
+    V) can have.
 
-    Among tokens of equal q, the ones with the largest p count, since nothing says which were chosen.
+    Among tokens of equal q, the ones with the largest p count, since nothing says which were
+    chosen.
     """
     if count == 0:
         return torch.zeros_like(p[..., 0])

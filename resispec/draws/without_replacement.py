@@ -11,12 +11,15 @@ from resispec.draws.base import Draws, known
 from resispec.draws.iid import Iid, in_order
 
 STEP = 1 / 5
-"""Step of the trapezoidal rule in x, with t = exp(x - exp(-x)); its error falls like exp(-10 / step)."""
+"""Step of the trapezoidal rule in x, with t = exp(x - exp(-x));
+its error falls like exp(-10 / step).
+"""
 
 
 @known
 class WithoutReplacement(Draws):
-    """Each draw removes its token from q, which is then renormalised, or uniform once no mass is left.
+    """Each draw removes its token from q, which is then renormalised,
+    or uniform once no mass is left.
 
     The masses of q are taken as `counted` leaves them.
     """
@@ -27,13 +30,14 @@ class WithoutReplacement(Draws):
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """See `Draws.draw`.
 
-        The exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives the
-        sequential law exactly.
+        The exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives
+        the sequential law exactly.
         """
         uniform = torch.rand(
             draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
         )
-        late_times = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
+        # later than any token of positive mass, and in uniform order
+        late_times = 1e300 * (1 + uniform)
         rates = counted(draft_probs).double()
         arrival = torch.where(rates > 0, -torch.log1p(-uniform) / rates, late_times)
         return arrival.topk(count, dim=-1, largest=False, sorted=True).indices
@@ -49,7 +53,9 @@ class WithoutReplacement(Draws):
         return draft_chances
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `Draws.ceiling`: the siblings are the first arrivals of an exponential race, see `_race`."""
+        """See `Draws.ceiling`: the siblings are the first arrivals of an exponential race,
+        see `_race`.
+        """
         if num_siblings == 1:
             return Iid().ceiling(target_probs, draft_probs, 1)
         p, q = target_probs, counted(draft_probs)
@@ -73,8 +79,8 @@ def _ceiling(p: Tensor, q: Tensor, count: int) -> Tensor:
 def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
     """The ceiling alpha* if the siblings are all of q's tokens and `more` of the z others.
 
-    The others are drawn uniformly without replacement. H must hold all of q's tokens, and takes the h least
-    probable of the others: Pr(all in H) = C(h, more) / C(z, more).
+    The others are drawn uniformly without replacement. H must hold all of q's tokens, and takes the
+    h least probable of the others: Pr(all in H) = C(h, more) / C(z, more).
     """
     others = p[q == 0].sort().values
     size = torch.arange(len(others) + 1, dtype=p.dtype, device=p.device)
@@ -85,20 +91,24 @@ def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
 
 
 def _race(q: Tensor, outside: Tensor, count: int) -> Tensor:
-    r"""Pr(not all of the first n arrivals lie in the prefix H_j), (K,) for every prefix j of q (K,), K > n.
+    r"""Pr(not all of the first n arrivals lie in the prefix H_j), (K,)
+    for every prefix j of q (K,), K > n.
 
-    Token x arrives at an exponential time of rate q_x; the order of arrival is the order of draws without
-    replacement. Integrate over the time t at which the first token outside H_j arrives, with fewer than n
-    arrivals in H_j before it:
-        \int_0^\infty out_j exp(-out_j t) Pr(fewer than n of H_j arrived by t) dt,   out_j = Q outside H_j.
-    The n - 1 largest tokens are counted one by one; the number of others is an elementary symmetric sum of
-    exp(q_x t) - 1, by nested cumulative sums. So no exponent exceeds 45, however peaked q is.
+    Token x arrives at an exponential time of rate q_x; the order of arrival is the order of draws
+    without replacement. Integrate over the time t at which the first token outside H_j arrives,
+    with fewer than n arrivals in H_j before it:
+        \int_0^\infty out_j exp(-out_j t) Pr(fewer than n of H_j arrived by t) dt,   out_j = Q
+        outside H_j.
+    The n - 1 largest tokens are counted one by one; the number of others is an elementary symmetric
+    sum of exp(q_x t) - 1, by nested cumulative sums. So no exponent exceeds 45, however peaked q
+    is.
     """
     large = q.topk(count - 1).indices.sort().values
     is_small = torch.ones_like(q, dtype=torch.bool)
     is_small[large] = False
     rest = float(q[is_small].sum())
-    low, high = -3.6, math.log(45 / rest) + 1e-3  # then only a share exp(-45) of the races is undecided
+    # then only a share exp(-45) of the races is undecided
+    low, high = -3.6, math.log(45 / rest) + 1e-3
     x = torch.arange(low, high + STEP, STEP, dtype=q.dtype, device=q.device)
     x = x + (high - x[-1])
     time = (x - (-x).exp()).exp()
@@ -119,8 +129,8 @@ def _fewer(q: Tensor, t: Tensor, large: Tensor, is_small: Tensor, count: int) ->
         before = torch.cat((exactly.new_zeros(1), exactly[:-1])) if len(at_most) > 1 else exactly
         exactly = (odds * before).cumsum(0)
         at_most.append(at_most[-1] + exactly)
-    # Between two large tokens the number of large arrivals has one law: segment s holds the first s large
-    # tokens.
+    # Between two large tokens the number of large arrivals has one law: segment s holds the first s
+    # large tokens.
     law = torch.zeros(count, dtype=q.dtype, device=q.device)
     law[0] = 1.0
     laws = [law]
@@ -130,4 +140,6 @@ def _fewer(q: Tensor, t: Tensor, large: Tensor, is_small: Tensor, count: int) ->
         laws.append(law)
     segment = torch.bucketize(torch.arange(len(q), device=q.device), large, right=True)
     prefix_laws = torch.stack(laws)[segment]
-    return stay * sum((prefix_laws[:, m] * at_most[count - 1 - m] for m in range(count)), torch.zeros_like(q))
+    return stay * sum(
+        (prefix_laws[:, m] * at_most[count - 1 - m] for m in range(count)), torch.zeros_like(q)
+    )

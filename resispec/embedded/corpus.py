@@ -1,9 +1,10 @@
-"""Text that every installation has: the language reference, docstrings, and standard-library source.
+"""Text that every installation has: the language reference, docstrings,
+and standard-library source.
 
-Source files are read as bytes and parsed with `ast`; nothing in them is imported or run. A stable hash of
-names decides the split into training and held-out text, before anything else looks at the text. It assigns
-whole files for docstrings and code, so that a file's docstrings and its code are always on the same side, and
-single chunks for the few long topics of the reference.
+Source files are read as bytes and parsed with `ast`; nothing in them is imported or run. A stable
+hash of names decides the split into training and held-out text, before anything else looks at the
+text. It assigns whole files for docstrings and code, so that a file's docstrings and its code are
+always on the same side, and single chunks for the few long topics of the reference.
 """
 
 import ast
@@ -25,10 +26,11 @@ NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
 TOPICS = "stdlib/pydoc_data/topics.py"
 """The name of the source file that holds the language reference."""
-# Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other
-# people's packages.
+# Tests, generated tables and installers teach nothing about prose or ordinary code; the first two
+# hold other people's packages.
 _SKIPPED_FOLDERS = frozenset([
-    "site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test", "idlelib",
+    "site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test",
+    "idlelib",
     "lib2to3", "turtledemo", "encodings", "ensurepip", "pydoc_data", "__phello__",
 ])  # fmt: skip
 _HELD_OUT_FILES = 0.15
@@ -51,12 +53,16 @@ class Split:
 
 
 def read_sources() -> dict[str, bytes]:
-    """Every source file by its name (`stdlib/argparse.py`, `numpy/linalg/_linalg.py`), in sorted order.
+    """Every source file by its name (`stdlib/argparse.py`,
+    `numpy/linalg/_linalg.py`), in sorted order.
 
-    Raises InvalidInput when numpy or pandas is missing, FileNotFoundError without the language reference.
+    Raises InvalidInput when numpy or pandas is missing, FileNotFoundError without the language
+    reference.
     """
     stdlib = Path(sysconfig.get_paths()["stdlib"])
-    roots = {"stdlib": stdlib} | {package: _package_folder(package) for package in ("numpy", "pandas")}
+    roots = {"stdlib": stdlib} | {
+        package: _package_folder(package) for package in ("numpy", "pandas")
+    }
     files = {
         f"{name}/{path.relative_to(root).as_posix()}": path
         for name, root in roots.items()
@@ -68,16 +74,22 @@ def read_sources() -> dict[str, bytes]:
 
 @cache  # it reads the whole standard library
 def text_key(recipe: object) -> str:
-    """The key of a recipe that reads this installation's text, see `make_key`. Raises as `read_sources`."""
+    """The key of a recipe that reads this installation's text, see `make_key`.
+
+    Raises as `read_sources`.
+    """
     return make_key(recipe, read_sources())
 
 
-def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | None = None) -> dict[str, Split]:
+def build_corpus(
+    sources: dict[str, bytes], max_chars: int, max_files: int | None = None
+) -> dict[str, Split]:
     """Split the sources' text into the three data sets, by name.
 
-    max_chars: characters of training text for each data set; the document that reaches them is the last one.
-    max_files: the most files of each side, for quick trials. No paragraph of any data set's held-out text is
-    in a training text of any data set, unless it is short enough to be idiom.
+    max_chars: characters of training text for each data set; the document that reaches them is the
+    last one. max_files: the most files of each side, for quick trials. No paragraph of any data
+    set's held-out text is in a training text of any data set, unless it is short enough to be
+    idiom.
     """
     training, held_out = split_files(sources, max_files)
 
@@ -99,10 +111,14 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     return _separate(splits)
 
 
-def split_files(sources: Mapping[str, bytes], max_files: int | None = None) -> tuple[list[str], list[str]]:
-    """Names of the source files of the training side and of the held-out side, each in a fixed mixed order.
+def split_files(
+    sources: Mapping[str, bytes], max_files: int | None = None
+) -> tuple[list[str], list[str]]:
+    """Names of the source files of the training side and of the held-out side,
+    each in a fixed mixed order.
 
-    max_files: the most files of each side. The language reference is on neither side, see `reference_split`.
+    max_files: the most files of each side. The language reference is on neither side, see
+    `reference_split`.
     """
     files = sorted((name for name in sources if name != TOPICS), key=stable_rank)
     held_out = [name for name in files if share(name) < _HELD_OUT_FILES]
@@ -121,7 +137,9 @@ def paragraph_key(paragraph: str) -> str:
 
 
 def content_keys(text: str) -> set[str]:
-    """The keys of a text's paragraphs but short ones ("Returns -------"), which are idiom, not content."""
+    """The keys of a text's paragraphs but short ones ("Returns -------"),
+    which are idiom, not content.
+    """
     return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= 40}
 
 
@@ -133,18 +151,26 @@ def share(name: str) -> float:
 def _package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InvalidInput(f"the embedded pair learns from {package}'s docstrings: pip install {package}")
+        raise InvalidInput(
+            f"the embedded pair learns from {package}'s docstrings: pip install {package}"
+        )
     return Path(spec.origin).parent
 
 
 def _python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and name[:7] != "config-"]
-        yield from (Path(folder, name) for name in files if name.endswith(".py") and name[:5] != "test_")
+        folders[:] = [
+            name for name in folders if name not in _SKIPPED_FOLDERS and name[:7] != "config-"
+        ]
+        yield from (
+            Path(folder, name) for name in files if name.endswith(".py") and name[:5] != "test_"
+        )
 
 
 def reference_split(source: bytes) -> Split:
-    """Split the topics into chunks; neighbouring training chunks of a topic are joined into one document."""
+    """Split the topics into chunks; neighbouring training chunks of a topic are joined
+    into one document.
+    """
     split, seen = Split([], []), set[str]()
     topics = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict))
     for topic, text in sorted(ast.literal_eval(topics).items()):
@@ -174,9 +200,12 @@ def _is_new(text: str, seen: set[str]) -> bool:
 
 
 def parsed(source: bytes) -> ast.Module:
-    """The syntax tree of a source file; it is empty for a template and for code of other Python versions."""
+    """The syntax tree of a source file; it is empty for a template and for code
+    of other Python versions.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
+        # old files warn about invalid escapes: not the user's concern
+        warnings.simplefilter("ignore")
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError):
@@ -184,7 +213,9 @@ def parsed(source: bytes) -> ast.Module:
 
 
 def statements(module: ast.Module) -> Iterator[ast.AST]:
-    """A module and its statements, nested ones too, in the order of `ast.walk`, but without expressions."""
+    """A module and its statements, nested ones too, in the order of `ast.walk`,
+    but without expressions.
+    """
     queue, kinds = deque[ast.AST]([module]), (ast.stmt, ast.excepthandler, ast.match_case)
     while queue:
         node = queue.popleft()
@@ -213,7 +244,9 @@ def chunked(document: Document, min_chars: int) -> Iterator[Document]:
 
 
 def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
-    """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest joins the last chunk."""
+    """Join consecutive paragraphs until a chunk has `min_chars`;
+    a shorter rest joins the last chunk.
+    """
     chunks: list[list[str]] = [[]]
     for paragraph in parts:
         if sum(map(len, chunks[-1])) >= min_chars:
@@ -226,7 +259,9 @@ def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
 
 
 def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
-    """The first documents, until they have `max_chars` characters; the rest is never even parsed."""
+    """The first documents, until they have `max_chars` characters;
+    the rest is never even parsed.
+    """
     selection: list[Document] = []
     while max_chars > 0 and (document := next(documents, None)) is not None:
         selection.append(document)
@@ -235,17 +270,25 @@ def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
 
 
 def _separate(splits: dict[str, Split]) -> dict[str, Split]:
-    """Drop repeated texts, and every long training paragraph that is in a held-out text of any data set."""
+    """Drop repeated texts, and every long training paragraph that is
+    in a held-out text of any data set.
+    """
     seen, keys = set[str](), set[str]()
     for split in splits.values():
-        split.held_out[:] = [document for document in split.held_out if _is_new(document.text, seen)]
+        split.held_out[:] = [
+            document for document in split.held_out if _is_new(document.text, seen)
+        ]
         keys |= {key for document in split.held_out for key in content_keys(document.text)}
     for split in splits.values():
         seen = set()
         documents = [
             Document(document.id, "\n\n".join(parts))
             for document in split.training
-            if (parts := [part for part in paragraphs(document.text) if paragraph_key(part) not in keys])
+            if (
+                parts := [
+                    part for part in paragraphs(document.text) if paragraph_key(part) not in keys
+                ]
+            )
         ]
         split.training[:] = [document for document in documents if _is_new(document.text, seen)]
     return splits

@@ -24,7 +24,9 @@ def pair_fingerprint(target: str, draft: str | None) -> str:
 
 
 def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
-    """16 hexadecimal digits of everything that an inflated pair depends on, the small pair included."""
+    """16 hexadecimal digits of everything that an inflated pair depends on,
+    the small pair included.
+    """
     recipe = (find_shape(shape), INFLATING_VERSION)
     return make_key(recipe, {"pair": pair_fingerprint(target, draft).encode()})
 
@@ -36,11 +38,12 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """A target of `TARGETS` and a draft of `DRAFTS` that it taught, or no draft; trained first if absent.
+    """A target of `TARGETS` and a draft of `DRAFTS` that it taught, or no draft;
+    trained first if absent.
 
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.
-    Raises InvalidInput for an unknown name, and when this installation would train another pair than
-    expected.
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
+    for any. Raises InvalidInput for an unknown name, and when this installation would train another
+    pair than expected.
     """
     from resispec.models import load_pair as load_models
 
@@ -56,12 +59,16 @@ def load_eagle_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """An embedded target with an EAGLE drafter of its own, see `drafter_recipe`; otherwise as `load_pair`."""
+    """An embedded target with an EAGLE drafter of its own, see `drafter_recipe`;
+    otherwise as `load_pair`.
+    """
     from resispec.models import load_eagle_pair as load_models
 
     drafter = drafter_recipe(target, num_draftable)
     check_expected(_KIND, fingerprint, drafter.key())
-    return load_models(str(drafter.target.folder()), str(drafter.folder()), device=device, dtype=dtype)
+    return load_models(
+        str(drafter.target.folder()), str(drafter.folder()), device=device, dtype=dtype
+    )
 
 
 def load_inflated_pair(
@@ -72,11 +79,12 @@ def load_inflated_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """An embedded pair with its own laws and the cost of a pair of `PAIR_SHAPES`; otherwise as `load_pair`.
+    """An embedded pair with its own laws and the cost of a pair of `PAIR_SHAPES`;
+    otherwise as `load_pair`.
 
     The pair is made in memory each time, on `device` and in the precision `dtype`, by
-    `resispec.models.inflate`. Raises InvalidInput as `load_pair`, for an unknown shape, and for a shape that
-    cannot hold the models.
+    `resispec.models.inflate`. Raises InvalidInput as `load_pair`, for an unknown shape, and for a
+    shape that cannot hold the models.
     """
     from resispec.models.inflate import inflate_pair
 

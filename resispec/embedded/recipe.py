@@ -1,8 +1,8 @@
 """Recipes of the embedded text, models and drafters: each knows its key and makes its folder.
 
-A key is a hash, in 16 hexadecimal digits, of everything that a result depends on: the recipe's fields, its
-version included, the source text, the versions of the libraries, and the recipes that it builds on. Naming a
-folder does not import torch and makes nothing.
+A key is a hash, in 16 hexadecimal digits, of everything that a result depends on: the recipe's
+fields, its version included, the source text, the versions of the libraries, and the recipes that
+it builds on. Naming a folder does not import torch and makes nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a Llama. Embeddings are tied: at this size a second matrix would be half of the model.
+    """The sizes of a Llama.
 
-    Heads have 32 dimensions in every model that is trained here, so that their rotary frequencies are among
-    those of the heads of 128 dimensions that large models have.
+    Embeddings are tied: at this size a second matrix would be half of the model.
+
+    Heads have 32 dimensions in every model that is trained here, so that their rotary frequencies
+    are among those of the heads of 128 dimensions that large models have.
     """
 
     hidden_size: int
@@ -35,9 +37,9 @@ class Sizes:
 class TextRecipe(Kept):
     """Settings by which text becomes a tokenizer, training streams and prompts.
 
-    max_chars, max_files: as for `build_corpus`. num_prompts, min_prompts: the most and the fewest held-out
-    documents that are kept for each data set. min_prompt_tokens: the fewest tokens of such a document.
-    version: as in an `EagleRecipe`.
+    max_chars, max_files: as for `build_corpus`. num_prompts, min_prompts: the most and the fewest
+    held-out documents that are kept for each data set. min_prompt_tokens: the fewest tokens of such
+    a document. version: as in an `EagleRecipe`.
     """
 
     maker = "resispec.embedded.text:make_text"
@@ -61,12 +63,13 @@ TEXT_RECIPE = TextRecipe()
 
 @dataclass(frozen=True)
 class ModelRecipe(Kept):
-    """Settings by which one model is trained: a target on the text, a draft on the laws of its teacher.
+    """Settings by which one model is trained: a target on the text,
+    a draft on the laws of its teacher.
 
-    teacher: the target that a draft imitates; None for a target. mixture: the share of windows from each data
-    set, in the order of `NAMES`. window: the number of tokens in a window. batch_size: the number of windows
-    in a step. shards: the number of parts of a batch, which run in parallel with one thread each. version: as
-    in an `EagleRecipe`.
+    teacher: the target that a draft imitates; None for a target. mixture: the share of windows from
+    each data set, in the order of `NAMES`. window: the number of tokens in a window. batch_size:
+    the number of windows in a step. shards: the number of parts of a batch, which run in parallel
+    with one thread each. version: as in an `EagleRecipe`.
     """
 
     maker, sources = "resispec.embedded.train:train_model", ("text",)
@@ -120,7 +123,8 @@ EAGLE3_RECIPE = Eagle3Recipe(
 
 
 def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
-    """The recipes of a target of `TARGETS` and, if one is named, of a draft of `DRAFTS` that imitates it.
+    """The recipes of a target of `TARGETS` and, if one is named,
+    of a draft of `DRAFTS` that imitates it.
 
     Raises InvalidInput for other names.
     """
@@ -134,7 +138,8 @@ def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
 def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterRecipe:
     """The recipe of a target's EAGLE-3 drafter with a vocabulary of `num_draftable` tokens.
 
-    If `num_draftable` is None, the recipe is for an EAGLE drafter. Raises InvalidInput for an unknown target.
+    If `num_draftable` is None, the recipe is for an EAGLE drafter. Raises InvalidInput for an
+    unknown target.
     """
     eagle3 = None if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
     return DrafterRecipe(model_recipes(target)[0], eagle3 or EAGLE_RECIPE)

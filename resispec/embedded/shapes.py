@@ -1,4 +1,6 @@
-"""Sizes of Llamas whose forwards take time: pairs are inflated to them, and steps are timed at them."""
+"""Sizes of Llamas whose forwards take time: pairs are inflated to them,
+and steps are timed at them.
+"""
 
 from dataclasses import dataclass
 
@@ -7,10 +9,12 @@ from resispec.kept import entry
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that decide a Llama's time and memory. Fields are named as in `LlamaConfig` of transformers.
+    """Sizes that decide a Llama's time and memory.
 
-    Embeddings are not tied: there is a matrix for the tokens that are read and another for the head. A head
-    has hidden_size / num_attention_heads dimensions.
+    Fields are named as in `LlamaConfig` of transformers.
+
+    Embeddings are not tied: there is a matrix for the tokens that are read and another for the
+    head. A head has hidden_size / num_attention_heads dimensions.
     """
 
     hidden_size: int
@@ -30,7 +34,9 @@ class PairShape:
 
 
 INFLATING_VERSION = 1
-"""The version of the code that inflates a pair to a shape; it is raised like that of an `EagleRecipe`."""
+"""The version of the code that inflates a pair to a shape;
+it is raised like that of an `EagleRecipe`.
+"""
 LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
 """meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
 LLAMA_68M = Shape(768, 3072, 2, 12, 12)
@@ -41,7 +47,9 @@ PAIR_SHAPES = {
     # 74 and 6.4 million parameters, heads of 64 and 32 dimensions.
     "cpu_74m__6m": PairShape(Shape(512, 1536, 12, 8, 8), Shape(96, 256, 2, 3, 3)),
 }
-"""Shapes by name: the pair of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
+"""Shapes by name: the pair of the paper's Table 1,
+and one whose forwards cost milliseconds on a CPU.
+"""
 
 
 def find_shape(name: str) -> PairShape:

@@ -1,4 +1,6 @@
-"""Training of the embedded models: targets on text, drafts on their teacher's laws, EAGLE drafters."""
+"""Training of the embedded models: targets on text, drafts on their teacher's laws,
+EAGLE drafters.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,8 +27,8 @@ from resispec.training.muon import Muon
 def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
     """Train the model and write it into `folder`; return facts of the training for the manifest.
 
-    The training shows a progress bar and goes on from the checkpoint in `folder`, if there is one. It leaves
-    the caller's random state and thread count as they were.
+    The training shows a progress bar and goes on from the checkpoint in `folder`, if there is one.
+    It leaves the caller's random state and thread count as they were.
     """
     teacher = None if recipe.teacher is None else read_module(recipe.teacher.folder())
     tokenizer, streams = read_text(recipe.text.folder())
@@ -47,7 +49,8 @@ def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
 def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
     """Train the EAGLE drafter and write it into `folder`; otherwise as `train_model`.
 
-    It learns from the text in windows of one length; every data set is drawn as often as for the target.
+    It learns from the text in windows of one length; every data set is drawn as often as for the
+    target.
     """
     target, window = recipe.target, recipe.target.window
     tokens: list[list[int]] = []
@@ -70,7 +73,9 @@ def build_model(recipe: ModelRecipe, vocab_size: int) -> Any:
         # Only the CPU's generator: torch.manual_seed would reseed the devices, too.
         torch.default_generator.manual_seed(recipe.seed)
         sizes = asdict(recipe.sizes)
-        return build_llama(vocab_size=vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **sizes).float()
+        return build_llama(
+            vocab_size=vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **sizes
+        ).float()
 
 
 def read_module(folder: Path) -> Any:
@@ -82,29 +87,39 @@ def read_module(folder: Path) -> Any:
 class ModelTraining(Training):
     """The training of one model, to be run within `one_thread_each`.
 
-    Muon trains the layers' matrices, in as many parts as there are shards, which run in parallel. AdamW
-    trains the embeddings and the gains of the norms. teacher: a module whose laws are learnt; None if the
-    text is learnt. streams: training tokens of every data set, (tokens,) int64.
+    Muon trains the layers' matrices, in as many parts as there are shards, which run in parallel.
+    AdamW trains the embeddings and the gains of the norms. teacher: a module whose laws are learnt;
+    None if the text is learnt. streams: training tokens of every data set, (tokens,) int64.
     """
 
     measured = ("text_loss_nats",)
 
-    def __init__(self, model: Any, teacher: Any, streams: list[Tensor], recipe: ModelRecipe) -> None:
+    def __init__(
+        self, model: Any, teacher: Any, streams: list[Tensor], recipe: ModelRecipe
+    ) -> None:
         # Only a quick trial has less text than one window.
-        self._streams = [stream.repeat(math.ceil((recipe.window + 2) / len(stream))) for stream in streams]
+        self._streams = [
+            stream.repeat(math.ceil((recipe.window + 2) / len(stream))) for stream in streams
+        ]
         self._generator = torch.Generator().manual_seed(recipe.seed)
         self._pool = ThreadPoolExecutor(recipe.shards)
         self._teacher = teacher
         embeddings = model.get_input_embeddings().weight
-        matrices = [weight for weight in model.parameters() if weight.dim() > 1 and weight is not embeddings]
-        others = [weight for weight in model.parameters() if weight.dim() == 1 or weight is embeddings]
+        matrices = [
+            weight for weight in model.parameters() if weight.dim() > 1 and weight is not embeddings
+        ]
+        others = [
+            weight for weight in model.parameters() if weight.dim() == 1 or weight is embeddings
+        ]
         rate, decay = recipe.learning_rate, recipe.weight_decay
         adam = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=decay, fused=True)
         parts = filter(None, (matrices[part :: recipe.shards] for part in range(recipe.shards)))
         sources = {"data": dict(zip(NAMES, streams, strict=True))}
         if teacher is not None:
             sources["teacher"] = teacher.state_dict()
-        super().__init__(model, recipe, [adam, *(Muon(part, rate, decay) for part in parts)], sources)
+        super().__init__(
+            model, recipe, [adam, *(Muon(part, rate, decay) for part in parts)], sources
+        )
 
     def _update(self) -> tuple[float]:
         windows = self._windows().chunk(self.recipe.shards)
@@ -116,7 +131,9 @@ class ModelTraining(Training):
         return (float(torch.stack(losses).mean()),)
 
     def _windows(self) -> Tensor:
-        """Random contiguous windows, each with the token after it: (batch_size, window + 1) int64."""
+        """Random contiguous windows, each with the token after it: (batch_size,
+        window + 1) int64.
+        """
         recipe, generator = self.recipe, self._generator
         mixture = torch.tensor(recipe.mixture)
         kinds = torch.multinomial(mixture, recipe.batch_size, replacement=True, generator=generator)
@@ -136,7 +153,11 @@ class ModelTraining(Training):
         loss = text_loss = functional.cross_entropy(logits, labels)
         if self._teacher is not None:
             with torch.no_grad():
-                laws = self._teacher(input_ids=inputs, use_cache=False).logits.flatten(0, 1).softmax(-1)
+                laws = (
+                    self._teacher(input_ids=inputs, use_cache=False)
+                    .logits.flatten(0, 1)
+                    .softmax(-1)
+                )
             loss = functional.cross_entropy(logits, laws)
         return torch.autograd.grad(loss, list(self.module.parameters())), text_loss.detach()
 
@@ -152,9 +173,9 @@ class ModelTraining(Training):
 def one_thread_each() -> Iterator[None]:
     """A context with one intra-operation thread, so that only the shards run in parallel.
 
-    Threads inside an operation wait for each other at each of thousands of small products: one busy neighbour
-    on a core made a step ten times slower. Shards wait for each other once a step, and results do not depend
-    on the core count.
+    Threads inside an operation wait for each other at each of thousands of small products: one busy
+    neighbour on a core made a step ten times slower. Shards wait for each other once a step, and
+    results do not depend on the core count.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -33,13 +33,16 @@ class _Session:
         self._model, config = model, model.config
         windows = windows_of(model.name, config)
         added = model.module.dtype if config._attn_implementation == "eager" else None
-        self._rows = KeyValues(config.num_hidden_layers, capacity, drafted, model.device, windows, added)
+        self._rows = KeyValues(
+            config.num_hidden_layers, capacity, drafted, model.device, windows, added
+        )
         self._cache = {cache_argument(model.module.base_model.forward): self._rows.cache}
         self.keep, self.clear = self._rows.keep, self._rows.clear
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        is_prompt = len(tokens) > 2  # a draft's step commits an accepted leaf and the next root at most
+        # a draft's step commits an accepted leaf and the next root at most
+        is_prompt = len(tokens) > 2
         body = self._model.module.base_model if is_prompt else self._model.stepping
         return self._forward(body, tokens, *self._rows.extend(len(tokens)))
 
@@ -68,35 +71,42 @@ class _Session:
         )
         features: Tensor = output.last_hidden_state[0]
         if taps:
-            features = torch.cat((features, *(output.hidden_states[layer][0] for layer in taps)), -1)
+            features = torch.cat(
+                (features, *(output.hidden_states[layer][0] for layer in taps)), -1
+            )
         return features
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
-    """Token ids (B, L) int64 of left-padded prompts, and their mask (B, L) int64, which is 0 at padding.
+    """Token ids (B, L) int64 of left-padded prompts, and their mask (B, L) int64,
+    which is 0 at padding.
 
     value: the padding token.
     """
     rows = [torch.tensor(list(prompt)) for prompt in prompts]
     tokens = pad_sequence(rows, batch_first=True, padding_value=value, padding_side="left")
-    return tokens, pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
+    return tokens, pad_sequence(
+        [torch.ones_like(row) for row in rows], batch_first=True, padding_side="left"
+    )
 
 
 class TransformersModel:
-    """A `Model` around a transformers causal language model with layers of full or sliding-window attention.
+    """A `Model` around a transformers causal language model with layers of full
+    or sliding-window attention.
 
-    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: the commit
-    on the hub, None for a model from elsewhere. end_token_ids: see the function of this name. rope_switches:
-    see `switches_in`. by_row: whether the tokens of a step are forwarded one at a time.
+    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit:
+    the commit on the hub, None for a model from elsewhere. end_token_ids: see the function of this
+    name. rope_switches: see `switches_in`. by_row: whether the tokens of a step are forwarded one
+    at a time.
 
-    is_draft: whether the model only drafts. A draft's law may be any law, but at a node it must not depend on
-    tokens of other paths, as verifiers that start at the leaves presuppose. So a draft whose logits in a tree
-    are not its own, for example one whose activations are quantised by the numbers of a whole forward, is
-    forwarded token by token, and a warning says so.
-    Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention that cannot
-    take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model that does not say how
-    many positions it can attend to, and if the logits of a small tree differ from the model's own, see
-    `check_logits`, unless a draft's depend on the path alone.
+    is_draft: whether the model only drafts. A draft's law may be any law, but at a node it must not
+    depend on tokens of other paths, as verifiers that start at the leaves presuppose. So a draft
+    whose logits in a tree are not its own, for example one whose activations are quantised by the
+    numbers of a whole forward, is forwarded token by token, and a warning says so.
+    Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention
+    that cannot take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model
+    that does not say how many positions it can attend to, and if the logits of a small tree differ
+    from the model's own, see `check_logits`, unless a draft's depend on the path alone.
     """
 
     def __init__(self, module: Any, is_draft: bool = False) -> None:
@@ -105,8 +115,11 @@ class TransformersModel:
         windows_of(self.name, config)
         if not getattr(config, "max_position_embeddings", None):
             raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
-        if (attention := config._attn_implementation) not in ("sdpa", "eager"):  # they take any mask
-            raise InvalidInput(f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager")
+        # they take any mask
+        if (attention := config._attn_implementation) not in ("sdpa", "eager"):
+            raise InvalidInput(
+                f"{self.name}: attn_implementation is {attention!r}; allowed: sdpa, eager"
+            )
         kinds = {rope.get("rope_type") for rope in ropes_of(config)}
         if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
             raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
@@ -128,40 +141,48 @@ class TransformersModel:
             if not is_draft or not reads_one_path(self):
                 raise
             warnings.warn(
-                f"draft {error}; its tokens are forwarded one at a time, so that its law depends on the path "
-                "alone: the emitted tokens keep the target's law, drafting takes longer",
+                f"draft {error}; its tokens are forwarded one at a time, so that its law depends "
+                "on the path alone: the emitted tokens keep the target's law, drafting takes "
+                "longer",
                 stacklevel=2,
             )
         else:
             self._head = shortened(self._head, module, features)
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
-        """A copy of this model whose features also hold the inputs of these layers: (K, (1 + len(taps)) H).
+        """A copy of this model whose features also hold the inputs of these layers: (K,
+        (1 + len(taps)) H).
 
-        taps: layer numbers from 0. The head reads the first H columns, which are the features without taps.
+        taps: layer numbers from 0. The head reads the first H columns, which are the features
+        without taps.
         """
         model = copy.copy(self)
         model.taps = taps
         return model
 
     def in_vocabulary(self, size: int) -> TransformersModel:
-        """A copy of this model with a vocabulary of `size` tokens: a draft for a target with as many tokens.
+        """A copy of this model with a vocabulary of `size` tokens:
+        a draft for a target with as many tokens.
 
-        Ids keep their meaning. Tokens that the model has no row for get probability 0, and are read as its
-        last token where they were committed. Tokens from `size` on are cut off, and the law is renormalised.
+        Ids keep their meaning. Tokens that the model has no row for get probability 0, and are read
+        as its last token where they were committed. Tokens from `size` on are cut off, and the law
+        is renormalised.
         """
         model = copy.copy(self)
         model.vocab_size = size
         return model
 
     def drafting(self, token_ids: Tensor) -> TransformersModel:
-        """A copy of this model that drafts only the tokens (D,) int64 and computes only their logits.
+        """A copy of this model that drafts only the tokens (D,)
+        int64 and computes only their logits.
 
-        All other tokens get probability 0 (FR-Spec, arXiv 2502.14856). Raises InvalidInput if the head is
-        more than a linear layer.
+        All other tokens get probability 0 (FR-Spec, arXiv 2502.14856). Raises InvalidInput if the
+        head is more than a linear layer.
         """
         if not isinstance(self._head, nn.Linear):
-            raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
+            raise InvalidInput(
+                f"{self.name}: only a head that is one linear layer can leave out tokens"
+            )
         rows, size = self._head.weight[token_ids], self.config.vocab_size
         head = nn.Linear(rows.shape[1], len(rows), self._head.bias is not None, device="meta")
         head.weight = nn.Parameter(rows, requires_grad=False)
@@ -190,8 +211,8 @@ class TransformersModel:
 def windows_of(name: str, config: Any) -> Windows:
     """The attention window of each kind of layer of a text model.
 
-    config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer has neither
-    full attention nor a window.
+    config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer
+    has neither full attention nor a window.
     """
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
@@ -207,34 +228,41 @@ def windows_of(name: str, config: Any) -> Windows:
 
 
 def ropes_of(config: Any) -> list[Mapping[str, Any]]:
-    """The rotary parameters in a configuration of transformers: one, or one for each kind of layer."""
+    """The rotary parameters in a configuration of transformers: one,
+    or one for each kind of layer.
+    """
     rope = getattr(config, "rope_parameters", None) or {}
     return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
 
 
 def switches_in(config: Any) -> tuple[int, ...]:
-    """The lengths beyond which a forward turns all its positions by other frequencies (rope_type longrope).
+    """The lengths beyond which a forward turns all its positions by other frequencies (rope_type
+    longrope).
 
     config: the transformers configuration of a model of text. The keys that are cached keep the
-    frequencies of their own forward, and the deepest node of a tree decides for all others, so a text is
-    decoded on one side of each length. The frequencies of rope_type dynamic change beyond the context only.
+    frequencies of their own forward, and the deepest node of a tree decides for all others, so a
+    text is decoded on one side of each length. The frequencies of rope_type dynamic change beyond
+    the context only.
     """
     return tuple(
         rope["original_max_position_embeddings"]
         for rope in ropes_of(config)
         if rope.get("rope_type") == "longrope"
-        and any(rope.get(f"short_{name}") != rope.get(f"long_{name}") for name in ("factor", "mscale"))
+        and any(
+            rope.get(f"short_{name}") != rope.get(f"long_{name}") for name in ("factor", "mscale")
+        )
     )
 
 
 def compiled_pair(pair: Pair) -> Pair:
     """A copy of a pair whose step forwards are compiled by torch, each shape when it first occurs.
 
-    EAGLE drafters are not compiled. Packed weights are unpacked, in the given pair, too. Where compiling
-    fails, for example without a C++ compiler, torch warns and the forward runs uncompiled. A compiled forward
-    rounds differently, so tokens may differ where rounding decides.
+    EAGLE drafters are not compiled. Packed weights are unpacked, in the given pair, too. Where
+    compiling fails, for example without a C++ compiler, torch warns and the forward runs
+    uncompiled. A compiled forward rounds differently, so tokens may differ where rounding decides.
     """
-    # Every shape gets compiled code of its own; torch's limits are meant for shapes that change all the time.
+    # Every shape gets compiled code of its own; torch's limits are meant for shapes that change all
+    # the time.
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 4096
     torch._dynamo.config.suppress_errors = True
 
@@ -249,5 +277,7 @@ def compiled_pair(pair: Pair) -> Pair:
 
 
 def build_llama(**sizes: Any) -> LlamaForCausalLM:
-    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, ...)."""
+    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`,
+    ...).
+    """
     return LlamaForCausalLM(LlamaConfig(**sizes))

@@ -1,8 +1,8 @@
 """Reading of a model and its tokenizer from a folder or the hub, in transformers' layout.
 
-Weights are read as tensors and nothing else: code that a folder brings along, in a pickle or as `auto_map`,
-is never run, and the user is never asked to run it. A model whose configuration does not fit its weights is
-refused, whereas transformers alone would fill the gaps with random numbers.
+Weights are read as tensors and nothing else: code that a folder brings along, in a pickle or as
+`auto_map`, is never run, and the user is never asked to run it. A model whose configuration does
+not fit its weights is refused, whereas transformers alone would fill the gaps with random numbers.
 """
 
 import logging
@@ -32,13 +32,17 @@ _REFUSED = {
     "quantization_config": _QUANTISED,
     "compression_config": _QUANTISED,
 }
-"""Keys of config.json that make a model refused: transformers would ask the user about them or misread it."""
+"""Keys of config.json that make a model refused: transformers would ask the user about them
+or misread it.
+"""
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
-def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
+def read_checkpoint(
+    name: str, revision: str | None, dtype: torch.dtype, device: str
+) -> tuple[Any, Any]:
     """The transformers causal language model and the tokenizer in a folder or under a hub name.
 
     The model's configuration records the name and, for a model from the hub, the commit.
@@ -53,7 +57,8 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
         result: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation=None,  # sdpa, or eager where a model lacks it, whatever config.json names
+            # sdpa, or eager where a model lacks it, whatever config.json names
+            attn_implementation=None,
             weights_only=True,
             ignore_mismatched_sizes=True,  # so that they are reported, and refused below
             output_loading_info=True,
@@ -72,7 +77,8 @@ def read_tokenizer(name: str, revision: str | None = None) -> Any:
 
 
 def end_token_ids(module: Any) -> tuple[int, ...]:
-    """The tokens that end a sequence, from generation_config.json or else config.json; () if both lack them.
+    """The tokens that end a sequence, from generation_config.json or else config.json; ()
+    if both lack them.
 
     There may be several: chat models end a turn with another token than a document.
     """
@@ -94,7 +100,9 @@ def check_device(device: str) -> None:
 
 
 def found_device(name: str) -> str:
-    """The name of a torch device; "auto" means "cuda" if there is a CUDA device, and "cpu" otherwise."""
+    """The name of a torch device; "auto" means "cuda" if there is a CUDA device,
+    and "cpu" otherwise.
+    """
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -106,14 +114,19 @@ def find_dtype(name: str) -> torch.dtype:
 def cause(error: Exception) -> str:
     """The reason why reading a checkpoint failed, in one line."""
     if isinstance(error, pickle.UnpicklingError):
-        return "its weights are a damaged pickle, or one that holds more than tensors; none of it was run"
+        return (
+            "its weights are a damaged pickle, or one that holds more than tensors; none of "
+            "it was run"
+        )
     speaks = isinstance(error, OSError | ValueError | RuntimeError)
     return (first_line(error) if speaks else f"{type(error).__name__}: {first_line(error)}")[:240]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing tables about problems that an error here states in one line."""
+    """Keep transformers from printing tables about problems that an error here states
+    in one line.
+    """
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:
@@ -124,7 +137,9 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Turn every error into an InvalidInput that says in one line what could not be loaded, and why."""
+    """Turn every error into an InvalidInput that says in one line what could not be loaded,
+    and why.
+    """
     try:
         with quiet():
             yield
@@ -133,17 +148,27 @@ def _reading(source: str) -> Iterator[None]:
 
 
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
-    """Raise InvalidInput when a parameter has no fitting weight, or when a layer's weights were not used."""
+    """Raise InvalidInput when a parameter has no fitting weight,
+    or when a layer's weights were not used.
+    """
     sizes = [
         f"{key} is {tuple(shape)} in the weights and {tuple(expected)} by config.json"
         for key, shape, expected in sorted(report["mismatched_keys"])
     ]
     prefix, suffix = f"{module.base_model_prefix}.layers.", ".weight"
-    extras = [key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)]
-    lists = (("", sizes[:1]), ("they lack ", report["missing_keys"]), ("they have besides ", extras))
+    extras = [
+        key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)
+    ]
+    lists = (
+        ("", sizes[:1]),
+        ("they lack ", report["missing_keys"]),
+        ("they have besides ", extras),
+    )
     for words, items in lists:
         if items:
-            raise InvalidInput(f"config.json does not fit the weights: {words}{', '.join(sorted(items)[:3])}")
+            raise InvalidInput(
+                f"config.json does not fit the weights: {words}{', '.join(sorted(items)[:3])}"
+            )
 
 
 def _tokenizer_in(folder: Path, name: str) -> Any:
@@ -154,7 +179,9 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
             )
         files = [file for file in _TOKENIZER_FILES if (folder / file).is_file()]
         if not files:
-            raise InvalidInput(f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}")
+            raise InvalidInput(
+                f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}"
+            )
         is_sentencepiece = files == ["tokenizer.model"]
         if is_sentencepiece and not (is_sentencepiece_available() and is_protobuf_available()):
             raise InvalidInput(
@@ -168,10 +195,12 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
 
 
 def _check_conversion(tokenizer: Any, model: Path) -> None:
-    """Raise InvalidInput unless transformers' conversion of a sentencepiece model gives the same ids.
+    """Raise InvalidInput unless transformers' conversion of a sentencepiece model gives the same
+    ids.
 
-    Transformers takes the kind of conversion from tokenizer_config.json. Where that file does not name one,
-    transformers leaves out the space before a text, and so gives other tokens for nearly every text.
+    Transformers takes the kind of conversion from tokenizer_config.json. Where that file does not
+    name one, transformers leaves out the space before a text, and so gives other tokens for nearly
+    every text.
     """
     from sentencepiece import SentencePieceProcessor
 
@@ -179,7 +208,8 @@ def _check_conversion(tokenizer: Any, model: Path) -> None:
     expected = SentencePieceProcessor(model_file=str(model)).encode(_PROBE)
     if ids != expected:
         raise InvalidInput(
-            f"transformers reads its tokenizer.model as {type(tokenizer).__name__}, which encodes {_PROBE!r} "
-            f"as {ids[:3]}... where sentencepiece has {expected[:3]}...; give it a tokenizer.json, or a "
-            "tokenizer_config.json with its tokenizer_class, like LlamaTokenizer"
+            f"transformers reads its tokenizer.model as {type(tokenizer).__name__}, which encodes "
+            f"{_PROBE!r} as {ids[:3]}... where sentencepiece has {expected[:3]}...; give it a "
+            "tokenizer.json, or a tokenizer_config.json with its tokenizer_class, like "
+            "LlamaTokenizer"
         )

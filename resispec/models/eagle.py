@@ -1,7 +1,9 @@
-"""The EAGLE drafter (arXiv 2401.15077, 2406.16858): one Llama layer that predicts the target's next feature.
+"""The EAGLE drafter (arXiv 2401.15077, 2406.16858): one Llama layer
+that predicts the target's next feature.
 
-A feature is the target's hidden state after its final norm. Row t pairs feature f_t with the next token
-x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that into the law of x_{t+2}.
+A feature is the target's hidden state after its final norm. Row t pairs feature f_t with the next
+token x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that into the law
+of x_{t+2}.
 """
 
 from collections.abc import Callable
@@ -19,7 +21,8 @@ CACHE = cache_argument(LlamaDecoderLayer.forward)
 
 
 class EagleModule(nn.Module):
-    """The drafter's network: fc(embedding, feature), then a Llama layer without first norm; no final norm.
+    """The drafter's network: fc(embedding, feature), then a Llama layer without first norm;
+    no final norm.
 
     Parameters have their published names.
     """
@@ -36,18 +39,24 @@ class EagleModule(nn.Module):
         self.layers = nn.ModuleList([layer])
         self.rotary_emb = LlamaRotaryEmbedding(config)
 
-    def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
+    def forward(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any
+    ) -> Tensor:
         """Predicted features (..., K, H).
 
-        tokens, positions: (..., K) int64; features: (..., K, H), the feature before each token. attention:
-        the layer's mask and cache; without a mask every row sees itself and all rows before it.
+        tokens, positions: (..., K) int64; features: (..., K, H), the feature before each token.
+        attention: the layer's mask and cache; without a mask every row sees itself and all rows
+        before it.
         """
         hidden = self.fc(torch.cat((self.embed_tokens(tokens), features), -1))
-        return self.layers[0](hidden, position_embeddings=self.rotary_emb(hidden, positions), **attention)
+        return self.layers[0](
+            hidden, position_embeddings=self.rotary_emb(hidden, positions), **attention
+        )
 
 
 class EagleSession:
-    """One sequence in an EAGLE drafter: committed rows of true features, followed by the rows of a step.
+    """One sequence in an EAGLE drafter: committed rows of true features,
+    followed by the rows of a step.
 
     It is like the `Session` of a model, but every row also takes the feature before its token.
     """
@@ -60,7 +69,8 @@ class EagleSession:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """Commit rows of tokens (K,) int64 and true features (K, H); each row sees all rows before it.
+        """Commit rows of tokens (K,) int64 and true features (K, H);
+        each row sees all rows before it.
 
         Returns predicted features (K, H).
         """
@@ -82,9 +92,10 @@ class EagleSession:
 class EagleModel:
     """An EAGLE drafter, ready to draft.
 
-    module: an `EagleModule` or an `Eagle3Module`. commit: the hub's commit, None for one from elsewhere.
-    taps: the target's layers whose inputs are features. head: a function from predicted features (K, H) to
-    logits (K, V); None if the target's head is used. num_draftable: how many tokens can be drafted.
+    module: an `EagleModule` or an `Eagle3Module`. commit: the hub's commit, None for one from
+    elsewhere. taps: the target's layers whose inputs are features. head: a function from predicted
+    features (K, H) to logits (K, V); None if the target's head is used. num_draftable: how many
+    tokens can be drafted.
     """
 
     def __init__(self, module: Any, commit: str | None = None) -> None:
@@ -97,7 +108,9 @@ class EagleModel:
         self.device: torch.device = module.fc.weight.device
 
     def session(self, capacity: int, drafted: int = 0) -> EagleSession:
-        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` rows of a step."""
+        """Start an empty sequence; its cache holds `capacity` committed rows
+        and `drafted` rows of a step.
+        """
         return EagleSession(self.module, capacity, drafted)
 
 

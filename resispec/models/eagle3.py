@@ -1,9 +1,10 @@
-"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer that reads the inputs of three target layers.
+"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer that reads the inputs
+of three target layers.
 
-Row t pairs the hidden states of token x_t at a low, a middle and a high layer with the next token x_{t+1},
-has position t, and gives the law of x_{t+2} by a head of its own, over a vocabulary of its own: the target's
-most frequent tokens. Where the target has not computed these states yet, the drafter's own output for the
-row before takes the place of `fc` of the states.
+Row t pairs the hidden states of token x_t at a low, a middle and a high layer with the next token
+x_{t+1}, has position t, and gives the law of x_{t+2} by a head of its own, over a vocabulary of its
+own: the target's most frequent tokens. Where the target has not computed these states yet, the
+drafter's own output for the row before takes the place of `fc` of the states.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,9 @@ NUM_TAPS = 3
 
 
 class _Layer(nn.Module):
-    """A Llama layer whose attention also reads embeddings; it adds its results to the hidden states alone."""
+    """A Llama layer whose attention also reads embeddings;
+    it adds its results to the hidden states alone.
+    """
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -48,11 +51,12 @@ class _Layer(nn.Module):
 
 
 class Eagle3Module(nn.Module):
-    """The drafter's network and its vocabulary; parameters and saved buffers have their published names.
+    """The drafter's network and its vocabulary; parameters and saved buffers have their published
+    names.
 
-    config: for the drafter's layer; its `vocab_size` is the target's V. target_size: the target's hidden
-    size. taps: the target's layers whose inputs are features. token_ids: (D,) int64, the target's id of every
-    token that can be drafted, all different.
+    config: for the drafter's layer; its `vocab_size` is the target's V. target_size: the target's
+    hidden size. taps: the target's layers whose inputs are features. token_ids: (D,) int64, the
+    target's id of every token that can be drafted, all different.
     """
 
     token_ids: Tensor
@@ -76,12 +80,15 @@ class Eagle3Module(nn.Module):
         self.register_buffer("t2d", mask.index_fill(0, token_ids, True))
         self.rotary_emb = LlamaRotaryEmbedding(config)
 
-    def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
-        """Outputs of the layer (..., K, H): later rows take them as features, and `head` reads them.
+    def forward(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any
+    ) -> Tensor:
+        """Outputs of the layer (..., K, H): later rows take them as features,
+        and `head` reads them.
 
-        tokens, positions: (..., K) int64. features: the ones before each token, either this module's outputs
-        (..., K, H) or the target's features, whose last columns are the inputs of the tapped layers.
-        attention: as for `EagleModule`.
+        tokens, positions: (..., K) int64. features: the ones before each token, either this
+        module's outputs (..., K, H) or the target's features, whose last columns are the inputs of
+        the tapped layers. attention: as for `EagleModule`.
         """
         if features.shape[-1] != self.config.hidden_size:
             features = self.fc(features[..., -self.fc.in_features :])
@@ -90,30 +97,39 @@ class Eagle3Module(nn.Module):
         return self.midlayer(embeddings, features, position_embeddings=rotary, **attention)
 
     def draft_logits(self, predicted: Tensor) -> Tensor:
-        """Logits (..., D) over the drafter's own vocabulary. predicted: outputs (..., H) of `forward`."""
+        """Logits (..., D) over the drafter's own vocabulary.
+
+        predicted: outputs (..., H) of `forward`.
+        """
         return self.lm_head(self.norm(predicted))
 
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:
-        """Logits (K, V) over the target's vocabulary of outputs (K, H); -inf if a token cannot be drafted."""
+        """Logits (K, V) over the target's vocabulary of outputs (K, H);
+        -inf if a token cannot be drafted.
+        """
         return spread(self.draft_logits(predicted), self.token_ids, self.config.vocab_size)
 
 
 def usual_taps(num_layers: int) -> tuple[int, ...]:
     """The layers that are tapped by default: a low, the middle and a high one.
 
-    These are the published layers if the three numbers rise, and the last three layers in smaller targets.
+    These are the published layers if the three numbers rise, and the last three layers in smaller
+    targets.
     """
     taps = (2, num_layers // 2, num_layers - 3)
     return taps if taps[0] < taps[1] < taps[2] else tuple(range(num_layers - NUM_TAPS, num_layers))
 
 
-def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
-    """Outputs (B, T - 1 - s, H) of the drafter in steps s < `depth`, fed with its own outputs, for training.
+def unrolled(
+    module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int
+) -> Iterator[Tensor]:
+    """Outputs (B, T - 1 - s, H) of the drafter in steps s < `depth`,
+    fed with its own outputs, for training.
 
-    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s and the
-    output of row t in step s - 1, as if s tokens had been drafted there. It sees rows 0 to t of the first
-    step, and row t of every later step up to its own.
+    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s
+    and the output of row t in step s - 1, as if s tokens had been drafted there. It sees rows 0 to
+    t of the first step, and row t of every later step up to its own.
     """
     count = tokens.shape[1] - 1
     visible = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()

@@ -1,9 +1,11 @@
-"""EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin or model.safetensors.
+"""EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin
+or model.safetensors.
 
-EAGLE-1 and EAGLE-2 use the target's head and final norm and do not store them. EAGLE-3, whose layer is called
-midlayer, has its own head, norm and vocabulary: token i of the drafter is token i + d2t[i] of the target
-(`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that the drafter has. If both vocabularies have
-the same size, `d2t` and `t2d` are not read, as in the authors' code. The embeddings may be stored.
+EAGLE-1 and EAGLE-2 use the target's head and final norm and do not store them. EAGLE-3, whose layer
+is called midlayer, has its own head, norm and vocabulary: token i of the drafter is token i +
+d2t[i] of the target (`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that the drafter
+has. If both vocabularies have the same size, `d2t` and `t2d` are not read, as in the authors' code.
+The embeddings may be stored.
 """
 
 import json
@@ -34,7 +36,8 @@ TARGET_SIZE = "target_hidden_size"
 DRAFT_VOCAB = "draft_vocab_size"
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
-    *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+    *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act",
+    "rms_norm_eps",
     "max_position_embeddings", "bos_token_id", "eos_token_id", "tie_word_embeddings",
 )  # fmt: skip
 
@@ -49,8 +52,8 @@ def load_eagle_pair(
 ) -> Pair:
     """Load a target and its EAGLE drafter from hub names or folders.
 
-    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, and when the drafter's files are
-    faulty or were made for another target.
+    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, and when the drafter's
+    files are faulty or were made for another target.
     """
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
@@ -59,10 +62,11 @@ def load_eagle_pair(
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
-    """An EAGLE drafter for a target, a `TransformersModel`, on the target's device and in its precision.
+    """An EAGLE drafter for a target, a `TransformersModel`,
+    on the target's device and in its precision.
 
-    If the checkpoint has no embeddings, the target's are used. Raises InvalidInput, which names the file, the
-    key or the size at fault.
+    If the checkpoint has no embeddings, the target's are used. Raises InvalidInput, which names the
+    file, the key or the size at fault.
     """
     folder = hub.model_folder(name, revision)
     content, weights = read_json(folder / CONFIG), _read_weights(folder)
@@ -71,7 +75,9 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     if (layers := len({key.split(".")[1] for key in weights if key.startswith("layers.")})) > 1:
         raise InvalidInput(f"{drafter} has {layers} layers in its weights; an EAGLE drafter has 1")
     # Old checkpoints store rotary frequencies, which follow from the configuration.
-    weights = {name: weight for name, weight in weights.items() if not name.endswith("rotary_emb.inv_freq")}
+    weights = {
+        name: weight for name, weight in weights.items() if not name.endswith("rotary_emb.inv_freq")
+    }
     embedding = target.module.get_input_embeddings().weight.detach()
     if embedding.shape[1] == sizes["hidden_size"]:
         weights.setdefault("embed_tokens.weight", embedding)
@@ -84,12 +90,18 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     except InvalidInput:
         raise
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
-        raise InvalidInput(f"{folder / CONFIG} describes no Llama layer: {first_line(error)}") from error
+        raise InvalidInput(
+            f"{folder / CONFIG} describes no Llama layer: {first_line(error)}"
+        ) from error
     try:
         module.load_state_dict(weights)
-    except RuntimeError as error:  # its lines name every key that is missing, unknown or of another size
+    except (
+        RuntimeError
+    ) as error:  # its lines name every key that is missing, unknown or of another size
         raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:400]}") from error
-    for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
+    for (
+        parameter
+    ) in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
     module = module.to(target.device)
     pack_if_faster(module)
@@ -131,10 +143,16 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         raise InvalidInput(f"EAGLE folder {folder} has no weights; expected {' or '.join(WEIGHTS)}")
     is_pickle = path.suffix == ".bin"
     try:
-        weights = torch.load(path, map_location="cpu", weights_only=True) if is_pickle else load_file(path)
+        weights = (
+            torch.load(path, map_location="cpu", weights_only=True)
+            if is_pickle
+            else load_file(path)
+        )
     except Exception as error:  # a damaged file can raise anything
         raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, Tensor) for value in weights.values()
+    ):
         raise InvalidInput(f"{path} is no EAGLE checkpoint; expected tensors by name")
     return weights
 
@@ -142,13 +160,15 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The fields of a `LlamaConfig` that describe a drafter, from the content of its config.json.
 
-    target: the target's configuration. The number of layers is that of the weights; published files may give
-    the target's. Raises InvalidInput for a required field that is absent, and for a hidden size or a
-    vocabulary size that is not the target's.
+    target: the target's configuration. The number of layers is that of the weights; published files
+    may give the target's. Raises InvalidInput for a required field that is absent, and for a hidden
+    size or a vocabulary size that is not the target's.
     """
     absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
-        raise InvalidInput(f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers")
+        raise InvalidInput(
+            f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers"
+        )
     size_key = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
     for key, size in ((size_key, target.hidden_size), ("vocab_size", target.vocab_size)):
         if content[key] != size:
@@ -158,12 +178,17 @@ def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, A
 
 
 def _eagle3(
-    drafter: str, content: Mapping[str, Any], config: LlamaConfig, weights: dict[str, Tensor], target: Any
+    drafter: str,
+    content: Mapping[str, Any],
+    config: LlamaConfig,
+    weights: dict[str, Tensor],
+    target: Any,
 ) -> Eagle3Module:
-    """The untrained network of an EAGLE-3 checkpoint, whose `d2t` and `t2d` replace those in `weights`.
+    """The untrained network of an EAGLE-3 checkpoint,
+    whose `d2t` and `t2d` replace those in `weights`.
 
-    content: the checkpoint's config.json. config: the drafter's. target: the target's configuration. Raises
-    InvalidInput, which names the drafter and what is wrong.
+    content: the checkpoint's config.json. config: the drafter's. target: the target's
+    configuration. Raises InvalidInput, which names the drafter and what is wrong.
     """
     for key in ("norm_before_residual", "norm_before_fc", "fc_norm"):  # true in later layouts
         if content.get(key):
@@ -183,20 +208,24 @@ def _token_ids(drafter: str, content: Mapping[str, Any], weights: Mapping[str, T
     vocab = content["vocab_size"]
     count = vocab if content.get(DRAFT_VOCAB) is None else content[DRAFT_VOCAB]
     if type(count) is not int or not 1 <= count <= vocab:
-        raise InvalidInput(f"{drafter} has {DRAFT_VOCAB} {count!r}; allowed: whole numbers from 1 to {vocab}")
+        raise InvalidInput(
+            f"{drafter} has {DRAFT_VOCAB} {count!r}; allowed: whole numbers from 1 to {vocab}"
+        )
     ids = torch.arange(count)
     if count == vocab:
         return ids
     offsets = weights.get("d2t", torch.empty(0))
     if offsets.shape != ids.shape or offsets.is_floating_point() or offsets.dtype == torch.bool:
         raise InvalidInput(
-            f"{drafter}: d2t is {tuple(offsets.shape)} {offsets.dtype}; allowed: ({count},) whole numbers"
+            f"{drafter}: d2t is {tuple(offsets.shape)} {offsets.dtype}; allowed: ({count},) whole "
+            "numbers"
         )
     ids = ids + offsets.long()
     if ids.min() < 0 or ids.max() >= vocab or len(ids.unique()) < count:
         raise InvalidInput(
-            f"{drafter}: d2t maps its tokens to {int(ids.min())} to {int(ids.max())}, {len(ids.unique())} of "
-            f"{count} different; allowed: different ones from 0 to {vocab - 1}"
+            f"{drafter}: d2t maps its tokens to {int(ids.min())} to {int(ids.max())}, "
+            f"{len(ids.unique())} of {count} different; allowed: different ones from 0 to "
+            f"{vocab - 1}"
         )
     return ids
 
@@ -204,8 +233,8 @@ def _token_ids(drafter: str, content: Mapping[str, Any], weights: Mapping[str, T
 def _taps(drafter: str, content: Mapping[str, Any], num_layers: int) -> tuple[int, ...]:
     """The target's layers whose inputs are features.
 
-    A list at the top level of the configuration numbers layers by their inputs (vLLM), a list within
-    `eagle_config` by their outputs (SGLang).
+    A list at the top level of the configuration numbers layers by their inputs (vLLM), a list
+    within `eagle_config` by their outputs (SGLang).
     """
     nested = (content.get("eagle_config") or {}).get(TAPS)
     layers, offset = content.get(TAPS), 0

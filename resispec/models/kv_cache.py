@@ -1,8 +1,9 @@
-"""Keys and values in memory that is allocated once, in places that do not depend on what was accepted.
+"""Keys and values in memory that is allocated once,
+in places that do not depend on what was accepted.
 
-The rows of the current step come first, always at the same places; after them come the committed rows, in
-order. A forward reads all places, and its mask says which of them hold a row. So no shape and no address in a
-step depends on data, and a device can run the step as one captured unit.
+The rows of the current step come first, always at the same places; after them come the committed
+rows, in order. A forward reads all places, and its mask says which of them hold a row. So no shape
+and no address in a step depends on data, and a device can run the step as one captured unit.
 """
 
 import inspect
@@ -14,19 +15,23 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Mask = Tensor | dict[str, Tensor]
-"""The rows that each row may attend to, (1, 1, K, places): bool, or numbers that are added to the scores.
+"""The rows that each row may attend to, (1, 1, K, places): bool,
+or numbers that are added to the scores.
 
 It is a mask by kind of layer if there are several kinds.
 """
 
 Windows = Mapping[str, int | None]
-"""The window for each kind of layer: how many positions back a row sees, its own included; None for all."""
+"""The window for each kind of layer: how many positions back a row sees,
+its own included; None for all.
+"""
 
 FULL: Windows = {"full_attention": None}
 
 
 def cache_argument(forward: Callable[..., Any]) -> str:
-    """The name by which a forward takes its cache: `cache` since transformers 5.24, `past_key_values` before.
+    """The name by which a forward takes its cache: `cache` since transformers 5.24,
+    `past_key_values` before.
 
     A forward's output gives the cache back under the same name.
     """
@@ -36,9 +41,9 @@ def cache_argument(forward: Callable[..., Any]) -> str:
 class _Store:
     """The memory of all layers: tensors (layers, 2, 1, heads, places, head_dim) of keys and values.
 
-    Layers with the first layer's shape share one tensor, so that their rows move at once; any other layer has
-    its own tensor. Where values have another shape than keys, as latent attention (MLA) caches them, both
-    have a tensor of their own, with 1 in place of 2.
+    Layers with the first layer's shape share one tensor, so that their rows move at once; any other
+    layer has its own tensor. Where values have another shape than keys, as latent attention (MLA)
+    caches them, both have a tensor of their own, with 1 in place of 2.
     places: (K,) int64, where the next forward writes its rows.
     """
 
@@ -109,12 +114,14 @@ class _Layer(CacheLayerMixin):
 
 
 class KeyValues:
-    """The cache of one sequence: `drafted` places for the rows of a step, then `capacity` for committed ones.
+    """The cache of one sequence: `drafted` places for the rows of a step,
+    then `capacity` for committed ones.
 
-    Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the window. So
-    neither the places of rows nor the keeping of a path depends on the window.
-    cache: the cache that transformers gets. past: () int64 on the device, the number of committed rows.
-    added: the precision of masks of numbers, which eager attention adds; None for masks of bool.
+    Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the
+    window. So neither the places of rows nor the keeping of a path depends on the window.
+    cache: the cache that transformers gets. past: () int64 on the device, the number of committed
+    rows. added: the precision of masks of numbers, which eager attention adds; None for masks of
+    bool.
     """
 
     def __init__(
@@ -137,8 +144,8 @@ class KeyValues:
     def extend(self, count: int) -> tuple[Tensor, Mask]:
         """Make room for `count` committed rows; returns their positions (1, K) and their mask.
 
-        Each row sees all rows before it that its layer's window reaches. Rows that do not fit have no place,
-        so on a CPU the forward that writes them raises IndexError.
+        Each row sees all rows before it that its layer's window reaches. Rows that do not fit have
+        no place, so on a CPU the forward that writes them raises IndexError.
         """
         positions = self.past + torch.arange(count, device=self.past.device)
         self._store.places = self._drafted + positions
@@ -150,7 +157,8 @@ class KeyValues:
     def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Mask]:
         """Make room for K rows of the current step; returns their positions (1, K) and their mask.
 
-        depths, visible: as for `Session.forward`. On a CPU it raises IndexError if there is no room for them.
+        depths, visible: as for `Session.forward`. On a CPU it raises IndexError if there is no room
+        for them.
         """
         count, total = visible.shape
         self._store.places = places = torch.arange(total - count, total, device=self.past.device)
@@ -161,12 +169,15 @@ class KeyValues:
         return positions[None], self._masked(torch.cat((visible, padding, committed), 1), positions)
 
     def _masked(self, visible: Tensor, positions: Tensor) -> Mask:
-        """The mask of rows at `positions` (K,): `visible` (K, places) as far as the layers' windows reach."""
+        """The mask of rows at `positions` (K,): `visible` (K, places)
+        as far as the layers' windows reach.
+        """
         masks = {}
         for kind, window in self._windows.items():
             mask = visible
             if window is not None:
-                held = torch.cat((self.past + self._depths, self._columns))  # the position at every place
+                # the position at every place
+                held = torch.cat((self.past + self._depths, self._columns))
                 mask = visible & (positions[:, None] - held < window)
             if self._added is not None:
                 zeros = mask.new_zeros(mask.shape, dtype=self._added)

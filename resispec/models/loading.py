@@ -1,8 +1,10 @@
-"""Pairs of models: loading them from folders or the hub, making them of a program's modules, and saving.
+"""Pairs of models: loading them from folders or the hub,
+making them of a program's modules, and saving.
 
-Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has 151,936,
-and their tokenizer knows 151,665. The target's law is used whole. The draft's law may be any law over the
-target's ids: it is 0 where the draft has no row, and is cut and renormalised where the draft has more rows.
+Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has
+151,936, and their tokenizer knows 151,665. The target's law is used whole. The draft's law may be
+any law over the target's ids: it is 0 where the draft has no row, and is cut and renormalised where
+the draft has more rows.
 """
 
 from collections.abc import Sequence
@@ -38,8 +40,8 @@ def load_pair(
     """Load a target and its draft from hub names or folders.
 
     device: a torch device. dtype: one of float32, bfloat16, float16.
-    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers
-    differ.
+    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the
+    tokenizers differ.
     """
     check_device(device)
     precision = find_dtype(dtype)
@@ -49,32 +51,42 @@ def load_pair(
         return Pair(model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, precision, device)
     draft_model = TransformersModel(module, is_draft=True)
-    names, size = (f"target {target}", f"draft {draft}"), min(model.vocab_size, draft_model.vocab_size)
+    names, size = (
+        (f"target {target}", f"draft {draft}"),
+        min(model.vocab_size, draft_model.vocab_size),
+    )
     check_tokenizers(names, (tokenizer, draft_tokenizer), size)
     return Pair(model, draft_model.in_vocabulary(model.vocab_size), shared_tokenizer)
 
 
 def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
-    """A pair of a target and a draft, each a causal language model of transformers, a `Model` or a name.
+    """A pair of a target and a draft, each a causal language model of transformers,
+    a `Model` or a name.
 
-    Names are folders or hub names, as for `load_pair`. Two names bring their tokenizer and are loaded in
-    bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside a model is loaded on
-    that model's device in its precision. Modules are set to evaluation mode. tokenizer: a transformers
-    tokenizer, or an object with the methods of a `TransformersTokenizer`. It is not checked that the ids of
-    two modules mean the same tokens. Raises InvalidInput for anything else, for models on different devices,
-    of which one alone is in float64, or with vocabulary sizes that differ by more than padding, and as
-    `load_pair` and `Pair`.
+    Names are folders or hub names, as for `load_pair`. Two names bring their tokenizer and are
+    loaded in bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside
+    a model is loaded on that model's device in its precision. Modules are set to evaluation mode.
+    tokenizer: a transformers tokenizer, or an object with the methods of a `TransformersTokenizer`.
+    It is not checked that the ids of two modules mean the same tokens. Raises InvalidInput for
+    anything else, for models on different devices, of which one alone is in float64, or with
+    vocabulary sizes that differ by more than padding, and as `load_pair` and `Pair`.
     """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
     if isinstance(target, str | Path) and isinstance(draft, str | Path):
         device = found_device("auto")
-        pair = load_pair(str(target), str(draft), device, "bfloat16" if device == "cuda" else "float32")
+        pair = load_pair(
+            str(target), str(draft), device, "bfloat16" if device == "cuda" else "float32"
+        )
         return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
-    target_model, draft_model = _as_model("target", target, draft), _as_model("draft", draft, target)
+    target_model, draft_model = (
+        _as_model("target", target, draft),
+        _as_model("draft", draft, target),
+    )
     if target_model.device != draft_model.device:
         raise InvalidInput(
-            f"target on {target_model.device} and draft on {draft_model.device}; allowed: one device for both"
+            f"target on {target_model.device} and draft on {draft_model.device}; allowed: one "
+            "device for both"
         )
     if isinstance(target_model, TransformersModel) and isinstance(draft_model, EagleModel):
         target_model = target_model.tapping(draft_model.taps)
@@ -102,22 +114,30 @@ def _as_model(role: str, model: Any, other: Any) -> Any:
                 f"{role} {model}: the other model is {type(other).__name__}, no module or name"
             )
         model = read_checkpoint(str(model), None, module.dtype, str(module.device))[0]
-    if isinstance(model, PreTrainedModel) and model.can_generate() and not model.config.is_encoder_decoder:
+    if (
+        isinstance(model, PreTrainedModel)
+        and model.can_generate()
+        and not model.config.is_encoder_decoder
+    ):
         return TransformersModel(model, is_draft=role == "draft")
     if not hasattr(model, "session") or not hasattr(model, "vocab_size"):
         raise InvalidInput(
-            f"{role} is {type(model).__name__}; allowed: a causal language model of transformers that is no "
-            "encoder-decoder, a model of resispec.models, or the name of a folder or on the hub"
+            f"{role} is {type(model).__name__}; allowed: a causal language model of transformers "
+            "that is no encoder-decoder, a model of resispec.models, or the name of a folder or "
+            "on the hub"
         )
     return model
 
 
 def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:
-    """Raise InvalidInput, with the first id that differs, unless all agree on every id below `size`.
+    """Raise InvalidInput, with the first id that differs,
+    unless all agree on every id below `size`.
 
     names: the models' names, for the message. tokenizers: transformers tokenizers.
     """
-    tokens = [{index: token for token, index in tokenizer.get_vocab().items()} for tokenizer in tokenizers]
+    tokens = [
+        {index: token for token, index in tokenizer.get_vocab().items()} for tokenizer in tokenizers
+    ]
     for name, others in zip(names[1:], tokens[1:], strict=True):
         for index in range(size):
             token, other = (
@@ -125,8 +145,8 @@ def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int)
             )
             if token != other:
                 raise InvalidInput(
-                    f"{names[0]} and {name} have different tokenizers: token {index} is {token} in the one "
-                    f"and {other} in the other; allowed: models that share one"
+                    f"{names[0]} and {name} have different tokenizers: token {index} is {token} in "
+                    f"the one and {other} in the other; allowed: models that share one"
                 )
 
 

@@ -1,8 +1,8 @@
 """A model's own step from features to logits, and a check that the logits are the model's own.
 
-The operations between the last hidden state and the logits differ from model to model: a scale (Cohere,
-Granite), a soft cap (Gemma, NanoChat), another layer. They are not repeated here, where the next model's
-would be forgotten: the forward of the causal language model computes them.
+The operations between the last hidden state and the logits differ from model to model: a scale
+(Cohere, Granite), a soft cap (Gemma, NanoChat), another layer. They are not repeated here, where
+the next model's would be forgotten: the forward of the causal language model computes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class _Output(tuple[Tensor]):
 
 
 class _Handed:
-    """A stand-in for a model's body, which returns the given embeddings as its last hidden state."""
+    """A stand-in for a model's body, which returns the given embeddings
+    as its last hidden state.
+    """
 
     def __call__(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Output:
         return _Output((inputs_embeds,))
@@ -42,27 +44,34 @@ class _Handed:
 
 
 def own_head(module: Any) -> Head:
-    """The function from features (K, H) to logits (K, V) within the forward of a causal language model.
+    """The function from features (K, H) to logits (K, V)
+    within the forward of a causal language model.
 
-    module: a transformers model, which stays as it is: the function calls a shallow copy without the body,
-    which shares all weights.
+    module: a transformers model, which stays as it is: the function calls a shallow copy without
+    the body, which shares all weights.
     """
     model = copy.copy(module)
     model._modules = module._modules | {module.base_model_prefix: _Handed()}
-    return lambda features: model(inputs_embeds=features[None], use_cache=False, return_dict=True).logits[0]
+    return lambda features: model(
+        inputs_embeds=features[None], use_cache=False, return_dict=True
+    ).logits[0]
 
 
 def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:
-    """The logits (K, D) of the tokens (D,) int64 as logits (K, size), -inf for every other token."""
+    """The logits (K, D) of the tokens (D,) int64 as logits (K, size),
+    -inf for every other token.
+    """
     return logits.new_full((len(logits), size), -torch.inf).index_copy_(1, token_ids, logits)
 
 
 @torch.inference_mode()
 def shortened(own: Head, module: Any, features: Tensor) -> Head:
-    """`own`, or the module's output layer if `own` does nothing else, which saves most of a call's time.
+    """`own`, or the module's output layer if `own` does nothing else,
+    which saves most of a call's time.
 
-    features: (K, H), of real tokens. `own` does nothing else if both give equal bits for features from a
-    hundredth to a hundred times as large: a scale, a soft cap or another layer would change some bits.
+    features: (K, H), of real tokens. `own` does nothing else if both give equal bits for features
+    from a hundredth to a hundred times as large: a scale, a soft cap or another layer would change
+    some bits.
     """
     layer = module.get_output_embeddings()
     sizes = 10.0 ** torch.arange(-2, 3, device=features.device)
@@ -75,13 +84,19 @@ def shortened(own: Head, module: Any, features: Tensor) -> Head:
 def check_logits(model: Any, module: Any) -> Tensor:
     """Raise InvalidInput unless a `TransformersModel` gives a small tree the logits of its module.
 
-    Three of the tree's four tokens share their parent, which is cached, so the check also finds a model that
-    ignores the mask or the positions, for example one whose attention is biased by distance (ALiBi).
-    If layers see a window, a second look, with a window of one token, checks that both models mean the same
-    by a window. Each look takes three short forwards. Returns the features (4, H) of the four tokens.
+    Three of the tree's four tokens share their parent, which is cached, so the check also finds a
+    model that ignores the mask or the positions, for example one whose attention is biased by
+    distance (ALiBi).
+    If layers see a window, a second look, with a window of one token, checks that both models mean
+    the same by a window. Each look takes three short forwards. Returns the features (4, H) of the
+    four tokens.
     """
     configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
-    windows = [(config, window) for config in configs if (window := getattr(config, "sliding_window", None))]
+    windows = [
+        (config, window)
+        for config in configs
+        if (window := getattr(config, "sliding_window", None))
+    ]
     try:
         looks = [_gap(model, module)]
         for config, _ in windows:
@@ -89,7 +104,10 @@ def check_logits(model: Any, module: Any) -> Tensor:
         if windows:
             looks.append(_gap(model, module))
     except Exception as error:  # a kind of model that nobody has tried can raise anything
-        message = f"a tree of four tokens cannot be forwarded: {type(error).__name__}: {first_line(error)}"
+        message = (
+            f"a tree of four tokens cannot be forwarded: {type(error).__name__}: "
+            f"{first_line(error)}"
+        )
         raise InvalidInput(f"{model.name}: {message}") from error
     finally:
         for config, window in windows:
@@ -99,15 +117,16 @@ def check_logits(model: Any, module: Any) -> Tensor:
     for gap, _ in looks:
         if not gap <= allowed:
             raise InvalidInput(
-                f"{model.name}: logits in a tree differ from the model's own by {gap:.2g} of their size; "
-                f"allowed in {str(module.dtype).removeprefix('torch.')}: {allowed:.2g}"
+                f"{model.name}: logits in a tree differ from the model's own by {gap:.2g} of their "
+                f"size; allowed in {str(module.dtype).removeprefix('torch.')}: {allowed:.2g}"
             )
     return looks[0][1]
 
 
 @torch.inference_mode()
 def reads_one_path(model: Model) -> bool:
-    """Whether the logits at two nodes of a small tree stay the same, to the bit, with other siblings.
+    """Whether the logits at two nodes of a small tree stay the same, to the bit,
+    with other siblings.
 
     False for a model that cannot forward the tree.
     """
@@ -121,7 +140,9 @@ def reads_one_path(model: Model) -> bool:
 
 
 def _tokens(model: Model) -> Tensor:
-    """The four tokens of a tree of two levels, (4,) int64, all different in a vocabulary of five or more."""
+    """The four tokens of a tree of two levels, (4,) int64,
+    all different in a vocabulary of five or more.
+    """
     return torch.arange(1, 5, device=model.device) * model.vocab_size // 5
 
 
@@ -135,10 +156,14 @@ def _features(model: Model, tokens: Tensor) -> Tensor:
 
 
 def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
-    """The largest relative error of a tree's logits at its four nodes, and the nodes' features (4, H)."""
+    """The largest relative error of a tree's logits at its four nodes,
+    and the nodes' features (4, H).
+    """
     tokens = _tokens(model)
     paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
     logits = module(input_ids=paths, use_cache=False, return_dict=True).logits
     expected = torch.cat((logits[:1, 0], logits[:, 1])).double()
     features = _features(model, tokens)
-    return ((model.head(features) - expected).norm(dim=-1) / expected.norm(dim=-1)).amax().item(), features
+    return (
+        (model.head(features) - expected).norm(dim=-1) / expected.norm(dim=-1)
+    ).amax().item(), features

@@ -1,7 +1,7 @@
 """Linear layers on a CPU, with weights in the order in which the CPU's kernels read them.
 
-Otherwise oneDNN brings a weight into its own order in every call, and in float32 torch calls MKL, which is
-slow on AMD's processors: docs/speed.md has the times.
+Otherwise oneDNN brings a weight into its own order in every call, and in float32 torch calls MKL,
+which is slow on AMD's processors: docs/speed.md has the times.
 """
 
 from typing import Any
@@ -12,19 +12,24 @@ from torch import Tensor, nn
 from resispec.machine import memory_bytes, processor_name
 
 LEAST_FLOAT32 = 2**19
-"""The number of weights from which on packing a float32 layer pays: a packed layer takes longer to call."""
+"""The number of weights from which on packing a float32 layer pays:
+a packed layer takes longer to call.
+"""
 
 
 class PackedLinear(nn.Linear):
     """A linear layer with a second copy of its weight, `packed`, for calls that need no gradient.
 
-    Loading a weight, moving the layer or copying it drops `packed`, and the layer works as a plain one again.
+    Loading a weight, moving the layer or copying it drops `packed`, and the layer works as a plain
+    one again.
     """
 
     packed: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's output, by operators that torch keeps for its compiler; `can_pack` looks for them."""
+        """The layer's output, by operators that torch keeps for its compiler;
+        `can_pack` looks for them.
+        """
         if self.packed is None or torch.is_grad_enabled():
             return super().forward(inputs)
         return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
@@ -44,9 +49,9 @@ class PackedLinear(nn.Linear):
 def pack_if_faster(module: nn.Module) -> None:
     """Pack the weights of the linear layers for which packing was measured to pay.
 
-    These are bfloat16 layers on a CPU that computes in bfloat16, and large float32 layers on an AMD CPU whose
-    kernels are those for AVX2. Packed weights take twice the memory, so a model whose copies would need more
-    than a quarter of the machine's memory stays as it is.
+    These are bfloat16 layers on a CPU that computes in bfloat16, and large float32 layers on an AMD
+    CPU whose kernels are those for AVX2. Packed weights take twice the memory, so a model whose
+    copies would need more than a quarter of the machine's memory stays as it is.
     """
     layers = [layer for layer in _linear_layers(module) if _is_faster(layer.weight)]
     if sum(layer.weight.nbytes for layer in layers) <= memory_bytes() / 4:
@@ -78,7 +83,9 @@ def _is_faster(weight: Tensor) -> bool:
         return False
     if weight.dtype == torch.bfloat16:
         return True
-    is_slow_with_mkl = torch.backends.cpu.get_cpu_capability() == "AVX2" and "AMD" in processor_name()
+    is_slow_with_mkl = (
+        torch.backends.cpu.get_cpu_capability() == "AVX2" and "AMD" in processor_name()
+    )
     return weight.numel() >= LEAST_FLOAT32 and is_slow_with_mkl
 
 
@@ -86,6 +93,10 @@ def can_pack(dtype: torch.dtype) -> bool:
     """Whether torch has the operators for packing on this machine and for this precision."""
     operators = torch.ops.mkldnn
     names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
-    if not (torch.backends.mkldnn.is_available() and all(hasattr(operators, name) for name in names)):
+    if not (
+        torch.backends.mkldnn.is_available() and all(hasattr(operators, name) for name in names)
+    ):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(operators._is_mkldnn_bf16_supported()))
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and bool(operators._is_mkldnn_bf16_supported())
+    )

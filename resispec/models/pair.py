@@ -1,4 +1,6 @@
-"""A target and its draft: an independent model, a drafter that reads the target's features, or none."""
+"""A target and its draft: an independent model, a drafter that reads the target's features,
+or none.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from resispec.models.tokenizer import TransformersTokenizer
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its draft (None if there is none) and the tokenizer that they share (None if unknown)."""
+    """A target, its draft (None if there is none) and the tokenizer
+    that they share (None if unknown).
+    """
 
     target: Model
     draft: Model | EagleModel | None
@@ -32,7 +36,9 @@ class Pair:
 
     @property
     def end_token_ids(self) -> frozenset[int]:
-        """The tokens that end a sequence: the ones that the target's files name, or else the tokenizer's."""
+        """The tokens that end a sequence: the ones that the target's files name,
+        or else the tokenizer's.
+        """
         ids = getattr(self.target, "end_token_ids", ())
         return frozenset(ids) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
@@ -46,7 +52,8 @@ class Pair:
         """The independent draft model. Raises InvalidInput when the pair has none."""
         if isinstance(draft := self.some_draft(), EagleModel):
             raise InvalidInput(
-                "a draft model is needed and this pair's draft is an EAGLE drafter; choose another pair"
+                "a draft model is needed and this pair's draft is an EAGLE drafter; choose another "
+                "pair"
             )
         return draft
 
@@ -61,7 +68,8 @@ class Pair:
         return self.draft
 
     def eagle_head(self) -> Callable[[Tensor], Tensor]:
-        """The head from the EAGLE drafter's features (K, H) to logits (K, V): its own, or the target's.
+        """The head from the EAGLE drafter's features (K, H) to logits (K, V):
+        its own, or the target's.
 
         Raises InvalidInput as `eagle_model`.
         """

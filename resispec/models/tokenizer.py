@@ -9,7 +9,9 @@ from resispec.data import CHAT, Prompt, check_turn
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
-"""The date that templates get as today's: Llama 3's template names it where it cannot ask for the date."""
+"""The date that templates get as today's: Llama 3's template names it
+where it cannot ask for the date.
+"""
 
 # A macro that replaces transformers' own strftime_now when it is put before a template.
 _ON_THAT_DAY = "".join([
@@ -39,11 +41,12 @@ class TransformersTokenizer:
         return token_ids
 
     def encode_prompt(self, prompt: Prompt, num_tokens: int, template: str | None) -> list[int]:
-        """Token ids of a document's first tokens, in a template; template and earlier turns are never cut.
+        """Token ids of a document's first tokens, in a template;
+        template and earlier turns are never cut.
 
-        template: a text with {text} in the document's place, to which the tokenizer adds the special tokens
-        that the model expects; CHAT for the tokenizer's own chat template; None for the document alone.
-        Raises InvalidInput as `check_turn` and `encode_chat`.
+        template: a text with {text} in the document's place, to which the tokenizer adds the
+        special tokens that the model expects; CHAT for the tokenizer's own chat template; None for
+        the document alone. Raises InvalidInput as `check_turn` and `encode_chat`.
         """
         check_turn(prompt, template)
         if template is None:
@@ -54,11 +57,12 @@ class TransformersTokenizer:
         return self.encode(template.replace("{text}", beginning))
 
     def encode_chat(self, text: str, earlier: Sequence[str] = ()) -> list[int]:
-        """Token ids of a chat in which the user says `text`; the template writes the special tokens.
+        """Token ids of a chat in which the user says `text`;
+        the template writes the special tokens.
 
-        earlier: the turns of user and assistant before `text`. Templates that write today's date get DAY, so
-        that a prompt is the same every day. Raises InvalidInput when the tokenizer has no template, or a
-        template that cannot be used.
+        earlier: the turns of user and assistant before `text`. Templates that write today's date
+        get DAY, so that a prompt is the same every day. Raises InvalidInput when the tokenizer has
+        no template, or a template that cannot be used.
         """
         name = f"the tokenizer {self.inner.name_or_path}"
         if not self.inner.chat_template:
@@ -70,14 +74,18 @@ class TransformersTokenizer:
             chat = self.inner.apply_chat_template(
                 [
                     {"role": role, "content": turn}
-                    for role, turn in zip(cycle(("user", "assistant")), (*earlier, text), strict=False)
+                    for role, turn in zip(
+                        cycle(("user", "assistant")), (*earlier, text), strict=False
+                    )
                 ],
                 chat_template=_ON_THAT_DAY + self.inner.get_chat_template(),
                 add_generation_prompt=True,
                 tokenize=False,
             )
         except Exception as error:  # a template may raise anything
-            raise InvalidInput(f"the chat template of {name} cannot be used: {first_line(error)}") from error
+            raise InvalidInput(
+                f"the chat template of {name} cannot be used: {first_line(error)}"
+            ) from error
         return list(self.inner.encode(chat, add_special_tokens=False, verbose=False))
 
     def decode(self, token_ids: list[int]) -> str:
@@ -90,4 +98,6 @@ class TransformersTokenizer:
         A character that the cut splits is left out.
         """
         token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
-        return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
+        return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip(
+            "\ufffd"
+        )

@@ -26,7 +26,8 @@ ANSWERS = "answers.safetensors"
 def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     """Write the answers; return facts for the manifest.
 
-    A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers so far.
+    A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers
+    so far.
     """
     pair = load_pair(str(recipe.target.folder()), None)
     path = recipe.questions.folder() / f"{TRAINING}.jsonl"
@@ -41,7 +42,9 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
         for first in range(len(answers), len(questions), recipe.batch_size):
             batch = questions[first : first + recipe.batch_size]
             temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
-            answers += answered(pair, batch, temperature, recipe.max_new_tokens, recipe.seed + first)
+            answers += answered(
+                pair, batch, temperature, recipe.max_new_tokens, recipe.seed + first
+            )
             with replacing(checkpoint) as partial:
                 torch.save(answers, partial)
             bar.update(len(batch))
@@ -60,7 +63,9 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
 def answered(
     pair: Pair, questions: list[list[int]], temperature: float, max_new_tokens: int, seed: int
 ) -> list[Tensor]:
-    """The target's answer (n,) int64 to each question, drawn without filters; the limit may cut it off."""
+    """The target's answer (n,) int64 to each question, drawn without filters;
+    the limit may cut it off.
+    """
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
     tokens, mask = left_padded(questions, end)
@@ -83,7 +88,11 @@ def answered(
 
 
 def read_answers(folder: Path) -> Sequences:
-    """Questions with their answers, of equal weights; only the laws of the answers' tokens are learnt."""
+    """Questions with their answers, of equal weights;
+    only the laws of the answers' tokens are learnt.
+    """
     content = load_file(folder / ANSWERS)
     tokens = [part.tolist() for part in content["tokens"].long().split(content["lengths"].tolist())]
-    return Sequences(tokens, torch.ones(len(tokens)), [count - 1 for count in content["questions"].tolist()])
+    return Sequences(
+        tokens, torch.ones(len(tokens)), [count - 1 for count in content["questions"].tolist()]
+    )

@@ -1,9 +1,10 @@
 """Conversion of a Llama in a GGUF file, quantised or not, into a folder that transformers reads.
 
-The weights are those of the file, dequantised to float32: the model's law is that of the quantised weights,
-computed in float32. Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair
-neighbouring rows of a head in GGUF, and rows of the head's two halves in transformers. So the rows of queries
-and keys are reordered, which undoes `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py.
+The weights are those of the file, dequantised to float32: the model's law is that of the quantised
+weights, computed in float32. Names of keys and tensors are those of the `gguf` package. Rotary
+embeddings pair neighbouring rows of a head in GGUF, and rows of the head's two halves in
+transformers. So the rows of queries and keys are reordered, which undoes `LlamaModel.permute` of
+ggml-org/llama.cpp's convert_hf_to_gguf.py.
 """
 
 from collections.abc import Mapping
@@ -35,10 +36,11 @@ _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
 def convert(source: Path, folder: Path) -> dict[str, Any]:
-    """Write weights, configurations, tokenizer and chat template into a folder; returns facts about them.
+    """Write weights, configurations, tokenizer and chat template into a folder;
+    returns facts about them.
 
-    source: a GGUF file of a Llama with plain rotary embeddings and SmolLM2's kind of tokenizer. Raises
-    InvalidInput when gguf is not installed.
+    source: a GGUF file of a Llama with plain rotary embeddings and SmolLM2's kind of tokenizer.
+    Raises InvalidInput when gguf is not installed.
     """
     try:
         import gguf
@@ -75,18 +77,26 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
-    own_names, weights = {names.get_name(name, (".weight",)): name for name in model.state_dict()}, {}
+    own_names, weights = (
+        {names.get_name(name, (".weight",)): name for name in model.state_dict()},
+        {},
+    )
     for tensor in progress_bar(reader.tensors, unit="tensor", desc=f"converting {source}"):
-        name, values = own_names[tensor.name], gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        name, values = (
+            own_names[tensor.name],
+            gguf.quants.dequantize(tensor.data, tensor.tensor_type),
+        )
         # A copy, since the file is mapped into memory.
         weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))
     return weights
 
 
 def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.ndarray:
-    """Weights (rows, columns) or (rows,), with the rows of queries and keys in the other format's order.
+    """Weights (rows, columns) or (rows,), with the rows of queries and keys
+    in the other format's order.
 
-    parts: the present shape of a head's rows: (-1, 2) for GGUF's pairs, (2, -1) for transformers' halves.
+    parts: the present shape of a head's rows: (-1, 2) for GGUF's pairs, (2, -1) for transformers'
+    halves.
     """
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     count = heads.get(name.split(".")[-2])
@@ -96,7 +106,9 @@ def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.nda
 
 
 def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
-    """The byte-level BPE tokenizer of a file's keys: a digit is a word, other text is split as in GPT-2."""
+    """The byte-level BPE tokenizer of a file's keys: a digit is a word,
+    other text is split as in GPT-2.
+    """
     import gguf
 
     tokens, kinds = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]
@@ -107,6 +119,10 @@ def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])  # fmt: skip
     tokenizer.decoder = decoders.ByteLevel()
-    controls = [token for token, kind in zip(tokens, kinds, strict=True) if kind == gguf.TokenType.CONTROL]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in controls])
+    controls = [
+        token for token, kind in zip(tokens, kinds, strict=True) if kind == gguf.TokenType.CONTROL
+    ]
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in controls]
+    )
     return tokenizer

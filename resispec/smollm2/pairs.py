@@ -20,13 +20,17 @@ def pair_fingerprint(draft: str | None = None) -> str:
 
 
 def load_pair(
-    draft: str | None = None, device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
+    draft: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
 ) -> Pair:
-    """SmolLM2-135M-Instruct with the distilled draft, or without one; each is made first if it is absent.
+    """SmolLM2-135M-Instruct with the distilled draft, or without one;
+    each is made first if it is absent.
 
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.
-    Raises InvalidInput for another draft, when this installation would make another pair than expected, and
-    when the target's package cannot be fetched.
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
+    for any. Raises InvalidInput for another draft, when this installation would make another pair
+    than expected, and when the target's package cannot be fetched.
     """
     from resispec.models import load_pair as load_models
     from resispec.smollm2.train import read_token_ids
@@ -34,13 +38,19 @@ def load_pair(
     if draft not in (None, DISTILLED):
         raise InvalidInput(f"unknown SmolLM2 draft {draft!r}; allowed: {DISTILLED}, or none")
     target, *drafts = _folders(draft, fingerprint)
-    pair: Any = load_models(str(target), str(drafts[0]) if drafts else None, device=device, dtype=dtype)
+    pair: Any = load_models(
+        str(target), str(drafts[0]) if drafts else None, device=device, dtype=dtype
+    )
     if not drafts:
         return pair
-    return replace(pair, draft=pair.draft.drafting(read_token_ids(drafts[0]).to(pair.target.device)))
+    return replace(
+        pair, draft=pair.draft.drafting(read_token_ids(drafts[0]).to(pair.target.device))
+    )
 
 
-def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
+def load_eagle_pair(
+    device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
+) -> Pair:
     """SmolLM2-135M-Instruct with its EAGLE-3 drafter; otherwise as `load_pair`."""
     from resispec.models import load_eagle_pair as load_models
 

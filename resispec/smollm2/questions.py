@@ -1,13 +1,14 @@
 """Questions about text that every Python installation has: training questions, and two data sets.
 
 Questions are about functions of the standard library, numpy and pandas, and about pages of their
-documentation and of the language reference. The embedded text's split decides, before anything looks at a
-document, whether it is for training or for the data sets. Training asks about other files and other pages of
-the reference than the data sets do, and about no text that contains one of their paragraphs. HumanEval's
-problems are on neither side: no installation contains them, and no package puts files of its own into the
-folders that are read.
+documentation and of the language reference. The embedded text's split decides, before anything
+looks at a document, whether it is for training or for the data sets. Training asks about other
+files and other pages of the reference than the data sets do, and about no text that contains one of
+their paragraphs. HumanEval's problems are on neither side: no installation contains them, and no
+package puts files of its own into the folders that are read.
 
-A question's text is a user's message, without a chat template. Nothing that is read is imported or run.
+A question's text is a user's message, without a chat template. Nothing that is read is imported or
+run.
 """
 
 import ast
@@ -48,8 +49,8 @@ _MIN_CHARS = 160  # a shorter text gives nothing to talk about
 class Function:
     """A function as a document. id: a stable name, made of the file's name and the function's line.
 
-    code: the source, decorators included. docstring: "" if there is none. bare: the code without the
-    docstring. head: the code up to the docstring's end, "" without a docstring.
+    code: the source, decorators included. docstring: "" if there is none. bare: the code without
+    the docstring. head: the code up to the docstring's end, "" without a docstring.
     """
 
     id: str
@@ -64,7 +65,9 @@ About = TypeVar("About", Function, Document)
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A kind of question. weight: the share of documents that get this kind, relative to other kinds.
+    """A kind of question.
+
+    weight: the share of documents that get this kind, relative to other kinds.
 
     ask: makes the question's text of a document; "" if there is nothing to ask.
     """
@@ -81,7 +84,8 @@ def _page(instruction: str) -> Callable[[Document], str]:
     return lambda page: f"{instruction}\n\n{page.text}"
 
 
-# The kinds that are measured have the most weight; "complete" gives only the head, as HumanEval does.
+# The kinds that are measured have the most weight; "complete" gives only the head, as HumanEval
+# does.
 FUNCTION_KINDS = {
     EXPLAIN: QuestionKind(5, _code("Explain what this function does.")),
     "complete": QuestionKind(9, lambda function: function.head),
@@ -95,7 +99,9 @@ PAGE_KINDS = {
     SUMMARISE: QuestionKind(6, _page("Summarise this page of the documentation.")),
     "beginner": QuestionKind(1, _page("Explain this to somebody who is new to Python.")),
     "points": QuestionKind(1, _page("List the most important points of this text.")),
-    "quiz": QuestionKind(1, _page("Write three questions that this text answers, with their answers.")),
+    "quiz": QuestionKind(
+        1, _page("Write three questions that this text answers, with their answers.")
+    ),
     "example": QuestionKind(1, _page("Give a short example in Python for what this text says.")),
 }
 
@@ -104,10 +110,11 @@ PAGE_KINDS = {
 class QuestionsRecipe(Kept):
     """Settings by which the installation's text becomes questions.
 
-    num_functions, num_pages: the number of training questions about functions and about pages. num_prompts:
-    the number of questions in each data set. max_chars: the most characters of a function or of a page's
-    excerpt, so that nearly all prompts have at most 256 tokens. max_files: the most source files of each
-    side, for quick trials. version: a number that is raised when the same settings give other questions.
+    num_functions, num_pages: the number of training questions about functions and about pages.
+    num_prompts: the number of questions in each data set. max_chars: the most characters of a
+    function or of a page's excerpt, so that nearly all prompts have at most 256 tokens. max_files:
+    the most source files of each side, for quick trials. version: a number that is raised when the
+    same settings give other questions.
     """
 
     num_functions: int = 4096
@@ -122,7 +129,9 @@ class QuestionsRecipe(Kept):
         return text_key(self)
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Write the training questions and both data sets, each as `{"id", "text", "category"}` a line."""
+        """Write the training questions and both data sets, each as `{"id", "text",
+        "category"}` a line.
+        """
         questions = make_questions(self, read_sources())
         for name, prompts in questions.items():
             lines = [json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts]
@@ -136,24 +145,33 @@ QUESTIONS_RECIPE = QuestionsRecipe()
 
 @dataclass(frozen=True)
 class SmolLM2Dataset(KeptDataset):
-    """Questions about held-out text, in a fixed order. name: `smollm2_explain` or `smollm2_summarise`."""
+    """Questions about held-out text, in a fixed order.
+
+    name: `smollm2_explain` or `smollm2_summarise`.
+    """
 
     recipe: ClassVar[QuestionsRecipe] = QUESTIONS_RECIPE
-    files: ClassVar[Mapping[str, str]] = {f"smollm2_{name}": f"{name}.jsonl" for name in (EXPLAIN, SUMMARISE)}
+    files: ClassVar[Mapping[str, str]] = {
+        f"smollm2_{name}": f"{name}.jsonl" for name in (EXPLAIN, SUMMARISE)
+    }
 
 
-def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dict[str, list[Prompt]]:
+def make_questions(
+    recipe: QuestionsRecipe, sources: Mapping[str, bytes]
+) -> dict[str, list[Prompt]]:
     """Lists of questions by the names of their files, each in a fixed mixed order.
 
-    The first training questions, however many are taken, mix all kinds. No two are about the same document,
-    and none is about a text that contains a paragraph of a held-out document. Raises InvalidInput if the
-    installation's text gives fewer questions than the recipe asks for.
+    The first training questions, however many are taken, mix all kinds. No two are about the same
+    document, and none is about a text that contains a paragraph of a held-out document. Raises
+    InvalidInput if the installation's text gives fewer questions than the recipe asks for.
     """
     training, held_out = split_files(sources, recipe.max_files)
     reference = reference_split(sources[TOPICS])
     functions, held_out_functions, pages = list[Function](), list[Function](), list[Document]()
     for name in progress_bar(held_out, unit="file", desc="questions: held-out files"):
-        held_out_functions += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
+        held_out_functions += _functions(
+            name, sources[name], parsed(sources[name]), recipe.max_chars
+        )
     for name in progress_bar(training, unit="file", desc="questions: training files"):
         module = parsed(sources[name])
         file_functions = list(_functions(name, sources[name], module, recipe.max_chars))
@@ -164,13 +182,17 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     held_out_keys = {key for page in reference.held_out for key in content_keys(page.text)}
     for function in held_out_functions:
         held_out_keys |= content_keys(function.code) | content_keys(function.docstring)
-    new_functions = (function for function in _mixed(functions) if _is_fresh(function.code, held_out_keys))
+    new_functions = (
+        function for function in _mixed(functions) if _is_fresh(function.code, held_out_keys)
+    )
     # The reference comes first, since the data set's pages are from it; docstrings give the rest.
     new_pages = (page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, held_out_keys))
     excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
     questions = [
         *_ask("training, functions", new_functions, FUNCTION_KINDS, recipe.num_functions),
-        *_ask("training, pages", _excerpts(new_pages, recipe.max_chars), PAGE_KINDS, recipe.num_pages),
+        *_ask(
+            "training, pages", _excerpts(new_pages, recipe.max_chars), PAGE_KINDS, recipe.num_pages
+        ),
     ]
     explain, summarise = {EXPLAIN: FUNCTION_KINDS[EXPLAIN]}, {SUMMARISE: PAGE_KINDS[SUMMARISE]}
     return {
@@ -181,7 +203,9 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
 
 
 def _is_fresh(text: str, paragraphs: Set[str]) -> bool:
-    """Whether a text contains none of these paragraphs, wherever its own paragraphs begin and end."""
+    """Whether a text contains none of these paragraphs,
+    wherever its own paragraphs begin and end.
+    """
     key = paragraph_key(text)
     return not any(paragraph in key for paragraph in paragraphs)
 
@@ -191,12 +215,16 @@ def _mixed(documents: Iterable[About]) -> list[About]:
 
 
 def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> Iterator[Function]:
-    """The functions and methods of a file that do something and are neither too short nor too long."""
+    """The functions and methods of a file that do something and are neither too short nor too
+    long.
+    """
     lines = source.decode("utf-8", errors="ignore").splitlines()
 
     def part(*spans: tuple[int, int]) -> str:
         """Lines by their numbers from 1, the last one of each span included."""
-        return textwrap.dedent("\n".join(line for first, last in spans for line in lines[first - 1 : last]))
+        return textwrap.dedent(
+            "\n".join(line for first, last in spans for line in lines[first - 1 : last])
+        )
 
     for node in statements(module):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -214,7 +242,9 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
 
 
 def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
-    """The beginnings of pages, cut at the end of a line; a page whose lines are too long is left out."""
+    """The beginnings of pages, cut at the end of a line;
+    a page whose lines are too long is left out.
+    """
     for page in pages:
         text = "\n".join([*page.text.splitlines(), ""])
         excerpt = text[:max_chars].rpartition("\n")[0].strip("\n")
@@ -223,11 +253,16 @@ def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
 
 
 def _ask(
-    name: str, documents: Iterable[Function | Document], kinds: Mapping[str, QuestionKind], count: int
+    name: str,
+    documents: Iterable[Function | Document],
+    kinds: Mapping[str, QuestionKind],
+    count: int,
 ) -> list[Prompt]:
-    """Questions about the first documents, one for each; a hash of the document's id decides the kind.
+    """Questions about the first documents, one for each;
+    a hash of the document's id decides the kind.
 
-    name: the name of the questions, for the message. Raises InvalidInput if there are fewer than `count`.
+    name: the name of the questions, for the message. Raises InvalidInput if there are fewer than
+    `count`.
     """
     deck = [kind for kind, about in kinds.items() for _ in range(about.weight)]
     prompts: dict[str, Prompt] = {}  # by their texts
@@ -238,5 +273,6 @@ def _ask(
         if len(prompts) == count:
             return list(prompts.values())
     raise InvalidInput(
-        f"smollm2 questions ({name}): this installation's text gives {len(prompts)}; {count} are needed"
+        f"smollm2 questions ({name}): this installation's text gives {len(prompts)}; {count} are "
+        "needed"
     )

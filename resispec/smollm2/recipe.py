@@ -1,4 +1,5 @@
-"""Recipes of SmolLM2-135M-Instruct and of all that is made for it: each knows its key and makes its folder.
+"""Recipes of SmolLM2-135M-Instruct and of all that is made for it:
+each knows its key and makes its folder.
 
 Keys are made as in `resispec.embedded.recipe`. Naming a folder needs neither torch nor a network.
 """
@@ -23,7 +24,8 @@ SMOLLM2 = Package(
 
 @dataclass(frozen=True)
 class TargetRecipe(Kept):
-    """The GGUF file of a package as a folder that transformers reads, see `resispec.smollm2.convert`.
+    """The GGUF file of a package as a folder that transformers reads,
+    see `resispec.smollm2.convert`.
 
     version: the version of the converting code; raise it when the code's results change.
     """
@@ -46,8 +48,8 @@ TARGET = TargetRecipe()
 class AnswersRecipe(Kept):
     """Settings by which the target answers the training questions.
 
-    count: how many questions are answered, the first ones. max_new_tokens: the most tokens of an answer.
-    temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
+    count: how many questions are answered, the first ones. max_new_tokens: the most tokens of an
+    answer. temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
     """
 
     maker, sources = "resispec.smollm2.answers:make_answers", ("questions",)
@@ -85,7 +87,13 @@ DISTILLATION = DistillationRecipe(
     (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
 )
 EAGLE3_RECIPE = Eagle3Recipe(
-    num_draftable=6144, depth=3, steps=1200, batch_size=8, learning_rate=8e-3, warmup_steps=40, optimizer=MUON
+    num_draftable=6144,
+    depth=3,
+    steps=1200,
+    batch_size=8,
+    learning_rate=8e-3,
+    warmup_steps=40,
+    optimizer=MUON,
 )
 DISTILLED, EAGLE3 = "distilled", "eagle3"
 DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_RECIPE)}

@@ -16,13 +16,17 @@ TOKEN_IDS = "token_ids.safetensors"
 
 
 def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
-    """Train the drafter in `folder`, going on from a checkpoint there; return facts for the manifest."""
+    """Train the drafter in `folder`, going on from a checkpoint there;
+    return facts for the manifest.
+    """
     sequences = read_answers(recipe.answers.folder())
     pair = load_pair(str(recipe.answers.target.folder()), None)
     target: Any = pair.target
     training = new_training(target.module, sequences, recipe.training)
     is_eagle = isinstance(training.module, Eagle3Module)
-    training.run(f"SmolLM2's {'EAGLE-3 drafter' if is_eagle else 'distilled draft'}", folder / CHECKPOINT)
+    training.run(
+        f"SmolLM2's {'EAGLE-3 drafter' if is_eagle else 'distilled draft'}", folder / CHECKPOINT
+    )
     if is_eagle:
         save_eagle(training.module, folder)
     else:
@@ -31,7 +35,8 @@ def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
 
 
 def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a distilled draft as a folder that transformers reads, with the ids of the tokens that it drafts.
+    """Write a distilled draft as a folder that transformers reads,
+    with the ids of the tokens that it drafts.
 
     The rows of the head that the draft lacks are the target's.
     """

@@ -1,7 +1,8 @@
-"""Trainings that can be killed at any moment: each goes on from its own checkpoint, and from no other.
+"""Trainings that can be killed at any moment: each goes on from its own checkpoint,
+and from no other.
 
-A step's result depends only on the state before it, so a training that goes on ends with the same bytes as a
-training that was never stopped.
+A step's result depends only on the state before it, so a training that goes on ends with the same
+bytes as a training that was never stopped.
 """
 
 import hashlib
@@ -31,8 +32,9 @@ _SAVING_SHARE = 0.02  # of the time at most: a checkpoint of gigabytes is writte
 class Training(ABC):
     """A training that can be stopped at any moment and goes on from its checkpoint.
 
-    module: the network. recipe: the settings; all trainings read the fields `steps`, `learning_rate` (at its
-    peak) and `warmup_steps`. history: the losses `measured` of every step that is done.
+    module: the network. recipe: the settings; all trainings read the fields `steps`,
+    `learning_rate` (at its peak) and `warmup_steps`. history: the losses `measured` of every step
+    that is done.
     """
 
     measured: ClassVar[tuple[str, ...]]
@@ -45,7 +47,9 @@ class Training(ABC):
         optimizers: Iterable[torch.optim.Optimizer],
         sources: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
-        """sources: tensors that the result depends on besides the recipe, by source and then by name."""
+        """sources: tensors that the result depends on besides the recipe,
+        by source and then by name.
+        """
         self.module: Any = module
         self.recipe = recipe
         self.history: list[tuple[float, ...]] = []
@@ -61,14 +65,17 @@ class Training(ABC):
         return len(self.history)
 
     def step(self) -> tuple[float, ...]:
-        """Make the next update at its learning rate; returns the losses `measured` before the update.
+        """Make the next update at its learning rate; returns the losses `measured`
+        before the update.
 
         The rate rises linearly, then falls with a cosine.
         """
         recipe = self.recipe
         share = (self.done + 1) / max(1, recipe.warmup_steps)
         if self.done >= recipe.warmup_steps:
-            progress = (self.done - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+            progress = (self.done - recipe.warmup_steps) / max(
+                1, recipe.steps - recipe.warmup_steps
+            )
             share = _FINAL_SHARE + (1 - _FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
@@ -79,14 +86,15 @@ class Training(ABC):
     def run(self, title: str, checkpoint: Path) -> None:
         """Train to the last step, from the checkpoint if there is one, with a progress bar.
 
-        checkpoint: the file that is replaced every 20 seconds, less often if writing it takes long, and at
-        the end; no other process may write it. Raises InvalidInput when the checkpoint is damaged or belongs
-        to another training.
+        checkpoint: the file that is replaced every 20 seconds, less often if writing it takes long,
+        and at the end; no other process may write it. Raises InvalidInput when the checkpoint is
+        damaged or belongs to another training.
         """
         kind, steps = type(self.recipe).__name__, self.recipe.steps
         identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
         identity |= {name: digest_of(tensors) for name, tensors in self._sources.items()}
-        for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half-written files of a killed run
+        # half-written files of a killed run
+        for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):
             leftover.unlink()
         if checkpoint.exists():
             self._restore(_read(checkpoint, identity))
@@ -109,7 +117,9 @@ class Training(ABC):
         return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
 
     def _state(self) -> dict[str, Any]:
-        """The values and tensors that decide the next step, of types that `torch.load` reads safely."""
+        """The values and tensors that decide the next step,
+        of types that `torch.load` reads safely.
+        """
         return {
             "history": list(self.history),
             "module": self.module.state_dict(),
@@ -134,7 +144,10 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
-    """A file's checkpoint. Raises InvalidInput when it is damaged, or of a training of another identity."""
+    """A file's checkpoint.
+
+    Raises InvalidInput when it is damaged, or of a training of another identity.
+    """
     try:
         with ZipFile(path) as archive:  # torch.load does not verify checksums
             if (member := archive.testzip()) is not None:
@@ -151,5 +164,7 @@ def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
         if origin.get(name) != value
     )
     if changes:
-        raise InvalidInput(f"checkpoint {path} is another training's ({changes}); remove it to start anew")
+        raise InvalidInput(
+            f"checkpoint {path} is another training's ({changes}); remove it to start anew"
+        )
     return checkpoint

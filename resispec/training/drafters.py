@@ -1,8 +1,8 @@
 """Training of drafters for their targets: EAGLE, EAGLE-3, and distilled drafts.
 
-The optimizer is AdamW, or Muon for all matrices but the head's. Gradients are clipped by value; the learning
-rate has a linear warm-up and a cosine. Training is in float32 for every precision of the target, with frozen
-embeddings. Every step's randomness follows from the seed and the step's number.
+The optimizer is AdamW, or Muon for all matrices but the head's. Gradients are clipped by value; the
+learning rate has a linear warm-up and a cosine. Training is in float32 for every precision of the
+target, with frozen embeddings. Every step's randomness follows from the seed and the step's number.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _REMEMBERED_BYTES = 5 << 30  # of a target's outputs; a short training needs les
 class Sequences:
     """Training text.
 
-    tokens: S sequences of at least three tokens. weights: (S,); sequences are drawn in proportion to them.
-    learnt_from: for each sequence, the place of the first token after which the law is learnt, for example of
-    a question's last token; None means 0 for all.
+    tokens: S sequences of at least three tokens. weights: (S,); sequences are drawn in proportion
+    to them. learnt_from: for each sequence, the place of the first token after which the law is
+    learnt, for example of a question's last token; None means 0 for all.
     """
 
     tokens: Sequence[Sequence[int]]
@@ -52,7 +52,9 @@ class Sequences:
             raise InvalidInput("training needs sequences of at least three tokens; found fewer")
 
     def padded(self, places: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Sequences padded with zeros, (count, T) int64, and the places that are learnt, (count, T) bool."""
+        """Sequences padded with zeros, (count, T) int64, and the places that are learnt,
+        (count, T) bool.
+        """
         rows = [torch.tensor(self.tokens[place]) for place in places]
         tokens = pad_sequence(rows, batch_first=True)
         numbers, firsts = torch.arange(tokens.shape[1]), self.learnt_from or [0] * len(self.tokens)
@@ -79,9 +81,9 @@ def new_training(target: Any, sequences: Sequences, recipe: Recipe) -> DrafterTr
 class TargetOutput(NamedTuple):
     """Outputs of a target for a sequence of T tokens, n of which are learnt.
 
-    taps: (T, F), the inputs of the layers that the drafter taps. features: (n, H), after the last norm.
-    log_norms: (n,), the logsumexp of the logits after each learnt token. is_draftable: (n,) bool, whether the
-    likeliest token after it can be drafted.
+    taps: (T, F), the inputs of the layers that the drafter taps. features: (n, H), after the last
+    norm. log_norms: (n,), the logsumexp of the logits after each learnt token. is_draftable: (n,)
+    bool, whether the likeliest token after it can be drafted.
     """
 
     taps: Tensor
@@ -96,19 +98,29 @@ class DrafterTraining(Training):
     target: a transformers Llama, which stays as it is. module: the drafter.
     """
 
-    def __init__(self, target: Any, module: nn.Module, sequences: Sequences, recipe: Recipe) -> None:
+    def __init__(
+        self, target: Any, module: nn.Module, sequences: Sequences, recipe: Recipe
+    ) -> None:
         self._target, self._sequences = target, sequences
         # In float32 and detached from the target's own head, whose gradients nobody needs.
         self._head = target.get_output_embeddings().weight.detach().float()
         self._outputs: dict[int, TargetOutput] = {}
         self._room = _REMEMBERED_BYTES
-        weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-        matrices = {name for name, weight in weights.items() if weight.dim() == 2} - {"lm_head.weight"}
+        weights = {
+            name: weight for name, weight in module.named_parameters() if weight.requires_grad
+        }
+        matrices = {name for name, weight in weights.items() if weight.dim() == 2} - {
+            "lm_head.weight"
+        }
         muon_names = matrices if recipe.optimizer == MUON else set()
         others = [weight for name, weight in weights.items() if name not in muon_names]
-        optimizers: list[torch.optim.Optimizer] = [AdamW(others, lr=recipe.learning_rate, betas=BETAS)]
+        optimizers: list[torch.optim.Optimizer] = [
+            AdamW(others, lr=recipe.learning_rate, betas=BETAS)
+        ]
         if muon_names:
-            optimizers.append(Muon([weights[name] for name in sorted(muon_names)], recipe.learning_rate, 0.0))
+            optimizers.append(
+                Muon([weights[name] for name in sorted(muon_names)], recipe.learning_rate, 0.0)
+            )
         self._trained = list(weights.values())
         data = {
             "tokens": torch.tensor([token for sequence in sequences.tokens for token in sequence]),
@@ -121,21 +133,28 @@ class DrafterTraining(Training):
 
     @abstractmethod
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The minimised loss of the sequences at these places, and the two losses that are `measured`."""
+        """The minimised loss of the sequences at these places,
+        and the two losses that are `measured`.
+        """
 
     @torch.no_grad()
     def _output(self, place: int) -> TargetOutput:
         """Outputs of the target for the sequence at a place.
 
-        The target never changes and costs more than the drafter, so outputs are kept while there is room.
+        The target never changes and costs more than the drafter, so outputs are kept while there is
+        room.
         """
         if place in self._outputs:
             return self._outputs[place]
         tokens, is_learnt = self._sequences.padded([place], self._head.device)
-        states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
+        states = self._target.base_model(
+            input_ids=tokens, use_cache=False, output_hidden_states=True
+        )
         features = states.last_hidden_state[is_learnt].float()
         logits = features @ self._head.T
-        taps = [states.hidden_states[layer][0].float() for layer in getattr(self.module, "taps", ())]
+        taps = [
+            states.hidden_states[layer][0].float() for layer in getattr(self.module, "taps", ())
+        ]
         is_draftable = torch.isin(logits.argmax(-1), self.module.token_ids)
         columns = torch.cat(taps, -1) if taps else features[:, :0]
         output = TargetOutput(columns, features, logits.logsumexp(-1), is_draftable)
@@ -151,7 +170,9 @@ class DrafterTraining(Training):
 
     def _update(self) -> tuple[float, float]:
         weights, generator = self._sequences.weights, Generator().manual_seed(self._seed)
-        places = torch.multinomial(weights, self.recipe.batch_size, replacement=True, generator=generator)
+        places = torch.multinomial(
+            weights, self.recipe.batch_size, replacement=True, generator=generator
+        )
         loss, (first, second) = self._losses(places.tolist())
         self.module.zero_grad()
         loss.backward()
@@ -165,13 +186,16 @@ class DrafterTraining(Training):
 
 
 def new_eagle(target: Any, seed: int) -> EagleModule:
-    """An untrained float32 drafter with the sizes, device and embeddings (frozen) of a transformers Llama.
+    """An untrained float32 drafter with the sizes, device and embeddings (frozen)
+    of a transformers Llama.
 
     Raises InvalidInput when the target is no Llama.
     """
     config = target.config
     if config.model_type != "llama":
-        raise InvalidInput(f"EAGLE drafters are made for Llama targets; found {config.model_type!r}")
+        raise InvalidInput(
+            f"EAGLE drafters are made for Llama targets; found {config.model_type!r}"
+        )
     sizes = {name: getattr(config, name) for name in _SIZES}
     module = build_drafter(EagleModule, type(config)(num_hidden_layers=1, **sizes), True, seed=seed)
     module.embed_tokens.weight.data = target.get_input_embeddings().weight.detach().float().clone()
@@ -180,10 +204,11 @@ def new_eagle(target: Any, seed: int) -> EagleModule:
 
 
 class EagleTraining(DrafterTraining):
-    """The training of a drafter from `new_eagle` on the next feature and the feature's law, in nats.
+    """The training of a drafter from `new_eagle` on the next feature and the feature's law,
+    in nats.
 
-    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), as means over the learnt
-    tokens, with uniform noise on the input features and a frozen head.
+    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), as means over
+    the learnt tokens, with uniform noise on the input features and a frozen head.
     """
 
     measured = ("feature_loss", "law_loss_nats")
@@ -192,7 +217,9 @@ class EagleTraining(DrafterTraining):
         recipe, head, device = self.recipe, self._head, self._head.device
         tokens, is_learnt = self._sequences.padded(places, device)
         with torch.no_grad():
-            features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
+            features = self._target.base_model(
+                input_ids=tokens, use_cache=False
+            ).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)
         noise = torch.rand(features.shape, generator=generator, device=device) - 0.5
         inputs = features + noise * recipe.noise * 512 / tokens.shape[1]
@@ -208,7 +235,8 @@ class EagleTraining(DrafterTraining):
 
 
 def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
-    """The ids (count,) int64, ascending, of the tokens that are drawn most often; of equal ones the first.
+    """The ids (count,) int64, ascending, of the tokens that are drawn most often;
+    of equal ones the first.
 
     vocab: the number of the target's tokens. Raises InvalidInput when `count` is greater.
     """
@@ -223,12 +251,15 @@ def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
 def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle3Module:
     """An untrained EAGLE-3 drafter for a transformers Llama; otherwise as `new_eagle`.
 
-    Its head and the norm before it start as the target's, which a short training never finds by itself.
-    Raises InvalidInput when the target has fewer layers than are tapped, and as `frequent_tokens`.
+    Its head and the norm before it start as the target's, which a short training never finds by
+    itself. Raises InvalidInput when the target has fewer layers than are tapped, and as
+    `frequent_tokens`.
     """
     num_layers = target.config.num_hidden_layers
     if num_layers < NUM_TAPS:
-        raise InvalidInput(f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}")
+        raise InvalidInput(
+            f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}"
+        )
     eagle = new_eagle(target, recipe.seed)  # for the target's sizes and embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
     sizes = target.config.hidden_size, usual_taps(num_layers), token_ids
@@ -242,12 +273,14 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
 
 
 class Eagle3Training(DrafterTraining):
-    """The training of a drafter from `new_eagle3` to give the target's laws from its layers' inputs.
+    """The training of a drafter from `new_eagle3` to give the target's laws
+    from its layers' inputs.
 
-    As published (arXiv 2503.01840): training-time test, in which every step but the first gets the drafter's
-    own outputs of the step before as features, as in drafting. The loss is the sum over steps s of decay^s
-    CE. CE is the cross-entropy between the target's law among the drafter's tokens and the drafter's law, at
-    tokens after which the target's likeliest token can be drafted. The first and last step's are measured.
+    As published (arXiv 2503.01840): training-time test, in which every step but the first gets the
+    drafter's own outputs of the step before as features, as in drafting. The loss is the sum over
+    steps s of decay^s CE. CE is the cross-entropy between the target's law among the drafter's
+    tokens and the drafter's law, at tokens after which the target's likeliest token can be drafted.
+    The first and last step's are measured.
     """
 
     measured = ("first_loss_nats", "last_loss_nats")
@@ -261,17 +294,24 @@ class Eagle3Training(DrafterTraining):
         target_laws = (features @ self._head[module.token_ids].T).softmax(-1)
         taps = pad_sequence([output.taps for output in outputs], batch_first=True)
         losses = eagle3_losses(module, tokens, taps, target_laws, counts, self.recipe.depth)
-        loss = torch.stack([self.recipe.decay**number * loss for number, loss in enumerate(losses)]).sum()
+        loss = torch.stack(
+            [self.recipe.decay**number * loss for number, loss in enumerate(losses)]
+        ).sum()
         return loss, (losses[0], losses[-1])
 
 
 def eagle3_losses(
-    module: Eagle3Module, tokens: Tensor, features: Tensor, wanted: Tensor, counts: Tensor, depth: int
+    module: Eagle3Module,
+    tokens: Tensor,
+    features: Tensor,
+    wanted: Tensor,
+    counts: Tensor,
+    depth: int,
 ) -> list[Tensor]:
     """The cross-entropy of every step's laws in nats, a mean over the tokens that count.
 
-    tokens: (B, T) int64. features: (B, T, F), the target's. counts: (B, T) bool, whether a token counts.
-    wanted: (n, D), the target's laws after the n tokens that count.
+    tokens: (B, T) int64. features: (B, T, F), the target's. counts: (B, T) bool, whether a token
+    counts. wanted: (n, D), the target's laws after the n tokens that count.
     """
     losses, places = [], counts.nonzero()[:, 1]
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
@@ -286,14 +326,18 @@ def eagle3_losses(
 
 
 def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> Any:
-    """A Llama of some of the target's layers, whose head has only the rows of the tokens that are drafted.
+    """A Llama of some of the target's layers, whose head has only the rows
+    of the tokens that are drafted.
 
-    Its embeddings are the target's and stay frozen; all weights are in float32 and on the target's device.
-    `token_ids` (D,) int64 are the target's ids of the head's rows. Raises InvalidInput as `frequent_tokens`.
+    Its embeddings are the target's and stay frozen; all weights are in float32 and on the target's
+    device. `token_ids` (D,) int64 are the target's ids of the head's rows. Raises InvalidInput as
+    `frequent_tokens`.
     """
     config = target.config
     token_ids = frequent_tokens(sequences, config.vocab_size, recipe.num_draftable)
-    sizes = {name: getattr(config, name) for name in _SIZES} | {"num_hidden_layers": len(recipe.layers)}
+    sizes = {name: getattr(config, name) for name in _SIZES} | {
+        "num_hidden_layers": len(recipe.layers)
+    }
     with torch.random.fork_rng(devices=[]):  # all fresh weights are replaced
         draft: Any = build_llama(tie_word_embeddings=False, **sizes)
     body, source = draft.model, target.base_model
@@ -311,9 +355,9 @@ def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> 
 class DistillationTraining(DrafterTraining):
     """The training of a draft from `new_draft` on its target's laws.
 
-    The loss is the cross-entropy between the target's law, not renormalised among the draft's tokens, and the
-    draft's law. The overlap of the two laws is also measured: the sum over tokens of the lesser probability,
-    which is how often one draw of the draft is accepted.
+    The loss is the cross-entropy between the target's law, not renormalised among the draft's
+    tokens, and the draft's law. The overlap of the two laws is also measured: the sum over tokens
+    of the lesser probability, which is how often one draw of the draft is accepted.
     """
 
     measured = ("law_loss_nats", "overlap")

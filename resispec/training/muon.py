@@ -1,8 +1,8 @@
 """The optimizer Muon: momentum whose steps are matrices with all singular values near one.
 
-Jordan et al., 2024, https://kellerjordan.github.io/posts/muon. In a few hundred steps it reaches a loss for
-which AdamW needs three times the tokens. torch.optim.Muon computes in bfloat16, which most CPUs emulate: on
-these, the same step takes several times as long as the gradient.
+Jordan et al., 2024, https://kellerjordan.github.io/posts/muon. In a few hundred steps it reaches a
+loss for which AdamW needs three times the tokens. torch.optim.Muon computes in bfloat16, which most
+CPUs emulate: on these, the same step takes several times as long as the gradient.
 """
 
 from collections import defaultdict
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 _MOMENTUM = 0.95
-_ADAM_RMS = 0.2  # usual size of an AdamW update, so that both optimizers take the same learning rate
+_ADAM_RMS = (
+    0.2  # usual size of an AdamW update, so that both optimizers take the same learning rate
+)
 
 
 class Muon(torch.optim.Optimizer):
@@ -37,10 +39,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Matrices (K, m, n) with the same singular vectors and singular values near one, by Newton-Schulz."""
+    """Matrices (K, m, n) with the same singular vectors and singular values near one,
+    by Newton-Schulz.
+    """
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
-    a, b, c = 3.4445, -4.7750, 2.0315  # of the iteration x -> a x + b x^3 + c x^5 on singular values
+    # of the iteration x -> a x + b x^3 + c x^5 on singular values
+    a, b, c = 3.4445, -4.7750, 2.0315
     x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
         gram = x @ x.mT

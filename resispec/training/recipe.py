@@ -11,7 +11,9 @@ MUON: Optimizer = "muon"
 
 
 class _Checked:
-    """A recipe whose numbers must be finite and positive, except the seed and numbers that may be zero."""
+    """A recipe whose numbers must be finite and positive,
+    except the seed and numbers that may be zero.
+    """
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -28,10 +30,11 @@ class EagleRecipe(_Checked):
 
     The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
 
-    batch_size: the number of sequences in a step. law_weight: the weight of the cross-entropy; the regression
-    has 1. noise: the width of the uniform noise at 512 tokens; shorter sequences get more in proportion.
-    clip: the limit of every gradient's absolute value. version: the version of the code that trains by the
-    recipe; raise it when the code's results change, so that no older result passes for a new one.
+    batch_size: the number of sequences in a step. law_weight: the weight of the cross-entropy; the
+    regression has 1. noise: the width of the uniform noise at 512 tokens; shorter sequences get
+    more in proportion. clip: the limit of every gradient's absolute value. version: the version of
+    the code that trains by the recipe; raise it when the code's results change, so that no older
+    result passes for a new one.
     Raises InvalidInput for numbers out of range.
     """
 
@@ -50,12 +53,13 @@ class EagleRecipe(_Checked):
 
 @dataclass(frozen=True)
 class Eagle3Recipe(_Checked):
-    """Settings by which an EAGLE-3 drafter is trained; fields of `EagleRecipe`'s names mean the same.
+    """Settings by which an EAGLE-3 drafter is trained;
+    fields of `EagleRecipe`'s names mean the same.
 
-    num_draftable: the size of the drafter's vocabulary, the text's most frequent tokens. depth: the number of
-    steps of training-time test, the first on true features. decay: the weight of a step's loss, relative to
-    the step before. optimizer: the published one, or Muon for all matrices but the head's, which learns more
-    in a few steps.
+    num_draftable: the size of the drafter's vocabulary, the text's most frequent tokens. depth: the
+    number of steps of training-time test, the first on true features. decay: the weight of a step's
+    loss, relative to the step before. optimizer: the published one, or Muon for all matrices but
+    the head's, which learns more in a few steps.
     """
 
     num_draftable: int = 32_000
@@ -75,7 +79,8 @@ class Eagle3Recipe(_Checked):
 class DistillationRecipe(_Checked):
     """Settings by which a draft is distilled; fields of `Eagle3Recipe`'s names mean the same.
 
-    layers: the numbers of the target's layers from which the draft's layers start, in the draft's order.
+    layers: the numbers of the target's layers from which the draft's layers start, in the draft's
+    order.
     """
 
     optimizer: ClassVar[Optimizer] = MUON

@@ -1,7 +1,8 @@
 """Grow maps: files that hold a topology.
 
-`.json` is our format. `.pt` is Sequoia's (arXiv 2402.12374), which is read and never written: it says
-everything six times over, and its list of each node's children, `Successors`, is the whole topology.
+`.json` is our format. `.pt` is Sequoia's (arXiv 2402.12374), which is read and never written: it
+says everything six times over, and its list of each node's children, `Successors`, is the whole
+topology.
 """
 
 import json
@@ -21,14 +22,18 @@ def load(path: str | Path, num_nodes: int | None = None) -> Topology:
     """Read a topology; a configuration can name this function.
 
     num_nodes: the number of nodes that the map must have, the root counted; None allows any.
-    Raises InvalidInput when the file is missing, of an unknown kind, unreadable or changed since it was
-    saved, when it holds no topology, or a topology with another number of nodes.
+    Raises InvalidInput when the file is missing, of an unknown kind, unreadable or changed since it
+    was saved, when it holds no topology, or a topology with another number of nodes.
     """
     path = Path(path)
     if path.suffix not in (".json", ".pt"):
-        raise InvalidInput(f"grow map {path}: unknown kind of file '{path.suffix}'; allowed: .json, .pt")
+        raise InvalidInput(
+            f"grow map {path}: unknown kind of file '{path.suffix}'; allowed: .json, .pt"
+        )
     if not path.is_file():
-        raise InvalidInput(f"grow map {path}: there is no such file; allowed: a .json or .pt grow map")
+        raise InvalidInput(
+            f"grow map {path}: there is no such file; allowed: a .json or .pt grow map"
+        )
     content = read_sealed(path) if path.suffix == ".json" else _unpickled(path)
     try:
         topology = _from_ours(content) if path.suffix == ".json" else _from_sequoias(content)
@@ -54,12 +59,15 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
     content = {"format": FORMAT, "num_nodes": topology.num_nodes, "child_counts": counts}
     if about is not None:
         content["about"] = dict(about)
-    lines = [f'  "{key}": {json.dumps(value, allow_nan=False)}' for key, value in sealed(content).items()]
+    lines = [
+        f'  "{key}": {json.dumps(value, allow_nan=False)}' for key, value in sealed(content).items()
+    ]
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def about(path: str | Path) -> dict[str, Any]:
-    """The origin of a map, as given to `save`; empty if the file does not say it, or does not exist.
+    """The origin of a map, as given to `save`; empty if the file does not say it,
+    or does not exist.
 
     Raises InvalidInput when a `.json` map cannot be read or was changed since it was saved.
     """
@@ -69,9 +77,13 @@ def about(path: str | Path) -> dict[str, Any]:
 
 
 def _from_ours(content: Mapping[str, Any]) -> Topology:
-    """The topology of a map in our format, which may leave out the last level, since it has no children."""
+    """The topology of a map in our format, which may leave out the last level,
+    since it has no children.
+    """
     if content.get("format") != FORMAT:
-        raise InvalidInput(f"'format' is {reprlib.repr(content.get('format'))}; allowed: '{FORMAT}'")
+        raise InvalidInput(
+            f"'format' is {reprlib.repr(content.get('format'))}; allowed: '{FORMAT}'"
+        )
     topology = from_child_counts(content.get("child_counts", "missing"))
     if content.get("num_nodes") != topology.num_nodes:
         num_nodes = reprlib.repr(content.get("num_nodes"))
@@ -87,16 +99,23 @@ def _unpickled(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can raise anything
         raise InvalidInput(
-            f"grow map {path}: cannot be read as plain values and tensors ({type(error).__name__}); "
-            "nothing else is loaded"
+            f"grow map {path}: cannot be read as plain values and tensors "
+            f"({type(error).__name__}); nothing else is loaded"
         ) from error
 
 
 def _from_sequoias(content: Any) -> Topology:
-    """The topology of a map in Sequoia's format. `Successors` lists every node's children, breadth first."""
+    """The topology of a map in Sequoia's format.
+
+    `Successors` lists every node's children, breadth first.
+    """
     successors = content.get("Successors") if isinstance(content, dict) else None
-    if not isinstance(successors, list) or not all(isinstance(children, list) for children in successors):
-        raise InvalidInput("'Successors' is missing, or no list of lists; allowed: one of Sequoia's maps")
+    if not isinstance(successors, list) or not all(
+        isinstance(children, list) for children in successors
+    ):
+        raise InvalidInput(
+            "'Successors' is missing, or no list of lists; allowed: one of Sequoia's maps"
+        )
     children = [child for family in successors for child in family]
     if children != list(range(1, len(successors))):
         raise InvalidInput(

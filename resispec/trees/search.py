@@ -1,8 +1,10 @@
-"""The best topology for a budget of nodes, found by dynamic programming (Sequoia, arXiv 2402.12374).
+"""The best topology for a budget of nodes, found by dynamic programming (Sequoia,
+arXiv 2402.12374).
 
 The search assumes that, whatever the prefix, the b-th child in draw order is the accepted one with
-probability p_b. A node is then reached with the product of the probabilities on its path. A step emits in the
-mean as many tokens as nodes are reached; the root counts for the token that ends every step.
+probability p_b. A node is then reached with the product of the probabilities on its path. A step
+emits in the mean as many tokens as nodes are reached; the root counts for the token that ends every
+step.
 """
 
 import math
@@ -19,14 +21,18 @@ IMPOSSIBLE = -math.inf
 """The value of a size that no tree within the limits has."""
 
 ROUNDING = 1e-5
-"""Allowed excess of measured probabilities, which are means in float32, over the bounds of a law."""
+"""Allowed excess of measured probabilities, which are means in float32,
+over the bounds of a law.
+"""
 
 
 def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
-    """Expected tokens per step: the sum, over all nodes, of the product of the probabilities on their paths.
+    """Expected tokens per step: the sum, over all nodes,
+    of the product of the probabilities on their paths.
 
-    acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every node.
-    Raises InvalidInput when `acceptance` holds no probabilities, IndexError when a node has more children.
+    acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every
+    node. Raises InvalidInput when `acceptance` holds no probabilities, IndexError when a node has
+    more children.
     """
     chances = _checked(acceptance)
     probs = [1.0] * topology.num_nodes
@@ -42,10 +48,10 @@ class Searched:
 
     N is the most nodes and D the most levels, the root counted in both.
 
-    expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l levels, -inf
-    where there is no such tree. num_children: (N + 1, D + 1) int64, the number of the root's children in the
-    best tree. kept: (B + 1, N + 1, D + 1) int64; [b, m, l] is how many of m nodes are left when the last
-    child's subtree is taken off the best tree with b children.
+    expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l
+    levels, -inf where there is no such tree. num_children: (N + 1, D + 1) int64, the number of the
+    root's children in the best tree. kept: (B + 1, N + 1, D + 1) int64; [b, m, l] is how many of m
+    nodes are left when the last child's subtree is taken off the best tree with b children.
     """
 
     expected: NDArray[np.float64]
@@ -55,15 +61,16 @@ class Searched:
     def topology(self, num_nodes: int, num_levels: int) -> Topology:
         """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels.
 
-        Among equally good trees, the root with the fewest children wins. Raises InvalidInput when there is no
-        such tree, or when it was not searched for.
+        Among equally good trees, the root with the fewest children wins. Raises InvalidInput when
+        there is no such tree, or when it was not searched for.
         """
         most_nodes, most_levels = (size - 1 for size in self.expected.shape)
         is_searched = 1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels
         if not is_searched or self.expected[num_nodes, num_levels] == IMPOSSIBLE:
             raise InvalidInput(
-                f"no tree of {num_nodes} nodes in {num_levels} levels was found; searched: 1 to {most_nodes} "
-                f"nodes, 1 to {most_levels} levels, up to {len(self.kept) - 1} children a node"
+                f"no tree of {num_nodes} nodes in {num_levels} levels was found; searched: 1 to "
+                f"{most_nodes} nodes, 1 to {most_levels} levels, up to {len(self.kept) - 1} "
+                "children a node"
             )
         counts, level = [], [num_nodes]
         for height in range(num_levels, 0, -1):
@@ -83,16 +90,20 @@ class Searched:
 
 
 def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Searched:
-    """The best tree of every size up to `num_nodes` and depth up to `num_levels`, the root counted in both.
+    """The best tree of every size up to `num_nodes` and depth up to `num_levels`,
+    the root counted in both.
 
     Sequoia's recurrence, where E_b[m, l] is the best value if the root has b children:
-        E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1, l] = 1.
-    acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children win.
-    Raises InvalidInput when `acceptance` holds no probabilities, or a limit is not from 1 to MAX_NODES.
+        E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1,
+        l] = 1.
+    acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children
+    win. Raises InvalidInput when `acceptance` holds no probabilities, or a limit is not from 1 to
+    MAX_NODES.
     """
     if not all(type(limit) is int and 1 <= limit <= MAX_NODES for limit in (num_nodes, num_levels)):
         raise InvalidInput(
-            f"found {num_nodes!r} nodes, {num_levels!r} levels; allowed: 1 to {MAX_NODES}, the root counted"
+            f"found {num_nodes!r} nodes, {num_levels!r} levels; allowed: 1 to {MAX_NODES}, the "
+            "root counted"
         )
     # No node has more children than there are nodes below the root.
     chances = _checked(acceptance)[: num_nodes - 1]
@@ -119,7 +130,10 @@ def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Sear
 
 
 def _checked(acceptance: Sequence[float]) -> list[float]:
-    """Acceptance chances in [0, 1]. Raises InvalidInput for others or a sum above 1, up to ROUNDING."""
+    """Acceptance chances in [0, 1].
+
+    Raises InvalidInput for others or a sum above 1, up to ROUNDING.
+    """
     chances = [float(chance) for chance in acceptance]
     in_range = all(-ROUNDING <= chance <= 1 + ROUNDING for chance in chances)  # not so for NaN
     if not chances or not in_range or math.fsum(chances) > 1 + ROUNDING:
@@ -134,8 +148,9 @@ def _checked(acceptance: Sequence[float]) -> list[float]:
 class Times:
     """Measured seconds of a step's parts.
 
-    target_s: number of positions -> seconds of one target forward over that many, and of the rest of a step.
-    It holds 1, and its times are positive. draft_s: seconds of one forward of the draft over a level.
+    target_s: number of positions -> seconds of one target forward over that many, and of the rest
+    of a step. It holds 1, and its times are positive. draft_s: seconds of one forward of the draft
+    over a level.
     """
 
     target_s: Mapping[int, float]
@@ -154,11 +169,11 @@ class Choice:
 def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Choice:
     """The searched tree of a measured size with the fewest expected seconds per token.
 
-    One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its leaves are
-    never forwarded. At ties the fewest nodes win, then the fewest levels.
+    One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its
+    leaves are never forwarded. At ties the fewest nodes win, then the fewest levels.
 
-    searched: holds every measured size. num_nodes: the only allowed size, which is measured and has a tree;
-    None allows every measured size, and those without a tree are skipped.
+    searched: holds every measured size. num_nodes: the only allowed size, which is measured and has
+    a tree; None allows every measured size, and those without a tree are skipped.
     """
     most_levels = searched.expected.shape[1] - 1
     costs = {
@@ -188,9 +203,10 @@ def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
     """The winning shapes, each with its interval of cost ratios r >= 0, in order of rising r.
 
     r: the time of one draft forward over a level, divided by the time of one target forward.
-    shapes: (levels, expected tokens), the root counted; a step of l levels takes the time of 1 + r (l - 1)
-    target forwards. Time per token is a line in r, so the winners are the lower envelope of the lines,
-    computed exactly. Of equal shapes the first is named; a shape that wins at a single ratio only is not.
+    shapes: (levels, expected tokens), the root counted; a step of l levels takes the time of 1 + r
+    (l - 1) target forwards. Time per token is a line in r, so the winners are the lower envelope of
+    the lines, computed exactly. Of equal shapes the first is named; a shape that wins at a single
+    ratio only is not.
     """
     # The time at r = 0, and its slope.
     lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]
@@ -198,7 +214,8 @@ def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
     envelope: list[Winner] = []
     while True:
         start, slope = lines[best]
-        # A later winner has a smaller slope; the line met first is next, the flattest of lines met at once.
+        # A later winner has a smaller slope; the line met first is next, the flattest of lines met
+        # at once.
         crossings = [
             ((line[0] - start) / (slope - line[1]), line[1], index)
             for index, line in enumerate(lines)

@@ -1,8 +1,9 @@
 """Topologies of draft trees: the parent of every node, and nothing else.
 
-Nodes are numbered breadth first, siblings in draw order, so a level is a contiguous range and parents come
-before children. The root is node 0 and stands for the last committed token; D counts it, so `complete(5, 3)`
-(the paper's d5b3) has 121 nodes. Making a topology and asking for its sizes takes no torch.
+Nodes are numbered breadth first, siblings in draw order, so a level is a contiguous range and
+parents come before children. The root is node 0 and stands for the last committed token; D counts
+it, so `complete(5, 3)` (the paper's d5b3) has 121 nodes. Making a topology and asking for its sizes
+takes no torch.
 """
 
 from __future__ import annotations
@@ -44,14 +45,19 @@ class Topology:
         _check_size("a topology", len(self.parents))
         if self.parents[:1] != (-1,):
             raise InvalidInput(
-                f"a topology starts with its root, whose parent is -1; found parents {self.parents[:12]}"
+                "a topology starts with its root, whose parent is -1; found parents "
+                f"{self.parents[:12]}"
             )
         for node, parent in enumerate(self.parents[1:], start=1):
             if type(parent) is not int or not max(0, self.parents[node - 1]) <= parent < node:
-                raise InvalidInput(f"nodes are numbered breadth first; node {node} has parent {parent!r}")
+                raise InvalidInput(
+                    f"nodes are numbered breadth first; node {node} has parent {parent!r}"
+                )
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
-        """Make copies, in this or another process, from the parents alone, without cached tensors."""
+        """Make copies, in this or another process, from the parents alone,
+        without cached tensors.
+        """
         return Topology, (self.parents,)
 
     @property
@@ -91,14 +97,18 @@ class Topology:
 
     @cached_property
     def depths(self) -> Tensor:
-        """The nodes' depths (N,) int64, 0 for the root: a node's position is the root's plus its depth."""
+        """The nodes' depths (N,) int64, 0 for the root:
+        a node's position is the root's plus its depth.
+        """
         import torch
 
         return torch.tensor([depth for depth, level in enumerate(self.levels) for _ in level])
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """The nodes' attention mask (N, N) bool: entry (i, j) says whether j is i or an ancestor of i."""
+        """The nodes' attention mask (N, N) bool: entry (i, j)
+        says whether j is i or an ancestor of i.
+        """
         import numpy as np
         import torch
 
@@ -109,7 +119,9 @@ class Topology:
 
     @property
     def families(self) -> Families:
-        """Parents grouped by their number of children: pairs (parents (G,), children (G, B)), both int64."""
+        """Parents grouped by their number of children: pairs (parents (G,), children (G,
+        B)), both int64.
+        """
         import torch
 
         return families_on(self, torch.device("cpu")).groups
@@ -135,10 +147,12 @@ class Topology:
 def kept_with_topology(
     make: Callable[[Topology, torch.device], Kept],
 ) -> Callable[[Topology, torch.device], Kept]:
-    """A decorator that calls `make` once per topology and device; results live as long as the topology.
+    """A decorator that calls `make` once per topology and device;
+    results live as long as the topology.
 
-    It is for tensors that follow from a topology: a captured graph reads them where they were at its capture,
-    so they must stay in memory as long as the topology that the graph was captured for.
+    It is for tensors that follow from a topology: a captured graph reads them where they were at
+    its capture, so they must stay in memory as long as the topology that the graph was captured
+    for.
     """
 
     @wraps(make)
@@ -152,11 +166,12 @@ def kept_with_topology(
 
 
 class FamiliesOn(NamedTuple):
-    """`Topology.families` on a device, in groups and joined; the children of one parent lie side by side.
+    """`Topology.families` on a device, in groups and joined;
+    the children of one parent lie side by side.
 
-    parents: (I,). children: (J,). owners: (J,), the place of every child's parent among `parents`. ends:
-    (I,), the place of every parent's last child among `children`. above: (N - 1,), for every node but the
-    root, the place of its parent in the level above. All int64.
+    parents: (I,). children: (J,). owners: (J,), the place of every child's parent among `parents`.
+    ends: (I,), the place of every parent's last child among `children`. above: (N - 1,), for every
+    node but the root, the place of its parent in the level above. All int64.
     """
 
     groups: Families
@@ -167,7 +182,9 @@ class FamiliesOn(NamedTuple):
     above: Tensor
 
     def sums(self, values: Tensor) -> Tensor:
-        """The sum (I,) of values (J,) over each parent's children, added in float64: order hardly matters."""
+        """The sum (I,) of values (J,) over each parent's children, added in float64:
+        order hardly matters.
+        """
         import torch
 
         totals = values.cumsum(0, dtype=torch.float64).index_select(0, self.ends)
@@ -176,7 +193,9 @@ class FamiliesOn(NamedTuple):
 
 @kept_with_topology
 def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
-    """A topology's families on a device, sent at once, since a tree may have another shape every step."""
+    """A topology's families on a device, sent at once,
+    since a tree may have another shape every step.
+    """
     groups, levels = topology._grouped(range(topology.num_nodes)), topology.levels
     parents = list(chained(*groups))
     owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
@@ -184,20 +203,26 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
     above = [topology.parents[node] - up.start for up, level in pairwise(levels) for node in level]
     tensors = _sent((parents, topology._below(parents), owners, ends, above), device)
     parent_groups = tensors[0].split(list(map(len, groups)))
-    child_groups = tensors[1].split([len(group) * len(topology.children[group[0]]) for group in groups])
+    child_groups = tensors[1].split(
+        [len(group) * len(topology.children[group[0]]) for group in groups]
+    )
     return FamiliesOn(_pairs(parent_groups, child_groups), *tensors)
 
 
 @kept_with_topology
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
-    """`families_on`'s groups, split so that the parents of one pair share a level, from the root down."""
+    """`families_on`'s groups, split so that the parents of one pair share a level,
+    from the root down.
+    """
     groups = [group for level in topology.levels for group in topology._grouped(level)]
     tensors = _sent([part for group in groups for part in (group, topology._below(group))], device)
     return _pairs(tensors[::2], tensors[1::2])
 
 
 def _pairs(parents: Sequence[Tensor], children: Sequence[Tensor]) -> Families:
-    return tuple((row, family.view(len(row), -1)) for row, family in zip(parents, children, strict=True))
+    return tuple(
+        (row, family.view(len(row), -1)) for row, family in zip(parents, children, strict=True)
+    )
 
 
 def _sent(lists: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, ...]:
@@ -210,19 +235,24 @@ def _sent(lists: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor,
 def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
     """Build a topology from the number of children of every node, level by level from the root.
 
-    A level may end early: nodes that are not listed have no children. `[[3], [1, 0, 2]]` is a root with three
-    children. Raises InvalidInput when a level lists more nodes than exist, or for over `MAX_NODES` nodes.
+    A level may end early: nodes that are not listed have no children. `[[3], [1, 0, 2]]` is a root
+    with three children. Raises InvalidInput when a level lists more nodes than exist, or for over
+    `MAX_NODES` nodes.
     """
     is_list = isinstance(levels, Sequence) and not isinstance(levels, str)
     rows: Any = levels if is_list else [levels]
     parents, level = [-1], range(1)
     for row in rows:
-        if not isinstance(row, Sequence) or not all(type(count) is int and count >= 0 for count in row):
+        if not isinstance(row, Sequence) or not all(
+            type(count) is int and count >= 0 for count in row
+        ):
             raise InvalidInput(
                 f"child counts are {reprlib.repr(row)}; allowed: a list of whole numbers from 0"
             )
         if len(row) > len(level):
-            raise InvalidInput(f"{len(row)} child counts for a level of {len(level)} nodes: {row[:12]}")
+            raise InvalidInput(
+                f"{len(row)} child counts for a level of {len(level)} nodes: {row[:12]}"
+            )
         start = len(parents)
         _check_size("a tree of these child counts", start + sum(row))
         for node, count in zip(level, row, strict=False):
@@ -232,11 +262,12 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
 
 
 def from_widths(widths: Iterable[int], shape: str = "a tree of these widths") -> Topology:
-    """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
+    """Build a topology from the number of nodes of every level below the root; `[3,
+    5, 2]` has 11 nodes.
 
-    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one
-    above continues its first nodes only. shape: the name of the tree in messages. Raises InvalidInput at the
-    first level that makes more than `MAX_NODES` nodes.
+    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than
+    the one above continues its first nodes only. shape: the name of the tree in messages. Raises
+    InvalidInput at the first level that makes more than `MAX_NODES` nodes.
     """
     counts, num_nodes, above = [], 1, 1
     for width in widths:
@@ -249,7 +280,8 @@ def from_widths(widths: Iterable[int], shape: str = "a tree of these widths") ->
 
 
 def complete(depth: int, branching: int) -> Topology:
-    """The paper's `dDbB`: `depth` levels, the root counted; nodes above the last have `branching` children.
+    """The paper's `dDbB`: `depth` levels, the root counted;
+    nodes above the last have `branching` children.
 
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
@@ -268,7 +300,8 @@ def chain(num_drafted: int) -> Topology:
 
 
 def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
-    """`num_chains` paths of `num_drafted` tokens that branch at the root (SpecTr's K independent drafts).
+    """`num_chains` paths of `num_drafted` tokens that branch at the root (SpecTr's K independent
+    drafts).
 
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
@@ -283,7 +316,8 @@ def root_only() -> Topology:
 
 
 def union(topologies: Sequence[Topology]) -> Topology:
-    """The smallest topology of which every given one is a part, where a part keeps a node's first children.
+    """The smallest topology of which every given one is a part,
+    where a part keeps a node's first children.
 
     Raises InvalidInput for more than `MAX_NODES` nodes.
     """
@@ -295,14 +329,18 @@ def union(topologies: Sequence[Topology]) -> Topology:
             counts[ranks[node]] = max(counts.get(ranks[node], 0), len(children))
             for rank, child in enumerate(children):
                 ranks[child] = (*ranks[node], rank)
-    levels: list[list[int]] = [[] for _ in range(max(topology.num_levels for topology in topologies))]
+    levels: list[list[int]] = [
+        [] for _ in range(max(topology.num_levels for topology in topologies))
+    ]
     for path in sorted(counts):
         levels[len(path)].append(counts[path])
     return from_child_counts(levels)
 
 
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
-    """Raise InvalidInput unless all are whole numbers from `least`; configurations pass unchecked values."""
+    """Raise InvalidInput unless all are whole numbers from `least`;
+    configurations pass unchecked values.
+    """
     if not all(type(count) is int and count >= least for count in counts.values()):
         numbers = ", ".join(f"{name} {count!r}" for name, count in counts.items())
         raise InvalidInput(f"{shape} takes whole numbers from {least}; found {numbers}")
@@ -311,4 +349,6 @@ def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
 def _check_size(shape: str, num_nodes: int) -> None:
     """Raise InvalidInput for too many nodes, before anything of that size is made."""
     if num_nodes > MAX_NODES:
-        raise InvalidInput(f"{shape} has too many nodes; allowed: at most {MAX_NODES}, the root counted")
+        raise InvalidInput(
+            f"{shape} has too many nodes; allowed: at most {MAX_NODES}, the root counted"
+        )

@@ -1,8 +1,8 @@
 """Acceptance rules and tree verifiers, one file for each, found by class or by name.
 
-To add a verifier here, write a file with a class that has the decorator `register`. A verifier of your own
-needs no decorator: a YAML's `_target_` or `path/to/file.py:Class` names its class, or its package has an
-entry point in the group `resispec.verifiers`.
+To add a verifier here, write a file with a class that has the decorator `register`. A verifier of
+your own needs no decorator: a YAML's `_target_` or `path/to/file.py:Class` names its class, or its
+package has an entry point in the group `resispec.verifiers`.
 """
 
 from importlib import import_module
@@ -39,7 +39,8 @@ from resispec.verifiers.khisti import Khisti as Khisti
 from resispec.verifiers.level_optimal import LevelOptimal as LevelOptimal
 # isort: on
 
-# Verifiers are compared with the baselines, so an audit that does not find the baselines exact fails.
+# Verifiers are compared with the baselines, so an audit that does not find the baselines exact
+# fails.
 BASELINES = ("standard",)
 
 for _module in iter_modules(__path__, f"{__name__}."):

@@ -1,4 +1,6 @@
-"""The contracts of verification: a rule gives a conditional law at one node, a verifier decides a tree."""
+"""The contracts of verification: a rule gives a conditional law at one node,
+a verifier decides a tree.
+"""
 
 import math
 from collections.abc import Iterator
@@ -20,8 +22,9 @@ class Law:
 
     select: (..., B) probability that sibling i is the emitted token through acceptance.
     residual: (..., V) law of the emitted token given that no sibling was selected.
-    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than 1; the
-    missing mass is the probability that this node itself is rejected, given that no sibling was selected.
+    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than
+    1; the missing mass is the probability that this node itself is rejected, given that no sibling
+    was selected.
     """
 
     select: Tensor
@@ -32,8 +35,8 @@ class Law:
 class Outcomes:
     """The law of the verdict on one drafted tree.
 
-    stop: (N,) probability that node n is the last accepted node (0: the root, so nothing was accepted).
-    final: (N, V) law of the final token given that the walk stops at node n.
+    stop: (N,) probability that node n is the last accepted node (0: the root, so nothing was
+    accepted). final: (N, V) law of the final token given that the walk stops at node n.
     """
 
     stop: Tensor
@@ -46,7 +49,8 @@ class SiblingRule(Protocol):
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """The conditional law of the emitted token, given the siblings.
 
-        target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw order.
+        target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw
+        order.
         A pure tensor function: batched, no host synchronisation, no branch on data.
         Raises InvalidInput for draws that the rule is not defined for.
         """
@@ -55,7 +59,9 @@ class SiblingRule(Protocol):
 class Verifier(Protocol):
     """A verifier decides which nodes of a tree are accepted, and draws the final token."""
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """Draw a verdict. target_probs, draft_probs: (N, V)."""
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
@@ -63,11 +69,13 @@ class Verifier(Protocol):
 
 
 def interface_of(subject: object) -> type | None:
-    """Which contract a subject is used by: `SiblingRule` (it has a `law`), `Verifier`, or None for neither.
+    """Which contract a subject is used by: `SiblingRule` (it has a `law`), `Verifier`,
+    or None for neither.
 
-    A class may inherit one of them and define the other, such as a rule's subclass with its own `verify`.
-    Then the more specific one counts: the one that is defined nearer, in the order in which Python looks
-    methods up. Raises InvalidInput, naming the class, where both are equally near.
+    A class may inherit one of them and define the other, such as a rule's subclass with its own
+    `verify`. Then the more specific one counts: the one that is defined nearer, in the order in
+    which Python looks methods up. Raises InvalidInput, naming the class, where both are equally
+    near.
     """
     law = _distance(subject, "law")
     verifier = min(_distance(subject, "verify"), _distance(subject, "outcomes"))
@@ -77,14 +85,16 @@ def interface_of(subject: object) -> type | None:
         return Verifier
     if law < math.inf:
         raise InvalidInput(
-            f"{type(subject).__name__} defines both `law` (a sibling rule) and `verify` or `outcomes` (a "
-            "tree verifier); allowed: one of the two"
+            f"{type(subject).__name__} defines both `law` (a sibling rule) and `verify` or "
+            "`outcomes` (a tree verifier); allowed: one of the two"
         )
     return None
 
 
 def _distance(subject: object, name: str) -> float:
-    """How far above a subject's class its attribute is defined, the contracts aside; infinite for nowhere."""
+    """How far above a subject's class its attribute is defined, the contracts aside;
+    infinite for nowhere.
+    """
     if name in getattr(subject, "__dict__", {}):
         return 0
     classes = [kind for kind in type(subject).__mro__ if kind not in (SiblingRule, Verifier)]
@@ -99,12 +109,14 @@ def require_outcomes(verifier: Verifier) -> None:
     """Raise InvalidInput, naming the verifier, if it has no `outcomes`."""
     if _distance(verifier, "outcomes") == math.inf:
         raise InvalidInput(
-            f"{type(verifier).__name__} has a `verify` but no `outcomes`, the law that `verify` draws from; "
-            "allowed here: a tree verifier with both, or a sibling rule"
+            f"{type(verifier).__name__} has a `verify` but no `outcomes`, the law that `verify` "
+            "draws from; allowed here: a tree verifier with both, or a sibling rule"
         )
 
 
-def outcomes_of(verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
+def outcomes_of(
+    verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+) -> Outcomes:
     """The verifier's outcomes, see `Verifier.outcomes`; raises as `require_outcomes`."""
     require_outcomes(verifier)
     return verifier.outcomes(tree, target_probs, draft_probs)
@@ -125,12 +137,16 @@ def rule_name(rule: SiblingRule) -> str:
 
 
 def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = "") -> None:
-    """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V), in the target's precision.
+    """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V),
+    in the target's precision.
 
-    The check reads no value, so it costs no host synchronisation. whose: the beginning of the message.
+    The check reads no value, so it costs no host synchronisation. whose: the beginning of the
+    message.
     """
     for quantity, like in (("select", siblings), ("residual", target_probs)):
-        check_tensor(f"{whose}{quantity} is", getattr(law, quantity, None), like.shape, target_probs.dtype)
+        check_tensor(
+            f"{whose}{quantity} is", getattr(law, quantity, None), like.shape, target_probs.dtype
+        )
 
 
 def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtype) -> None:
@@ -140,13 +156,17 @@ def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtyp
     """
     if isinstance(value, Tensor) and value.shape == shape and value.dtype == dtype:
         return
-    form = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+    form = (
+        f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+    )
     raise InvalidInput(f"{claim} {form}; allowed: a tensor {tuple(shape)} {dtype}")
 
 
 @contextmanager
 def naming(law: str, node: int) -> Iterator[None]:
-    """A context that adds the name and the node of a law to a FloatingPointError about an invalid law."""
+    """A context that adds the name and the node of a law to a FloatingPointError about an invalid
+    law.
+    """
     try:
         yield
     except FloatingPointError as error:
@@ -160,7 +180,8 @@ def require_draws(name: str, draws: Draws, supported: Draws) -> None:
 
 
 def reads_numbers(verifier: Verifier | SiblingRule) -> bool:
-    """Whether the host reads numbers to compute the verifier's law, so that no device can capture it whole.
+    """Whether the host reads numbers to compute the verifier's law,
+    so that no device can capture it whole.
 
     The verifier or its rule declares this by `reads_numbers = True`.
     """

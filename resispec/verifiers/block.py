@@ -1,7 +1,8 @@
-"""Block Verification (arXiv 2403.10444, Algorithm 2): every prefix of a chain is accepted or not as a whole.
+"""Block Verification (arXiv 2403.10444, Algorithm 2): every prefix of a chain is accepted
+or not as a whole.
 
-No exact verifier of a chain accepts more tokens in expectation. `Traversal` with standard weights has the
-same law on chains.
+No exact verifier of a chain accepts more tokens in expectation. `Traversal` with standard weights
+has the same law on chains.
 """
 
 from dataclasses import dataclass
@@ -19,35 +20,50 @@ from resispec.verifiers.registry import register
 @register("block")
 @dataclass(frozen=True)
 class Block:
-    """Block Verification tosses a coin for every prefix of the chain and accepts the longest that passes.
+    """Block Verification tosses a coin for every prefix of the chain
+    and accepts the longest that passes.
 
-    A prefix of l tokens has w_l = min(1, w_{l-1} p(x_l) / q(x_l)), w_0 = 1, and is accepted with probability
-    h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. The final token has the
-    law (w_l p - q)_+, normalised, or p after the whole chain.
+    A prefix of l tokens has w_l = min(1, w_{l-1} p(x_l) / q(x_l)), w_0 = 1, and is accepted with
+    probability h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. The
+    final token has the law (w_l p - q)_+, normalised, or p after the whole chain.
     """
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """Draw a verdict; all prefixes are decided at once, with one host synchronisation.
 
-        Raises InvalidInput for a tree that is no chain, FloatingPointError for a law that is NaN or empty.
+        Raises InvalidInput for a tree that is no chain, FloatingPointError for a law that is NaN or
+        empty.
         """
         accept, final = self.prefixes(tree, target_probs, draft_probs)
-        coins = torch.rand(accept.shape, generator=generator, device=accept.device, dtype=torch.float64)
+        coins = torch.rand(
+            accept.shape, generator=generator, device=accept.device, dtype=torch.float64
+        )
         chances, shares, tokens = torch.stack((accept, coins, tree.tokens.double())).tolist()
         if not all(0 <= chance <= 1 for chance in chances):
             raise FloatingPointError(f"cannot decide with chances {chances}; allowed: 0 to 1")
         last = max(node for node, chance in enumerate(chances) if shares[node] < chance)
         path = range(1, last + 1)
-        return Verdict(tuple(path), (*(int(tokens[node]) for node in path), draw_one(final[last], generator)))
+        return Verdict(
+            tuple(path), (*(int(tokens[node]) for node in path), draw_one(final[last], generator))
+        )
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
+        """The law that `verify` draws from, in the target's precision.
+
+        Raises InvalidInput as `verify`.
+        """
         accept, final = self.prefixes(tree, target_probs, draft_probs)
         longer_fail = torch.cat((1 - accept[1:], accept.new_ones(1))).flip(0).cumprod(0).flip(0)
         return Outcomes((accept * longer_fail).to(final.dtype), normalise(final, target_probs))
 
-    def prefixes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """The chance h (N,) float64 of each prefix, and the unnormalised law (N, V) of the final token."""
+    def prefixes(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The chance h (N,) float64 of each prefix, and the unnormalised law (N, V)
+        of the final token.
+        """
         ratios, draft = chain_ratios(tree, target_probs, draft_probs)
         weights = [ratios.new_ones(1)]
         for ratio in ratios:
@@ -56,7 +72,8 @@ class Block:
         final = target_probs.clone()
         final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
         masses = final.sum(-1).double()
-        # With w = 1 a prefix is surely accepted, even where p = q makes s = 0 and the quotient 0 / 0.
+        # With w = 1 a prefix is surely accepted, even where p = q makes s = 0 and the quotient 0 /
+        # 0.
         accept = torch.where(weight == 1, 1.0, masses / (masses + 1 - weight))
         accept[-1] = weight[-1]
         # Rounding alone can lead to a prefix that leaves no residual.

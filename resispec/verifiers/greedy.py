@@ -1,7 +1,7 @@
 """The rule for greedy draws (Hu et al., arXiv 2502.18779), see `resispec.draws.greedy`.
 
-The rule attains the highest acceptance that an exact rule can have with these draws: P(D) plus the sum of
-min(p, r) outside D.
+The rule attains the highest acceptance that an exact rule can have with these draws: P(D) plus the
+sum of min(p, r) outside D.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ from resispec.verifiers.registry import register
 @register("greedy")
 @dataclass(frozen=True)
 class Greedy:
-    """Accepts the drawn sibling x ~ r with probability min(1, p(x) / r(x)), else draws from norm((p - r)+).
+    """Accepts the drawn sibling x ~ r with probability min(1, p(x) / r(x)),
+    else draws from norm((p - r)+).
 
-    r is q without the set D of the chosen siblings, renormalised. It is 0 on D, so all mass of p on D is in
-    the residual; a residual token in D selects the sibling that holds the token.
+    r is q without the set D of the chosen siblings, renormalised. It is 0 on D, so all mass of p on
+    D is in the residual; a residual token in D selects the sibling that holds the token.
     """
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`

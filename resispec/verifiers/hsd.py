@@ -1,7 +1,10 @@
-"""Hierarchical Speculative Decoding (arXiv 2601.05724) for one draft, as in its authors' code. Biased.
+"""Hierarchical Speculative Decoding (arXiv 2601.05724) for one draft, as in its authors' code.
 
-The code is `transformers/generation/utils.py` of github.com/ZhouYuxuanYX/Hierarchical-Speculative-Decoding at
-commit f3adf7f; see docs/exactness.md for what is wrong with it.
+Biased.
+
+The code is `transformers/generation/utils.py` of
+github.com/ZhouYuxuanYX/Hierarchical-Speculative-Decoding at commit f3adf7f; see docs/exactness.md
+for what is wrong with it.
 """
 
 from dataclasses import dataclass
@@ -18,11 +21,14 @@ from resispec.verifiers.registry import register
 class Hsd(Block):
     """HSD decides every prefix as `Block` does, but the whole chain by its uncapped ratio.
 
-    The chain x is accepted with probability min(1, p(x) / q(x)), not w. So earlier tokens that p likes more
-    make up for later ones that p likes less, although residuals already give the earlier ones what they lack.
+    The chain x is accepted with probability min(1, p(x) / q(x)), not w. So earlier tokens that p
+    likes more make up for later ones that p likes less, although residuals already give the earlier
+    ones what they lack.
     """
 
-    def prefixes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
+    def prefixes(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """See `Block.prefixes`."""
         accept, final = super().prefixes(tree, target_probs, draft_probs)
         ratios, _ = chain_ratios(tree, target_probs, draft_probs)

@@ -1,8 +1,8 @@
 """The canonical decomposition with truncated linear programs: Khisti et al., arXiv 2410.18234.
 
-A rule that knows p and q chooses one sibling, which is then tested with its own law in the place of q.
-Written from an implementation of the authors' algorithm and the description in arXiv 2602.16994, appendix B;
-the paper's own text was not at hand, so what else it truncates is not known.
+A rule that knows p and q chooses one sibling, which is then tested with its own law in the place of
+q. Written from an implementation of the authors' algorithm and the description in arXiv 2602.16994,
+appendix B; the paper's own text was not at hand, so what else it truncates is not known.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Floats = NDArray[np.float64]
 class Khisti:
     """Each sibling in turn meets the winner so far, and the last winner is tested.
 
-    size: number of tokens, those with the largest p - q1 q2, whose meetings a linear program decides; in
-    other meetings the token wins that comes first in this order. The programs are solved on the host, one for
-    each law and meeting. Raises InvalidInput for a size below 1.
+    size: number of tokens, those with the largest p - q1 q2, whose meetings a linear program
+    decides; in other meetings the token wins that comes first in this order. The programs are
+    solved on the host, one for each law and meeting. Raises InvalidInput for a size below 1.
     """
 
     size: int = 5
@@ -47,7 +47,9 @@ class Khisti:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
         require_draws("khisti", draws, Draws.IID)
         size = target_probs.shape[-1]
-        p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
+        p, q = (
+            probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs)
+        )
         tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
         chances, laws = [], []
         for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
@@ -76,7 +78,9 @@ def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:
     """The chance (B,) of every sibling to be the last winner."""
     chances = np.eye(len(tokens))[0]
     for newcomer, meeting in enumerate(meetings, start=1):
-        stays = np.array([meeting.first_wins(token, tokens[newcomer]) for token in tokens[:newcomer]])
+        stays = np.array(
+            [meeting.first_wins(token, tokens[newcomer]) for token in tokens[:newcomer]]
+        )
         chances[newcomer] = ((1 - stays) * chances[:newcomer]).sum()
         chances[:newcomer] *= stays
     return chances
@@ -85,8 +89,8 @@ def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:
 class _Meeting(NamedTuple):
     """A meeting of a token drawn from q1 and a token drawn from q2, one of which wins.
 
-    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) for two of the first
-    S tokens, the chance that the later one wins. law: (V,) the law of the winner's token.
+    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) for two of
+    the first S tokens, the chance that the later one wins. law: (V,) the law of the winner's token.
     """
 
     rank: NDArray[np.int64]
@@ -106,7 +110,9 @@ class _Meeting(NamedTuple):
         np.subtract.at(law, first, shifts)
         np.add.at(law, second, shifts)
         upsets = np.zeros((size, size))
-        upsets[first, second] = np.divide(shifts, chances, out=np.zeros_like(chances), where=chances > 0)
+        upsets[first, second] = np.divide(
+            shifts, chances, out=np.zeros_like(chances), where=chances > 0
+        )
         rank, by_token = np.empty_like(order), np.empty_like(law)
         rank[order], by_token[order] = np.arange(len(order)), law
         return cls(rank, upsets, by_token)
@@ -127,9 +133,11 @@ def _behind(masses: Floats) -> Floats:
 def _moved(
     p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], chances: Floats
 ) -> Floats:
-    """The mass (pairs,) that upsets move from earlier to later tokens to make sum min(p, law) largest.
+    """The mass (pairs,) that upsets move from earlier to later tokens to make sum min(p,
+    law) largest.
 
-    The rule is exact whatever the program's precision, since it uses the law that these masses give.
+    The rule is exact whatever the program's precision, since it uses the law that these masses
+    give.
     """
     size, pairs = len(p), len(chances)
     if np.isnan(law).any() or np.isnan(p).any():

@@ -1,23 +1,26 @@
-r"""Optimal transport over whole levels: all nodes of a level compete at once for what their parents may give.
+r"""Optimal transport over whole levels: all nodes of a level compete at once
+for what their parents may give.
 
-Levels are decided from the root down. Each node n of a level has a weight c_n: the probability that the walk
-passes n given all tokens drafted so far, averaged over the drafts below; the root's is 1. A token y below n
-may get c_n p_n(y) at most. All drafts of the next level compete by scores, as the siblings of `optimal` do.
-But drafts of different parents have different laws, and a parent should win as often as its weight says. So
-the score of each of the B children of n has the distribution function u^e with e = c_n / (B C), where C is
-the sum of the weights: the largest score of all is uniform, and belongs to a child of n with probability
-c_n / C. Within its share each parent is a separate problem, see `transport`. A winner's token y is accepted
-with probability min(1, c_n p_n(y) / m_n(y)); the chance to win and be accepted, given all drafts, is the
-child's weight.
+Levels are decided from the root down. Each node n of a level has a weight c_n: the probability that
+the walk passes n given all tokens drafted so far, averaged over the drafts below; the root's is 1.
+A token y below n may get c_n p_n(y) at most. All drafts of the next level compete by scores, as the
+siblings of `optimal` do. But drafts of different parents have different laws, and a parent should
+win as often as its weight says. So the score of each of the B children of n has the distribution
+function u^e with e = c_n / (B C), where C is the sum of the weights: the largest score of all is
+uniform, and belongs to a child of n with probability
+c_n / C. Within its share each parent is a separate problem, see `transport`. A winner's token y is
+accepted with probability min(1, c_n p_n(y) / m_n(y)); the chance to win and be accepted, given all
+drafts, is the child's weight.
 
-The mass that parent n could not pass on is s_n, with which the walk stops at n; the final token then has the
-law (c_n p_n - m_n)+. Since the weights were fixed level by level, a verdict is drawn from the deepest level
-up: stop at node n of level l, given that the walk stops no deeper, with probability s_n / (1 - T_l), where
-T_l is the mass that all parents of the level passed on. Averaged over the drafts below level l that is s_n.
+The mass that parent n could not pass on is s_n, with which the walk stops at n; the final token
+then has the law (c_n p_n - m_n)+. Since the weights were fixed level by level, a verdict is drawn
+from the deepest level up: stop at node n of level l, given that the walk stops no deeper, with
+probability s_n / (1 - T_l), where T_l is the mass that all parents of the level passed on. Averaged
+over the drafts below level l that is s_n.
 
-`traversal_optimal` instead lets siblings use only what earlier siblings left, so a subtree cannot win over
-another because of its drafted tokens. On a chain both are Block Verification (arXiv 2403.10444), except for
-nodes that are too light to compete.
+`traversal_optimal` instead lets siblings use only what earlier siblings left, so a subtree cannot
+win over another because of its drafted tokens. On a chain both are Block Verification (arXiv
+2403.10444), except for nodes that are too light to compete.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ TINY = torch.finfo(torch.float64).tiny
 LEAST_WEIGHT = 3e-4
 """Nodes of smaller weight do not compete: the walk stops there instead, which is exact.
 
-To examine lighter nodes would take time for tokens that are hardly ever emitted. On trees of many thousands
-of nodes, whose weights are all small, this limit loses some acceptance.
+To examine lighter nodes would take time for tokens that are hardly ever emitted. On trees of many
+thousands of nodes, whose weights are all small, this limit loses some acceptance.
 """
 
 
@@ -62,9 +65,10 @@ of nodes, whose weights are all small, this limit loses some acceptance.
 class LevelOptimal:
     """A verifier that decides a tree level by level; defined for independent draws.
 
-    bins: number of groups of tokens with nearly equal p / q of a parent, as for `Optimal`. classes: number of
-    equally likely ranges of the largest score; within a range, scores do not depend on the token. The law is
-    exact for any numbers; the acceptance lost shrinks as they grow. Raises InvalidInput for fewer than 2.
+    bins: number of groups of tokens with nearly equal p / q of a parent, as for `Optimal`. classes:
+    number of equally likely ranges of the largest score; within a range, scores do not depend on
+    the token. The law is exact for any numbers; the acceptance lost shrinks as they grow. Raises
+    InvalidInput for fewer than 2.
     """
 
     bins: int = 256
@@ -75,11 +79,14 @@ class LevelOptimal:
             if number < 2:
                 raise InvalidInput(f"level_optimal: {number} {name}; allowed: at least 2")
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw from the law of `outcomes`, reading the laws only of nodes that compete, and of the last node.
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
+        """Draw from the law of `outcomes`, reading the laws only of nodes that compete,
+        and of the last node.
 
-        The host waits for the device at every level. Raises InvalidInput for draws other than IID, and
-        FloatingPointError when it would draw from an invalid law, see `read_verdict`.
+        The host waits for the device at every level. Raises InvalidInput for draws other than IID,
+        and FloatingPointError when it would draw from an invalid law, see `read_verdict`.
         """
         masses = _Masses.at_the_root(target_probs)
         residuals: dict[int, Tensor] = {}
@@ -91,7 +98,9 @@ class LevelOptimal:
             law = target_probs[node][0]
             return normalise(residuals.get(int(node), law), law)
 
-        outcome = draw_from(masses.stops(tree.topology).to(target_probs.dtype), final_at, tree, generator)
+        outcome = draw_from(
+            masses.stops(tree.topology).to(target_probs.dtype), final_at, tree, generator
+        )
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
@@ -107,7 +116,8 @@ class LevelOptimal:
     ) -> Tensor:
         """Fill in the masses of one level's parents and children.
 
-        Returns the parents' residuals (K, V), not normalised; a parent with none left keeps its whole law.
+        Returns the parents' residuals (K, V), not normalised; a parent with none left keeps its
+        whole law.
         """
         require_draws("level_optimal", tree.draws, Draws.IID)
         weights, tokens = masses.weights[level.parents], tree.tokens[level.children]
@@ -118,7 +128,9 @@ class LevelOptimal:
         )
         place = level.owners, tokens
         accept = quotient(target[place], proposed[place])
-        masses.weights[level.children] = torch.where(competes[level.owners], wins * accept.clamp_max(1), 0.0)
+        masses.weights[level.children] = torch.where(
+            competes[level.owners], wins * accept.clamp_max(1), 0.0
+        )
         residuals = target.sub_(proposed).clamp_min_(0)
         masses.ending[level.parents] = torch.where(competes, residuals.sum(-1) * shares, weights)
         return residuals
@@ -128,10 +140,11 @@ class LevelOptimal:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Let all children of a level compete for what their parents may give.
 
-        weights: (K,), the parents', 0 for a parent that does not compete. laws: the parents' p and q, (K, V).
-        tokens: (J,) int64, the children's. Returns the chance (K,) that one of a parent's children wins;
-        given that one does, what the parent may give and the law m of the winner's token, both (K, V); and
-        the chance (J,) of every child to win, given all tokens. p is overwritten.
+        weights: (K,), the parents', 0 for a parent that does not compete. laws: the parents' p and
+        q, (K, V). tokens: (J,) int64, the children's. Returns the chance (K,) that one of a
+        parent's children wins; given that one does, what the parent may give and the law m of the
+        winner's token, both (K, V); and the chance (J,) of every child to win, given all tokens. p
+        is overwritten.
         """
         p, q = laws
         if len(tokens) == 1:  # a single child wins whatever its score
@@ -156,9 +169,9 @@ class LevelOptimal:
 class _Level(NamedTuple):
     """Parents of a level and their children.
 
-    parents: (K,) int64. counts: (K,) int64, each parent's number of children. children: (J,) int64, the
-    children of one parent side by side. owners: (J,) int64, the place of each child's parent among `parents`.
-    first: (K,) int64, the place of each parent's first child among `children`.
+    parents: (K,) int64. counts: (K,) int64, each parent's number of children. children: (J,) int64,
+    the children of one parent side by side. owners: (J,) int64, the place of each child's parent
+    among `parents`. first: (K,) int64, the place of each parent's first child among `children`.
     """
 
     parents: Tensor
@@ -185,7 +198,10 @@ def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
 
 
 def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
-    """The levels, with the parents that compete only. weights: (N,), read when a level's turn has come."""
+    """The levels, with the parents that compete only.
+
+    weights: (N,), read when a level's turn has come.
+    """
     for nodes in topology.levels:
         heavy = (weights[nodes[0] : nodes[-1] + 1] >= LEAST_WEIGHT).tolist()
         parents = [node for node in compress(nodes, heavy) if topology.children[node]]
@@ -197,9 +213,9 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
 class _Masses(NamedTuple):
     """Masses of the nodes so far, (N,) float64 each.
 
-    weights: the probability that the walk passes each node, given the tokens down to its level. ending: the
-    part of a node's weight that is left, on average, after its children got theirs; negative for a node
-    without children, or without examined children, where all is left.
+    weights: the probability that the walk passes each node, given the tokens down to its level.
+    ending: the part of a node's weight that is left, on average, after its children got theirs;
+    negative for a node without children, or without examined children, where all is left.
     """
 
     weights: Tensor
@@ -219,8 +235,8 @@ class _Masses(NamedTuple):
         zeros = self.weights.new_zeros(topology.num_levels)
         passed = zeros.index_add(0, depths, self.weights)
         rest = 1 - passed + zeros.index_add(0, depths, ending)
-        # Drafts of no chance (masses below the normal numbers) can be refused although all mass was passed
-        # on. A walk that comes back to such a level stops there.
+        # Drafts of no chance (masses below the normal numbers) can be refused although all mass was
+        # passed on. A walk that comes back to such a level stops there.
         is_spent = rest < TINY
         ending = torch.where(is_spent[depths], self.weights, ending)
         rest = torch.where(is_spent, 1.0, rest)

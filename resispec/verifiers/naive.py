@@ -1,4 +1,5 @@
-"""The naive rule of SpecInfer (arXiv 2305.09781): draw from the target and see whether the token was drafted.
+"""The naive rule of SpecInfer (arXiv 2305.09781): draw from the target
+and see whether the token was drafted.
 
 The rule is exact however the siblings were chosen, and the best exact rule when they were chosen
 deterministically (EAGLE-2, 2406.16858).
@@ -18,7 +19,9 @@ from resispec.verifiers.registry import register
 @register("naive")
 @dataclass(frozen=True)
 class Naive:
-    """Sibling i is emitted with its token's target probability; of equal siblings only the first can be."""
+    """Sibling i is emitted with its token's target probability;
+    of equal siblings only the first can be.
+    """
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
 

@@ -1,9 +1,11 @@
-"""Pruning of subtrees in which no node can be accepted, so that verification from the leaves up skips them.
+"""Pruning of subtrees in which no node can be accepted,
+so that verification from the leaves up skips them.
 
-Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is accepted only if
-its coin is below the node's chance. The exact chance requires the law of every node on the way there, but an
-upper bound of the chance is a product of a few numbers. If all coins of a subtree are at least the bounds of
-their nodes' chances, the subtree is skipped without computing its laws. No verdict changes.
+Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is
+accepted only if its coin is below the node's chance. The exact chance requires the law of every
+node on the way there, but an upper bound of the chance is a product of a few numbers. If all coins
+of a subtree are at least the bounds of their nodes' chances, the subtree is skipped without
+computing its laws. No verdict changes.
 """
 
 from collections.abc import Callable
@@ -21,18 +23,22 @@ def lookahead(
 ) -> tuple[list[float], Callable[[int, float], bool]]:
     """Read the coins and the bounds of chances from the device, with one host synchronisation.
 
-    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins. Returns the coins as numbers, and a
-    function of a node with children and the mass a with which it is examined, which says whether the node or
-    anything below it can still be accepted.
+    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins. Returns the coins as numbers,
+    and a function of a node with children and the mass a with which it is examined, which says
+    whether the node or anything below it can still be accepted.
 
-    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`. For a target of
-    mass a with odds o = a / (1 - a), the rule's residual gives no token y more than o p(y), and a sibling x
-    gets by selection and residual together at most o p(x) / q(x), where q(x) is the chance of x under the
-    sibling's own law, see `Draws.least_chances`. For other rules the function always returns True.
+    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`. For a
+    target of mass a with odds o = a / (1 - a), the rule's residual gives no token y more than o
+    p(y), and a sibling x gets by selection and residual together at most o p(x) / q(x), where q(x)
+    is the chance of x under the sibling's own law, see `Draws.least_chances`. For other rules the
+    function always returns True.
     """
     if not getattr(rule, "is_bounded", False):
         return drawn.tolist(), lambda node, mass: True
-    places = torch.tensor(tree.topology.parents[1:], dtype=torch.int64, device=drawn.device), tree.tokens[1:]
+    places = (
+        torch.tensor(tree.topology.parents[1:], dtype=torch.int64, device=drawn.device),
+        tree.tokens[1:],
+    )
     p, q = (probs[places].double() for probs in (target_probs, draft_probs))
     q = tree.draws.least_chances(q)
     ratios = torch.nn.functional.pad(quotient(p, q), (1, 0))
@@ -41,12 +47,15 @@ def lookahead(
 
 
 def _can_accept(
-    children: tuple[tuple[int, ...], ...], coins: list[float], ratio: list[float], start: tuple[int, float]
+    children: tuple[tuple[int, ...], ...],
+    coins: list[float],
+    ratio: list[float],
+    start: tuple[int, float],
 ) -> bool:
     """Whether any coin in a subtree is below the bound of its node's chance; NaN counts as yes.
 
-    coins, ratio: for each node, its coin and p / q of its token. start: the subtree's root and the mass with
-    which it is examined.
+    coins, ratio: for each node, its coin and p / q of its token. start: the subtree's root and the
+    mass with which it is examined.
     """
     stack = [start]  # nodes, each with the largest mass that it can have
     while stack:
@@ -56,8 +65,9 @@ def _can_accept(
                 return True
             continue
         odds = mass / (1 - mass) if mass < 0.5 else 1.0
-        # The odds also bound the chance of stopping at the node. With P the mass that the rule gives to all
-        # siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is at most 1.
+        # The odds also bound the chance of stopping at the node. With P the mass that the rule
+        # gives to all siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is
+        # at most 1.
         if not coins[node] >= odds:
             return True
         rest = 1.0  # the least mass that the earlier siblings leave

@@ -1,7 +1,9 @@
-"""Algorithm 1 of the paper: siblings are tested one after another, and every rejection leaves a residual.
+"""Algorithm 1 of the paper: siblings are tested one after another,
+and every rejection leaves a residual.
 
-`Standard` and `ResiSpec` differ only in how they reshape that residual (the algorithm's underlined step). The
-kinds of draws differ only in how the draft's law changes from one sibling to the next, see `Draws.laws`.
+`Standard` and `ResiSpec` differ only in how they reshape that residual (the algorithm's underlined
+step). The kinds of draws differ only in how the draft's law changes from one sibling to the next,
+see `Draws.laws`.
 """
 
 from collections.abc import Iterator
@@ -15,23 +17,26 @@ from resispec.verifiers.base import Draws, Law, check_tensor, rule_name
 
 
 class Recursive:
-    """Accepts sibling i with probability min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} is the reshaped residual.
+    """Accepts sibling i with probability min(1, p_i(x_i) / q_i(x_i)),
+    else p_{i+1} is the reshaped residual.
 
-    The law is computed in closed form, without coins: the chance to select sibling i is the product of the
-    chances to reject all siblings before i and to accept i. A target of mass a < 1 is a law over V tokens and
-    a null outcome of mass 1 - a that no draft proposes.
+    The law is computed in closed form, without coins: the chance to select sibling i is the product
+    of the chances to reject all siblings before i and to accept i. A target of mass a < 1 is a law
+    over V tokens and a null outcome of mass 1 - a that no draft proposes.
 
-    A subclass says how the residual is reshaped; this and the normalisation to p_{i+1} are the part "shaping"
-    of a profile. A subclass may set `is_bounded` when `reshape` leaves no token more than the target gives
-    it, and nothing to the rejected token. Then p_i <= a p / (1 - a), since the product of all normalising
-    divisors is never less than 1 - a, and the promise of `lookahead` holds.
+    A subclass says how the residual is reshaped; this and the normalisation to p_{i+1} are the part
+    "shaping" of a profile. A subclass may set `is_bounded` when `reshape` leaves no token more than
+    the target gives it, and nothing to the rejected token. Then p_i <= a p / (1 - a), since the
+    product of all normalising divisors is never less than 1 - a, and the promise of `lookahead`
+    holds.
     """
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """The unnormalised residual (..., V) after the token `rejected` (..., 1) int64 was refused.
 
-        target: (..., V), the law that the token was tested against. draft: (..., V), the law that it was
-        drawn from. `law` raises InvalidInput for a residual of another shape or precision than the target's.
+        target: (..., V), the law that the token was tested against. draft: (..., V), the law that
+        it was drawn from. `law` raises InvalidInput for a residual of another shape or precision
+        than the target's.
         """
         raise NotImplementedError
 
@@ -43,7 +48,8 @@ class Recursive:
     def in_turn(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws
     ) -> Iterator[Tensor]:
-        """The law piece by piece: the chance (..., 1) to select each sibling, and then the residual (..., V).
+        """The law piece by piece: the chance (..., 1) to select each sibling,
+        and then the residual (..., V).
 
         Pieces that the caller does not ask for are not computed.
         """
@@ -61,10 +67,13 @@ class Recursive:
                 null = null_mass(target)
             with part("shaping"):
                 mass = self.reshape(target, draft, token)
-                check_tensor(f"{rule_name(self)}: `reshape` returns", mass, target.shape, target.dtype)
+                check_tensor(
+                    f"{rule_name(self)}: `reshape` returns", mass, target.shape, target.dtype
+                )
                 with part("proxy"):
                     total = mass.sum(-1, keepdim=True) + null
-                    # A rejection of probability zero leaves nothing to reshape: the earlier law stays.
+                    # A rejection of probability zero leaves nothing to reshape: the earlier law
+                    # stays.
                     divisor = total.clamp_min(tiny)
                     target = torch.where(total <= tiny, target, mass / divisor)  # NaN stays NaN
                     null = null / divisor

@@ -1,4 +1,6 @@
-"""Acceptance rules and tree verifiers by name; `resispec.plugins` says how third parties add theirs."""
+"""Acceptance rules and tree verifiers by name; `resispec.plugins` says how third parties add
+theirs.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +16,9 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
-    """A decorator that gives a name to a rule's or a verifier's class, or to a function that makes one."""
+    """A decorator that gives a name to a rule's or a verifier's class,
+    or to a function that makes one.
+    """
 
     def add(factory: Factory) -> Factory:
         _REGISTERED[name] = factory
@@ -29,7 +33,10 @@ def available() -> list[str]:
 
 
 def get_rule(name: str, **options: Any) -> SiblingRule:
-    """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, or a tree verifier."""
+    """Make a sibling rule by name.
+
+    Raises InvalidInput for an unknown name or option, or a tree verifier.
+    """
     rule: SiblingRule = plugins.make("verifier", name, _REGISTERED, **options)
     if interface_of(rule) is not SiblingRule:
         raise InvalidInput(f"{name!r} is a tree verifier, not a sibling rule; use get_verifier")
@@ -37,7 +44,8 @@ def get_rule(name: str, **options: Any) -> SiblingRule:
 
 
 def get_verifier(name: str, **options: Any) -> Verifier:
-    """Make a tree verifier by name; a sibling rule is applied from the root down, see `as_verifier`.
+    """Make a tree verifier by name; a sibling rule is applied from the root down,
+    see `as_verifier`.
 
     Raises InvalidInput as `get_rule`.
     """

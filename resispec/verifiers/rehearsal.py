@@ -1,4 +1,6 @@
-"""A trial of a verifier on a made-up tree, before models are read, shows what it is not defined for."""
+"""A trial of a verifier on a made-up tree, before models are read,
+shows what it is not defined for.
+"""
 
 import torch
 
@@ -16,7 +18,10 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
     num_siblings = max(map(len, topology.children))
     draws.check_siblings(num_siblings)
     size = num_siblings + 1
-    tokens, laws = torch.zeros(topology.num_nodes, dtype=torch.int64), torch.ones(topology.num_nodes, size)
+    tokens, laws = (
+        torch.zeros(topology.num_nodes, dtype=torch.int64),
+        torch.ones(topology.num_nodes, size),
+    )
     for children in topology.children:
         tokens[list(children)] = torch.arange(len(children))
     outcomes_of(verifier, Tree(topology, tokens, draws), laws / size, laws / size)

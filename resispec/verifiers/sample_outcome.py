@@ -1,8 +1,8 @@
 """Draw a verdict from a verifier's `outcomes`, for devices where waiting for a number costs time.
 
-`Verifier.verify` waits for the device at every node that it visits. `Verifier.outcomes` gives the law of the
-same verdict for all nodes at once: two draws from this law, of the last node and the final token, take one
-program of tensors and one wait.
+`Verifier.verify` waits for the device at every node that it visits. `Verifier.outcomes` gives the
+law of the same verdict for all nodes at once: two draws from this law, of the last node and the
+final token, take one program of tensors and one wait.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,22 +19,31 @@ NUM_FACTS = 6
 
 
 def draw_outcome(
-    verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator | None
+    verifier: Verifier,
+    tree: Tree,
+    target_probs: Tensor,
+    draft_probs: Tensor,
+    generator: Generator | None,
 ) -> Tensor:
     """Draw the numbers for `read_verdict`, (NUM_FACTS + N,) float64; nothing waits for the device.
 
-    target_probs, draft_probs: (N, V). The first numbers, the facts, are the node at which the walk stops, the
-    final token, the sum and the least of the chances to stop, and the sum and the least of the final token's
-    law. The tree's tokens follow.
+    target_probs, draft_probs: (N, V). The first numbers, the facts, are the node at which the walk
+    stops, the final token, the sum and the least of the chances to stop, and the sum and the least
+    of the final token's law. The tree's tokens follow.
     """
     outcomes = outcomes_of(verifier, tree, target_probs, draft_probs)
-    return draw_from(outcomes.stop, lambda node: outcomes.final.index_select(0, node)[0], tree, generator)
+    return draw_from(
+        outcomes.stop, lambda node: outcomes.final.index_select(0, node)[0], tree, generator
+    )
 
 
 def draw_from(
     stop: Tensor, final_at: Callable[[Tensor], Tensor], tree: Tree, generator: Generator | None
 ) -> Tensor:
-    """The numbers of `draw_outcome`. stop: (N,) its chances. final_at: node (1,) int64 -> final law (V,)."""
+    """The numbers of `draw_outcome`.
+
+    stop: (N,) its chances. final_at: node (1,) int64 -> final law (V,).
+    """
     uniform = torch.rand(2, generator=generator, device=stop.device, dtype=torch.float64)
     node = invert(stop, uniform[:1])
     final = final_at(node).double()
@@ -45,9 +54,12 @@ def draw_from(
 
 
 def read_verdict(numbers: Sequence[float], topology: Topology, dtype: torch.dtype) -> Verdict:
-    """The verdict that was drawn. numbers: the result of `draw_outcome`. dtype: the laws' precision.
+    """The verdict that was drawn.
 
-    Raises FloatingPointError when one of the laws is invalid: NaN, negative masses, a sum other than 1.
+    numbers: the result of `draw_outcome`. dtype: the laws' precision.
+
+    Raises FloatingPointError when one of the laws is invalid: NaN, negative masses, a sum other
+    than 1.
     """
     tolerance = sum_tolerance(torch.empty(0, dtype=dtype))
     node, token = numbers[:2]

@@ -1,7 +1,8 @@
 """SpecHub (arXiv 2411.05289): the rule for pairs of the draft's likeliest token and another one.
 
-From the paper's abstract and its authors' code (github.com/MasterGodzilla/Speculative_decoding_OT, commit
-7d592b7). Its acceptance is P(a) + sum min(p, r) outside of a, the same as `greedy`'s with two siblings.
+From the paper's abstract and its authors' code (github.com/MasterGodzilla/Speculative_decoding_OT,
+commit 7d592b7). Its acceptance is P(a) + sum min(p, r) outside of a, the same as `greedy`'s with
+two siblings.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from resispec.verifiers.greedy import Greedy
 
 @dataclass(frozen=True)
 class SpecHub:
-    """Accepts the other token x with chance min(1, p(x) / r(x)), else emits the hub a or one of (p - r)+.
+    """Accepts the other token x with chance min(1, p(x) / r(x)),
+    else emits the hub a or one of (p - r)+.
 
     The rule has no registered name, since audits of registered rules ask for more siblings.
 
-    r is q without a, which is the law of x in any pair. So this is the rule for greedy draws of two siblings;
-    the order of a pair carries no further information.
+    r is q without a, which is the law of x in any pair. So this is the rule for greedy draws of two
+    siblings; the order of a pair carries no further information.
     """
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:

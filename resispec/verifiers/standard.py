@@ -1,7 +1,7 @@
 """The standard recursive rejection rule.
 
-It is SpecInfer (arXiv 2305.09781) for i.i.d. draws and Sequoia (2402.12374) for draws without replacement;
-with one sibling it is plain speculative sampling.
+It is SpecInfer (arXiv 2305.09781) for i.i.d. draws and Sequoia (2402.12374) for draws without
+replacement; with one sibling it is plain speculative sampling.
 """
 
 from dataclasses import dataclass
@@ -21,5 +21,7 @@ class Standard(Recursive):
     is_bounded: ClassVar[bool] = True
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`; returns the target's excess over the draft, whatever token was refused."""
+        """See `Recursive.reshape`; returns the target's excess over the draft,
+        whatever token was refused.
+        """
         return (target - draft).clamp_min_(0)

@@ -1,4 +1,6 @@
-"""Walk a tree from its root with a sibling rule: accept a child and go on there, or emit a residual token."""
+"""Walk a tree from its root with a sibling rule: accept a child and go on there,
+or emit a residual token.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,18 +55,21 @@ def applied_rule(verifier: Verifier) -> SiblingRule | None:
 class TopDown:
     """A verifier that applies `rule` at every node it visits (SpecInfer, Algorithm 2).
 
-    If the residual token equals a drafted sibling, the walk goes on at that sibling: the emitted law is the
-    same, with more tokens.
+    If the residual token equals a drafted sibling, the walk goes on at that sibling: the emitted
+    law is the same, with more tokens.
     """
 
     rule: SiblingRule
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
         """Draw a verdict, visiting only the nodes of one path.
 
-        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when it
-        returns an invalid law: NaN, negative masses, a sum other than 1. The residual is checked only when it
-        is drawn from, and a `Recursive` rule only for the siblings needed to decide.
+        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError
+        when it returns an invalid law: NaN, negative masses, a sum other than 1. The residual is
+        checked only when it is drawn from, and a `Recursive` rule only for the siblings needed to
+        decide.
         """
         path, tokens, node = list[int](), list[int](), 0
         token_ids: list[int] = tree.tokens.tolist()
@@ -88,7 +93,10 @@ class TopDown:
             return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
 
     def _in_turn(self, *arguments: Any) -> Iterator[Tensor]:
-        """The rule's law piece by piece, as in `Recursive.in_turn`. arguments: those of `SiblingRule.law`."""
+        """The rule's law piece by piece, as in `Recursive.in_turn`.
+
+        arguments: those of `SiblingRule.law`.
+        """
         if isinstance(self.rule, Recursive) and type(self.rule).law is Recursive.law:
             return self.rule.in_turn(*arguments)
         law = law_of(self.rule, *arguments)
@@ -96,21 +104,28 @@ class TopDown:
         return iter((*law.select.split(1), law.residual))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the precision of `target_probs`; every node is visited."""
+        """The law that `verify` draws from, in the precision of `target_probs`;
+        every node is visited.
+        """
         families = families_on(tree.topology, target_probs.device)
         if not families.groups:
             return Outcomes(torch.ones_like(target_probs[:, 0]), target_probs.clone())
-        # As much as possible is done for all families at once: on a device every operation takes time.
+        # As much as possible is done for all families at once: on a device every operation takes
+        # time.
         tokens = tree.tokens.index_select(0, families.children)
         sizes = [children.shape for _, children in families.groups]
         siblings = [
-            ids.view(size) for ids, size in zip(tokens.split([*map(prod, sizes)]), sizes, strict=True)
+            ids.view(size)
+            for ids, size in zip(tokens.split([*map(prod, sizes)]), sizes, strict=True)
         ]
         target, draft = (
             probs.index_select(0, families.parents).split([count for count, _ in sizes])
             for probs in (target_probs, draft_probs)
         )
-        laws = [law_of(self.rule, *group, tree.draws) for group in zip(target, draft, siblings, strict=True)]
+        laws = [
+            law_of(self.rule, *group, tree.draws)
+            for group in zip(target, draft, siblings, strict=True)
+        ]
         del target, draft  # as large as the laws
         select = torch.cat([law.select.flatten() for law in laws])
         residual = torch.cat([law.residual for law in laws])
@@ -119,8 +134,11 @@ class TopDown:
         residual = normalise(residual, residual)
         repeats = residual[families.owners, tokens]  # residual tokens that were drafted
         if not tree.draws.are_distinct:
-            repeats = torch.where(torch.cat([is_first(ids).flatten() for ids in siblings]), repeats, 0.0)
-        # Probabilities of going on to a child, or of stopping at a parent, given that the parent was reached.
+            repeats = torch.where(
+                torch.cat([is_first(ids).flatten() for ids in siblings]), repeats, 0.0
+            )
+        # Probabilities of going on to a child, or of stopping at a parent, given that the parent
+        # was reached.
         going = select + rest.index_select(0, families.owners) * repeats
         stopping = rest * (1 - families.sums(repeats)).clamp_min(0)
         ones = torch.ones_like(target_probs[:, 0])

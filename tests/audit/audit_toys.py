@@ -1,4 +1,6 @@
-"""The audit command on material that is known through and through, and rules of one's own in a file."""
+"""The audit command on material that is known through and through,
+and rules of one's own in a file.
+"""
 
 import sys
 
@@ -16,14 +18,18 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_length=256, ignore_e
 
 
 def toy_material(num_prompts=18, num_tuples=600):
-    """A bigram pair of 12 tokens and two pairs of laws in place of a trained pair and of V = 32,000."""
+    """A bigram pair of 12 tokens and two pairs of laws in place of a trained pair
+    and of V = 32,000.
+    """
     generator = torch.Generator().manual_seed(0)
     nodes = {
         kind: Nodes([pair_of_laws("random", 12, generator)], [3], num_tuples)
         for kind in ("V = 32,000", "8 siblings", "recorded")
     }
     prompts = [[0, 1, index % 12] for index in range(num_prompts)]
-    walked_laws = {"T = 1": tuple(torch.stack(laws) for laws in zip(*nodes["recorded"].laws, strict=True))}
+    walked_laws = {
+        "T = 1": tuple(torch.stack(laws) for laws in zip(*nodes["recorded"].laws, strict=True))
+    }
     return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes, walked_laws)
 
 

@@ -35,16 +35,25 @@ def small(monkeypatch):
 
 
 @pytest.mark.usefixtures("small")
-def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(monkeypatch, capsys, tmp_path):
+def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
+    monkeypatch, capsys, tmp_path
+):
     arguments = ["verifier=standard", f"results={tmp_path}"]
     code, printed = run_command(monkeypatch, capsys, *arguments)
     assert re.search(r"\| standard .*\| +exact \(.*\| +\*\*undecided\*\* \|", printed.out)
     assert "standard, iid: undecided: " in printed.out and not list(tmp_path.iterdir())
     assert all(len(line) < 200 for line in printed.out.split("standard, iid:")[1].splitlines())
-    assert code == 1 and "error: a baseline failed its audit: standard with iid draws is und" in printed.err
+    assert (
+        code == 1
+        and "error: a baseline failed its audit: standard with iid draws is und" in printed.err
+    )
     monkeypatch.setattr("resispec.verifiers.BASELINES", ())
     code, printed = run_command(monkeypatch, capsys, *arguments)
-    summary = ["undecided with draws: iid", "no bias seen with draws: none", "biased with draws: none"]
+    summary = [
+        "undecided with draws: iid",
+        "no bias seen with draws: none",
+        "biased with draws: none",
+    ]
     assert code == 0 and printed.out.splitlines()[-3:] == summary
 
 
@@ -57,7 +66,9 @@ def test_the_law_behind_filters_is_said(monkeypatch, capsys, tmp_path):
     assert "real decoding on the pair at T = 0.6, top-p = 0.9, the furthest" in printed
     assert "behind top" not in run_command(monkeypatch, capsys, *law[:3])[1].out
     code, printed = run_command(monkeypatch, capsys, *law, "sampling.min_p=2")
-    assert code == 1 and printed.err.endswith("min_p is 2.0; allowed: from 0 to 1, where 0 is off\n")
+    assert code == 1 and printed.err.endswith(
+        "min_p is 2.0; allowed: from 0 to 1, where 0 is off\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +105,9 @@ def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, c
     assert code == 3 and clean == "no bias seen with draws: none"
     assert re.fullmatch(r"biased with draws: iid \(enumerated total variation 0\.\d+\)", found)
     start = next(
-        number for number, line in enumerate(lines) if line.startswith(f"{biased}, iid: biased: enum")
+        number
+        for number, line in enumerate(lines)
+        if line.startswith(f"{biased}, iid: biased: enum")
     )
     assert len(lines[start:]) == 5 and re.fullmatch(r"  and \d+ more", lines[-1])
     assert max(map(len, lines[start:])) < 200
@@ -127,16 +140,22 @@ C4 = "allenai/c4"
         (["profile=paper", "pair=embedded", "dataset=c4"], ("2m", "cuda", 1, C4)),
     ],
 )
-def test_the_profile_decides_the_models_and_the_data_sets(monkeypatch, capsys, arguments, asked_for):
+def test_the_profile_decides_the_models_and_the_data_sets(
+    monkeypatch, capsys, arguments, asked_for
+):
     """Defect D: an audit of the paper's profile audited the embedded pair without a word."""
     seen = []
 
     def audit_all(chosen, config, repositories):
-        seen.append((config["pair"]["target"], config["device"], len(repositories), repositories[-1]))
+        seen.append(
+            (config["pair"]["target"], config["device"], len(repositories), repositories[-1])
+        )
         assert len(chosen) == len(available())
         raise InvalidInput("seen enough")
 
-    monkeypatch.setattr(audit, "documents_of", lambda every: [one["dataset"].get("repo") for one in every])
+    monkeypatch.setattr(
+        audit, "documents_of", lambda every: [one["dataset"].get("repo") for one in every]
+    )
     monkeypatch.setattr(processes, "audit_all", audit_all)
     code, printed = run_command(monkeypatch, capsys, *arguments)
     assert code == 1 and printed.err.endswith("error: seen enough\n") and seen == [asked_for]
@@ -151,7 +170,10 @@ def test_the_profile_decides_the_models_and_the_data_sets(monkeypatch, capsys, a
         (["profile=nope"], "unknown profile 'nope'"),
         (["num_prompts=0"], "num_prompts is 0"),
         (["verifier=custom", "verifier.name=none.py:Rule"], "verifier file none.py does not exist"),
-        (["pair.target=/nowhere"], "^error: unknown embedded target '/nowhere'; allowed: 2m, 800k$"),
+        (
+            ["pair.target=/nowhere"],
+            "^error: unknown embedded target '/nowhere'; allowed: 2m, 800k$",
+        ),
     ],
 )
 @pytest.mark.usefixtures("small")
@@ -163,22 +185,33 @@ def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
 
 def test_an_unknown_ceiling_is_1():
     nodes = Nodes([pair_of_laws("random", 5, torch.Generator().manual_seed(0))], [2], 40)
-    statistics, bound = nodes.estimates(get_rule("standard"), Hub(), 2, torch.Generator().manual_seed(0))
+    statistics, bound = nodes.estimates(
+        get_rule("standard"), Hub(), 2, torch.Generator().manual_seed(0)
+    )
     assert bound == 1 and statistics["excess"].value < 0
 
 
 def test_material_is_that_of_the_configuration(tmp_path):
-    """Prompts are encoded as cells encode them; laws are those of the pair, which prompts in turn decode."""
+    """Prompts are encoded as cells encode them; laws are those of the pair,
+    which prompts in turn decode.
+    """
     [cell] = cells_of(toy_overrides(save_toys(tmp_path), tmp_path / "results"))
     material = gather(cell.config, [Prompt("long", "abc def gh a" * 4), Prompt("short", "abc")])
     encode = material.pair.tokenizer.encode
     assert material.prompts == [encode("abc def gh a" * 4)[:12], encode("abc")]
-    assert len(material.nodes["recorded"].laws) == 2 and material.nodes["recorded"].siblings == [1, 2]
+    assert len(material.nodes["recorded"].laws) == 2 and material.nodes["recorded"].siblings == [
+        1,
+        2,
+    ]
     assert len(material.nodes["V = 32,000"].laws[0][0]) == 32_000
     assert [*material.walked_laws][:2] == ["T = 1", "T = 0.6"]
-    assert all(torch.stack(laws).sum(-1).allclose(torch.ones(2, 2)) for laws in material.walked_laws.values())
+    assert all(
+        torch.stack(laws).sum(-1).allclose(torch.ones(2, 2))
+        for laws in material.walked_laws.values()
+    )
     assert torch.equal(
-        material.walked_laws["T = 1"][0], torch.stack([p for p, _ in material.nodes["recorded"].laws])
+        material.walked_laws["T = 1"][0],
+        torch.stack([p for p, _ in material.nodes["recorded"].laws]),
     )
     decoder = Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier("standard"))
     lengths = []
@@ -196,7 +229,9 @@ def test_a_row_that_takes_long_shows_that_it_is_waited_for(monkeypatch):
             released.set()
 
     with ThreadPoolExecutor(1) as pool:
-        rows = processes._each(pool, lambda _: released.wait(10), [("standard",)], while_waiting=show)
+        rows = processes._each(
+            pool, lambda _: released.wait(10), [("standard",)], while_waiting=show
+        )
         assert [*rows] == [True] and len(shown) >= 3
 
 

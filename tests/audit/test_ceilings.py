@@ -19,10 +19,14 @@ RANDOM_DRAWS = [Draws.IID, Draws.WITHOUT_REPLACEMENT]
 
 
 def brute_force(p, q, count, draws):
-    """1 + min over all sets H of P(H) - Pr(all siblings in H); of tied choices the most favourable one."""
+    """1 + min over all sets H of P(H) - Pr(all siblings in H);
+    of tied choices the most favourable one.
+    """
     if draws is Draws.POINT_MASS:
         return max(float(p[chosen].sum()) for chosen in likeliest(q, count))
-    sets = [list(h) for size in range(len(p) + 1) for h in itertools.combinations(range(len(p)), size)]
+    sets = [
+        list(h) for size in range(len(p) + 1) for h in itertools.combinations(range(len(p)), size)
+    ]
 
     def least(q):
         drafted = tuples(q.tolist(), count, draws)
@@ -30,7 +34,9 @@ def brute_force(p, q, count, draws):
         return 1 + min(float(p[h].sum()) - mass for h, mass in zip(sets, inside, strict=True))
 
     if draws is Draws.GREEDY and count > 1:
-        marks = [torch.zeros_like(q).index_fill(0, torch.tensor(h), 1.0) for h in likeliest(q, count - 1)]
+        marks = [
+            torch.zeros_like(q).index_fill(0, torch.tensor(h), 1.0) for h in likeliest(q, count - 1)
+        ]
         return max(least(q + 2 * mark) for mark in marks)
     return least(q)
 

@@ -54,7 +54,10 @@ def test_standard_is_exact_on_the_battery_and_resispec_only_for_a_point_mass(dra
     else:
         assert rule.error > 0.2 and tree.error > 0.05
         given = rule.target_probs, rule.draft_probs, int(rule.case[0]), draws
-        assert total_variation(emitted_law(get_rule("resispec"), *given), rule.target_probs) == rule.error
+        assert (
+            total_variation(emitted_law(get_rule("resispec"), *given), rule.target_probs)
+            == rule.error
+        )
 
 
 def test_enumeration_sees_what_is_wrong_with_little_residuals_of_wide_laws():
@@ -71,7 +74,9 @@ def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
             likely = draft_probs[tree.topology.parents[1:], tree.tokens[1:]] > 1e-300
             return replace(outcomes, stop=outcomes.stop * likely.all())
 
-    with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to 0, the least"):
+    with pytest.raises(
+        FloatingPointError, match="chances to stop in a verified tree sum to 0, the least"
+    ):
         worst(tree_cases(Forgetful(STANDARD), Draws.IID, trees=[(chain(2), 3)]))
 
 

@@ -35,7 +35,10 @@ def kl(law, p):
 
 @pytest.mark.parametrize(
     ("name", "draws", "dtype"),
-    [*(("resispec", draws, torch.float64) for draws in Draws), ("standard", Draws.IID, torch.float32)],
+    [
+        *(("resispec", draws, torch.float64) for draws in Draws),
+        ("standard", Draws.IID, torch.float32),
+    ],
 )
 def test_an_estimate_agrees_with_enumeration(monkeypatch, name, draws, dtype):
     p, q = pair_of_laws("random", 5, rng(3))
@@ -47,7 +50,10 @@ def test_an_estimate_agrees_with_enumeration(monkeypatch, name, draws, dtype):
     distance = total_variation(truth, p)
     assert abs(found.total_variation.value - distance) <= 0.01 + 4 * found.total_variation.error
     accepted = sum(
-        weight * float(one.select.sum() + (1 - one.select.sum()) * one.residual[sorted(set(siblings))].sum())
+        weight
+        * float(
+            one.select.sum() + (1 - one.select.sum()) * one.residual[sorted(set(siblings))].sum()
+        )
         for siblings, weight in tuples(q.tolist(), 2, draws)
         for one in [rule.law(p, q, torch.tensor(siblings), draws)]
     )
@@ -60,7 +66,9 @@ def test_an_estimate_agrees_with_enumeration(monkeypatch, name, draws, dtype):
 
 
 def test_tuples_that_all_look_alike_raise_no_alarm():
-    """A law so peaked that no rare token is drafted: the empirical variance is 0, the deviation is not."""
+    """A law so peaked that no rare token is drafted: the empirical variance is 0,
+    the deviation is not.
+    """
     p = torch.full((1000,), 1e-7, dtype=torch.float64)
     p[0] = 1 - 999e-7
     for seed in range(5):
@@ -70,7 +78,9 @@ def test_tuples_that_all_look_alike_raise_no_alarm():
 
 
 def test_rounding_of_float32_is_no_excess():
-    """A select that sums to 1 + 1.2e-7, as float32 may, is not above a ceiling of 1: nothing is random."""
+    """A select that sums to 1 + 1.2e-7, as float32 may, is not above a ceiling of 1:
+    nothing is random.
+    """
 
     class Rounded:
         def law(self, target_probs, draft_probs, siblings, draws):
@@ -80,7 +90,9 @@ def test_rounding_of_float32_is_no_excess():
             return Law(select, law.residual)
 
     q = torch.tensor([0.0, 1.0, 0.0])
-    found = estimate(Rounded(), torch.tensor([0.5, 0.25, 0.25]), q, Tuples(2, Draws.IID, 64), rng(0))
+    found = estimate(
+        Rounded(), torch.tensor([0.5, 0.25, 0.25]), q, Tuples(2, Draws.IID, 64), rng(0)
+    )
     assert found.acceptance > 1 and found.acceptance_error == 0 and abs(found.excess(1.0).z) < 1
     exact = estimate(Rounded(), law(0.5, 0.25, 0.25), q.double(), Tuples(2, Draws.IID, 64), rng(0))
     assert exact.rounding < 1e-13 < 1e-6 < found.rounding
@@ -110,9 +122,12 @@ def test_the_mean_of_controls_over_all_tuples_is_zero(draws):
 
 @pytest.mark.parametrize("name", ["optimal", "standard"])
 def test_estimates_become_less_noisy(monkeypatch, name):
-    """At least a third less than without controls; hardly any of the standard rule's noise is left."""
+    """At least a third less than without controls; hardly any of the standard rule's noise is
+    left.
+    """
     p, q = (
-        torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1) for seed in (0, 1)
+        torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1)
+        for seed in (0, 1)
     )
     given = get_rule(name), p, q, Tuples(2, Draws.IID, 4000)
     found = estimate(*given, rng(0)).total_variation
@@ -147,8 +162,13 @@ def test_the_divergence_of_a_set_by_hand_and_what_rounding_leaves_of_it():
     """
     found = EstimatedLaw(0.5, 0.4, 0.02, 1.0, 0.0, 64, 7.6e-6)
     assert kl_bound(found) == pytest.approx(kl(law(0.5, 0.5), law(0.4, 0.6)))
-    assert kl_bound(found, 2) == pytest.approx(kl(law(0.46, 0.54), law(0.4, 0.6))) and kl_bound(found, 6) == 0
+    assert (
+        kl_bound(found, 2) == pytest.approx(kl(law(0.46, 0.54), law(0.4, 0.6)))
+        and kl_bound(found, 6) == 0
+    )
     for mass, target in ((1 - 6e-8, 1.0), (1 - 6e-8, 1 + 3e-8), (6e-8, 0.0)):
         rounded = replace(found, mass=mass, target=target)
-        assert abs(kl_bound(rounded)) < 1e-6 and kl_bound(replace(rounded, rounding=1e-14)) == math.inf
+        assert (
+            abs(kl_bound(rounded)) < 1e-6 and kl_bound(replace(rounded, rounding=1e-14)) == math.inf
+        )
     assert kl_bound(replace(found, mass=0.9, target=1.0)) == math.inf

@@ -61,7 +61,9 @@ def test_what_cannot_happen_is_infinite_and_what_must_happen_is_nothing():
 
 
 def test_a_root_alone_has_no_siblings_and_emits_the_target():
-    scene = Scene("it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2))
+    scene = Scene(
+        "it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2)
+    )
     found = simulate(get_verifier("standard"), [scene], Draws.IID, 100, rng(0))
     assert found["it"]["siblings"] == chi_squared(0.0, 0, 0) and found["it"]["tokens"].n == 100
     assert least_p(found) > 0.01
@@ -78,7 +80,9 @@ def test_who_goes_on_at_another_copy_than_it_says_is_inconsistent_and_not_biased
 
 
 def alternating(memory, verify, *given):
-    """The standard verifier, but every second call repeats the random numbers of the call before."""
+    """The standard verifier, but every second call repeats the random numbers
+    of the call before.
+    """
     generator = given[-1]
     now = generator.get_state()
     is_second = "state" in memory
@@ -100,9 +104,13 @@ def test_walks_that_follow_one_another_are_caught():
 
 @pytest.mark.parametrize("tokens", [(-1,), (4,), (0, 1, 2, 3)])
 def test_a_verdict_that_cannot_be_is_refused(tokens):
-    """Defect: -1 stands after the last token of a walk, so that a verifier's own -1 was left out."""
+    """Defect: -1 stands after the last token of a walk,
+    so that a verifier's own -1 was left out.
+    """
     wrong = Remembering(step=lambda *_: Verdict((), tokens))
-    with pytest.raises(InvalidInput, match="`verify` emitted .*; allowed: at most 3 tokens from 0 to 3"):
+    with pytest.raises(
+        InvalidInput, match="`verify` emitted .*; allowed: at most 3 tokens from 0 to 3"
+    ):
         simulate(wrong, scenes(8)[:1], Draws.IID, 1, rng(0))
 
 
@@ -113,7 +121,9 @@ def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
 
 
 def test_the_random_stream_is_the_verifiers_alone():
-    """Fewer steps are the beginning of more steps: nothing else draws from the generator in between."""
+    """Fewer steps are the beginning of more steps: nothing else draws
+    from the generator in between.
+    """
     drawn = []
 
     def spy(_, verify, tree, *given):

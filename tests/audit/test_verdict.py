@@ -50,7 +50,9 @@ def test_terms_by_hand():
     assert deviation.tolist() == [-0.25, 0.75, -0.25] and variance.tolist() == [0.1875] * 3
     deviation, variance = rank_terms(p, torch.tensor([0, 1, 2]))
     assert deviation.tolist() == [-0.25, 0.125, 0.375]
-    assert variance.tolist() == pytest.approx([0.5 * 0.25**2 + 0.25 * 0.125**2 + 0.25 * 0.375**2] * 3)
+    assert variance.tolist() == pytest.approx(
+        [0.5 * 0.25**2 + 0.25 * 0.125**2 + 0.25 * 0.375**2] * 3
+    )
 
 
 def test_a_z_score_and_its_p_value():
@@ -105,7 +107,10 @@ def decoded(*numbers):
         (altered(enumerated_error=0.2), "enumerated total variation 0.2"),
         (variation(0.1, 0.1 / 4.1), "total variation, x: z = 4.1"),
         (counts(tokens=FAR, turns=NEAR), "simulated tokens, x: z = 5.1"),
-        (counts(turns=chi_squared(4e3, 4, 9), tokens=chi_squared(5e3, 4, 9)), "simulated tokens, x: .*"),
+        (
+            counts(turns=chi_squared(4e3, 4, 9), tokens=chi_squared(5e3, 4, 9)),
+            "simulated tokens, x: .*",
+        ),
         (
             altered(z_scores={"chain": {"rank": score(-6.0, 9, 900.0)}}),
             "rank of decoding, chain: z = -6.0",
@@ -124,18 +129,28 @@ def test_the_worst_statistic_is_named(evidence, words):
             CLEAN,
             Finding.NO_BIAS_SEEN,
             r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics "
-            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; in the "
-            r"law that the verifier states, a total variation above 0.01 at one node would have shown; in "
-            r"what `verify` draws \(at each position, up to 8 siblings\), 0.03 of the mass moved at one in "
-            r"ten of a walk's tokens at T = 1, or 0.05 at every token at T = 0.6, would have shown; what "
-            r"begins below level 6 or is rarer than that or `verify` does more rarely or elsewhere could "
+            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; in "
+            r"the "
+            r"law that the verifier states, a total variation above 0.01 at one node would have "
+            r"shown; in "
+            r"what `verify` draws \(at each position, up to 8 siblings\), 0.03 of the mass moved "
+            r"at one in "
+            r"ten of a walk's tokens at T = 1, or 0.05 at every token at T = 0.6, would have "
+            r"shown; what "
+            r"begins below level 6 or is rarer than that or `verify` does more rarely or elsewhere "
+            r"could "
             r"hide$",
         ),
-        (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),  # computed in float32
+        # computed in float32
+        (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),
         (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
         (altered(enumerated_error=math.nan), Finding.BIASED, "enumerated"),
         (altered(enumerated_error=None), Finding.UNDECIDED, "no evidence: enumerated error"),
-        (variation(0.1, 0.1 / 4.1), Finding.BIASED, r"total variation \(x\) 0.1, 4.1 standard errors"),
+        (
+            variation(0.1, 0.1 / 4.1),
+            Finding.BIASED,
+            r"total variation \(x\) 0.1, 4.1 standard errors",
+        ),
         (variation(0.1, math.nan), Finding.BIASED, "total variation"),
         (altered(total_variations={}), Finding.UNDECIDED, "no evidence: total variations"),
         (
@@ -145,10 +160,18 @@ def test_the_worst_statistic_is_named(evidence, words):
         ),
         (counts(tokens=chi_squared(math.inf, 1, 9)), Finding.BIASED, "probability 0"),
         (counts(verdicts=FAR, tokens=NEAR), Finding.INCONSISTENT, "the tokens may be right"),
-        (replace(counts(verdicts=FAR), enumerated_error=0.2), Finding.INCONSISTENT, "total variation 0.2"),
+        (
+            replace(counts(verdicts=FAR), enumerated_error=0.2),
+            Finding.INCONSISTENT,
+            "total variation 0.2",
+        ),
         (counts(verdicts=FAR, turns=FAR), Finding.BIASED, r"simulation \(turns, x\)"),
         (altered(simulations={}), Finding.UNDECIDED, "no evidence: simulations"),
-        (altered(excesses={"x": deviation(0.02, 0.004)}), Finding.BIASED, "acceptance above its ceiling"),
+        (
+            altered(excesses={"x": deviation(0.02, 0.004)}),
+            Finding.BIASED,
+            "acceptance above its ceiling",
+        ),
         (decoded(-4.1, 900, 500.0), Finding.BIASED, "surprisal z = -4.1 over 900 tokens"),
         (decoded(0.1, 999, 500.0), Finding.UNDECIDED, "999 audited tokens; at least 1000"),
         (decoded(9.0, 5000, 1.0), Finding.UNDECIDED, "variance 1"),
@@ -167,12 +190,16 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
     only = Evidence(z_scores={"": {"surprisal": score(0.5, 5000, 9000.0)}})
     found = [judge(only).finding, judge(only, required=("z_scores",)).finding]
     assert found == [Finding.UNDECIDED, Finding.NO_BIAS_SEEN]
-    # By hand: two deviations of one kind of node, one simulation, which is looked at twice when measured
-    # again, two z-scores measured apart; two accidents must meet.
+    # By hand: two deviations of one kind of node, one simulation, which is looked at twice when
+    # measured again, two z-scores measured apart; two accidents must meet.
     two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + 2 * LEAST_P + 2 * 2 * norm.sf(4))
     assert CLEAN.false_alarm_rate == pytest.approx(10 * CERTAIN_P + two, rel=1e-3)
-    together = Evidence(simulations={"wide": {name: chi_squared(9.0, 8, 15) for name in ("tokens", "turns")}})
-    assert together.false_alarm_rate == pytest.approx(4 * CERTAIN_P + 4 * SUSPICIOUS_P * 2 * LEAST_P)
+    together = Evidence(
+        simulations={"wide": {name: chi_squared(9.0, 8, 15) for name in ("tokens", "turns")}}
+    )
+    assert together.false_alarm_rate == pytest.approx(
+        4 * CERTAIN_P + 4 * SUSPICIOUS_P * 2 * LEAST_P
+    )
     assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
     assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
 
@@ -215,18 +242,38 @@ def changed(change):
 
 
 def put(tensor, row, value):
-    return tensor.index_put((torch.tensor(row), torch.tensor(0)), torch.tensor(value, dtype=tensor.dtype))
+    return tensor.index_put(
+        (torch.tensor(row), torch.tensor(0)), torch.tensor(value, dtype=tensor.dtype)
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda law, _: Law(put(law.select, 1, -0.1), law.residual), "row 1: entries of select hold -0.1 at"),
-        (lambda law, _: Law(law.select, put(law.residual, 2, math.nan)), "row 2: entries of residual hold"),
-        (lambda law, _: Law(law.select * 0 + 1.0002, law.residual), "row 0: entries of select sum to 1.0002"),
-        (lambda law, _: Law(law.select * 0, law.residual / 2), "row 0: entries of residual sum to 0.5"),
-        (lambda law, _: Law(law.select, law.residual[..., :2]), r"residual is \(3, 2\).*allowed: .*\(3, 3\)"),
-        (lambda law, p: (p.mul_(0.5), law)[1], "row 0: the rule changed its input target_probs in place"),
+        (
+            lambda law, _: Law(put(law.select, 1, -0.1), law.residual),
+            "row 1: entries of select hold -0.1 at",
+        ),
+        (
+            lambda law, _: Law(law.select, put(law.residual, 2, math.nan)),
+            "row 2: entries of residual hold",
+        ),
+        (
+            lambda law, _: Law(law.select * 0 + 1.0002, law.residual),
+            "row 0: entries of select sum to 1.0002",
+        ),
+        (
+            lambda law, _: Law(law.select * 0, law.residual / 2),
+            "row 0: entries of residual sum to 0.5",
+        ),
+        (
+            lambda law, _: Law(law.select, law.residual[..., :2]),
+            r"residual is \(3, 2\).*allowed: .*\(3, 3\)",
+        ),
+        (
+            lambda law, p: (p.mul_(0.5), law)[1],
+            "row 0: the rule changed its input target_probs in place",
+        ),
     ],
 )
 def test_checked_rules_name_the_rule_the_row_and_the_quantity(change, message):

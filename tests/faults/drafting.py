@@ -13,7 +13,9 @@ def drawing(name, total_variation, draws):
 
 
 class DistinctToldAsIndependent(Iid):
-    """Siblings are drawn without replacement, and the rule is told that they are independent draws."""
+    """Siblings are drawn without replacement, and the rule is told
+    that they are independent draws.
+    """
 
     are_independent = False
     real = WithoutReplacement()
@@ -28,9 +30,9 @@ class DistinctToldAsIndependent(Iid):
 class ArgmaxToldAsSampled(DistinctToldAsIndependent):
     """The likeliest tokens are drafted, and the rule is told that they were drawn from q.
 
-    transformers issue 47932 (pull request 47961): a candidate generator drafts by argmax and returns logits
-    as q. In transformers 5.23.0 one path of it was still there. With p = (.5, .5), q = (.6, .4) it emits
-    (.833, .167).
+    transformers issue 47932 (pull request 47961): a candidate generator drafts by argmax and
+    returns logits as q. In transformers 5.23.0 one path of it was still there. With p = (.5, .5), q
+    = (.6, .4) it emits (.833, .167).
     """
 
     are_distinct = True
@@ -38,7 +40,9 @@ class ArgmaxToldAsSampled(DistinctToldAsIndependent):
 
 
 class SiblingsShareNoise(Iid):
-    """All siblings of a node are drawn with one random number, so that they are copies of one token."""
+    """All siblings of a node are drawn with one random number,
+    so that they are copies of one token.
+    """
 
     are_independent = False
 
@@ -52,7 +56,9 @@ class SiblingsShareNoise(Iid):
 
 
 class FromAnotherLaw(Iid):
-    """Independent draws from `law(q)`, told as draws from `told(q)`: functions of modules, for processes."""
+    """Independent draws from `law(q)`, told as draws from `told(q)`:
+    functions of modules, for processes.
+    """
 
     def __init__(self, law, told=None):
         self.law, self.told = law, told
@@ -68,7 +74,9 @@ class FromAnotherLaw(Iid):
 
 
 def from_bfloat16_logits(law):
-    """DeepSpec (issues 31 and 48) drew so and had the draft's law in the ratio in full precision."""
+    """DeepSpec (issues 31 and 48) drew so and had the draft's law in the ratio
+    in full precision.
+    """
     return torch.softmax(law.log().to(torch.bfloat16).to(law.dtype), -1)
 
 
@@ -90,5 +98,7 @@ FAULTS = [
     drawing("distinct siblings told as independent", 0.0560, DistinctToldAsIndependent()),
     drawing("draft drawn at T = .7, told T = 1", 0.0669, FromAnotherLaw(sharper)),
     drawing("siblings drawn with one random number", 0.0627, SiblingsShareNoise()),
-    drawing("draft's top-k not renormalised", 0.0617, FromAnotherLaw(likeliest_3, masses_of_likeliest_3)),
+    drawing(
+        "draft's top-k not renormalised", 0.0617, FromAnotherLaw(likeliest_3, masses_of_likeliest_3)
+    ),
 ]

@@ -12,26 +12,34 @@ from resispec.verifiers import Law, Naive, SiblingRule
 
 
 def first_sibling_only(target_probs, draft_probs, siblings, draws):
-    """Only the first sibling is tested, the others are ignored: exact, with fewer accepted tokens."""
+    """Only the first sibling is tested, the others are ignored: exact,
+    with fewer accepted tokens.
+    """
     law = STANDARD.law(target_probs, draft_probs, siblings[..., :1], draws)
     ignored = torch.zeros_like(siblings[..., 1:], dtype=law.select.dtype)
     return Law(torch.cat((law.select, ignored), -1), law.residual)
 
 
 def in_float32(target_probs, draft_probs, siblings, draws):
-    """The standard rule in float32 for laws in float64: sums are off by some 1e-8, as in every engine."""
+    """The standard rule in float32 for laws in float64: sums are off by some 1e-8,
+    as in every engine.
+    """
     law = STANDARD.law(target_probs.float(), draft_probs.float(), siblings, draws)
     return Law(law.select.to(target_probs.dtype), law.residual.to(target_probs.dtype))
 
 
 def in_reverse_order(target_probs, draft_probs, siblings, draws):
-    """Independent siblings are tested from the last to the first: any order fixed beforehand is exact."""
+    """Independent siblings are tested from the last to the first:
+    any order fixed beforehand is exact.
+    """
     law = STANDARD.law(target_probs, draft_probs, siblings.flip(-1), draws)
     return Law(law.select.flip(-1), law.residual)
 
 
 def split_among_copies(target_probs, draft_probs, siblings, draws):
-    """The naive rule, whose mass for a token that was drafted several times is split among its copies."""
+    """The naive rule, whose mass for a token that was drafted several times is split among its
+    copies.
+    """
     copies = (siblings[..., :, None] == siblings[..., None, :]).sum(-1)
     law = Naive().law(target_probs, draft_probs, siblings, draws)
     return Law(target_probs.gather(-1, siblings) / copies, law.residual)
@@ -53,7 +61,8 @@ class LastCopy(LastCopyUntold):
 
 @dataclass(frozen=True)
 class StopsAtResidual(Walk):
-    """A residual token that equals a drafted sibling ends the walk: the same law with fewer tokens a step.
+    """A residual token that equals a drafted sibling ends the walk:
+    the same law with fewer tokens a step.
 
     Of this rule the residual often holds a drafted token; that of the standard rule holds none.
     """
@@ -67,7 +76,9 @@ class StopsAtResidual(Walk):
 
 
 def own_generator(memory, verify, *given):
-    """The verifier decides with a generator of its own, seeded once from the one that it is given."""
+    """The verifier decides with a generator of its own,
+    seeded once from the one that it is given.
+    """
     *rest, generator = given
     if not memory:
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
@@ -84,8 +95,11 @@ FAULTS = [
     ruling("only the first sibling tested", 0.0, first_sibling_only),
     ruling("rule in float32", 0.0, in_float32),
     Fault("goes on at the last of equal siblings", LastCopy, Where.VERIFY, 0.0, **FORKED),
-    # `outcomes` says the first of equal siblings: no token is wrong, so an inconsistency and no bias.
-    Fault("last of equal siblings, the first in outcomes", LastCopyUntold, Where.VERIFY, 0.0, **FORKED),
+    # `outcomes` says the first of equal siblings: no token is wrong, so an inconsistency and no
+    # bias.
+    Fault(
+        "last of equal siblings, the first in outcomes", LastCopyUntold, Where.VERIFY, 0.0, **FORKED
+    ),
     remembering("verifier with a generator of its own", 0.0, own_generator),
     ruling("independent siblings in reverse order", 0.0, in_reverse_order),
     drawing("draft drawn and told at T = .7", 0.0, FromAnotherLaw(sharper, sharper)),

@@ -1,4 +1,6 @@
-"""Errors of `verify` alone that move MOVED of the mass to or from a set of tokens, at one place of a walk."""
+"""Errors of `verify` alone that move MOVED of the mass to or from a set of tokens,
+at one place of a walk.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +31,9 @@ def unlikely(law):
 def mixed(law, event, away, size=MOVED):
     """A law (V,) with so much of its mass moved to the tokens of an event, or away from it.
 
-    What is moved is divided as the law divides it. Returns the law, the chance that a token is drawn from
-    the second law in place of the first, and the second law; the chance is 0 if the event has all the mass.
+    What is moved is divided as the law divides it. Returns the law, the chance that a token is
+    drawn from the second law in place of the first, and the second law; the chance is 0 if the
+    event has all the mass.
     """
     wanted = ~event(law) if away else event(law)
     inside = torch.where(wanted, law, 0)
@@ -55,7 +58,9 @@ def where_peaked(tree, place, law):  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Moved(Walk):
-    """The token at some nodes is now and then drawn from the target within an event, whatever was drafted."""
+    """The token at some nodes is now and then drawn from the target within an event,
+    whatever was drafted.
+    """
 
     event: Callable = even
     where: Callable = everywhere
@@ -125,7 +130,9 @@ class EvenError(Walk):
 
 @dataclass(frozen=True)
 class LawMoved:
-    """The standard rule, but so much of the law's mass is moved to the even tokens; `law` says so."""
+    """The standard rule, but so much of the law's mass is moved to the even tokens;
+    `law` says so.
+    """
 
     size: float = 0.02
 
@@ -142,7 +149,9 @@ class LawMoved:
 def moved(name, total_variation, make=Moved, place=None, **options):
     """A fault that moves mass. place: the vocabulary and the tree of its true bias."""
     place = place or {"topology": chain(1)}
-    return Fault(f"mass moved {name}", lambda: make(**options), Where.VERIFY, total_variation, **place)
+    return Fault(
+        f"mass moved {name}", lambda: make(**options), Where.VERIFY, total_variation, **place
+    )
 
 
 BONUS = {"inner": False}
@@ -156,8 +165,16 @@ FAULTS = [
     moved("from unlikely tokens, bonus", 0.0186, event=unlikely, away=True, **BONUS),
     moved("to even tokens, bonus behind six accepted", 0.0088, place=LONG, **BONUS),
     moved("to even tokens, at the root", 0.03, where=at_depth(0)),
-    moved("from even tokens, behind two accepted", 0.0209, place=LONG, where=at_depth(2), away=True),
-    moved("to unlikely tokens, behind five accepted", 0.0109, place=LONG, where=at_depth(5), event=unlikely),
+    moved(
+        "from even tokens, behind two accepted", 0.0209, place=LONG, where=at_depth(2), away=True
+    ),
+    moved(
+        "to unlikely tokens, behind five accepted",
+        0.0109,
+        place=LONG,
+        where=at_depth(5),
+        event=unlikely,
+    ),
     moved("to even tokens, where p is peaked", 0.03, place=FEW, where=where_peaked),
     moved("to even tokens, residual", 0.0114, ResidualMoved),
     moved("to the first quarter, residual", 0.0114, ResidualMoved, event=first_quarter),

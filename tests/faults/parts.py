@@ -18,9 +18,9 @@ from resispec.verifiers import Draws, Law, Outcomes, SiblingRule, Standard, TopD
 class Where(StrEnum):
     """Place of a fault, which decides what can see it.
 
-    LAW: in what `law` or `outcomes` says. VERIFY: only in what `verify` draws; `outcomes` is right. DRAFTER:
-    siblings are drawn in another way than the rule is told. LOOP: in randomness or memory across steps, so
-    that a single call of `verify` looks right.
+    LAW: in what `law` or `outcomes` says. VERIFY: only in what `verify` draws; `outcomes` is right.
+    DRAFTER: siblings are drawn in another way than the rule is told. LOOP: in randomness or memory
+    across steps, so that a single call of `verify` looks right.
     """
 
     LAW = "law"
@@ -33,13 +33,13 @@ class Where(StrEnum):
 class Fault:
     """One planted fault, or an innocent case, which looks like a fault and has none.
 
-    make: a new sibling rule or verifier; a new one for every sequence, since some remember. A verifier whose
-    `verify` does not draw what its `outcomes` says, and whose real law is known, has `true_outcomes`.
-    total_variation: the bias, 0 for an innocent case, on the laws over `vocab` tokens and the tree of
-    `faults.truth`; checked by enumeration, or, for faults of the loop, measured once by simulating 20,000
-    prompts (standard error .005). draws: how the siblings are really drawn; where the drafter lies, an object
-    whose `draw` and `weights` are what is done and whose `laws` are what the rule is told. noise: how far the
-    draft's laws are from the target's.
+    make: a new sibling rule or verifier; a new one for every sequence, since some remember. A
+    verifier whose `verify` does not draw what its `outcomes` says, and whose real law is known, has
+    `true_outcomes`. total_variation: the bias, 0 for an innocent case, on the laws over `vocab`
+    tokens and the tree of `faults.truth`; checked by enumeration, or, for faults of the loop,
+    measured once by simulating 20,000 prompts (standard error .005). draws: how the siblings are
+    really drawn; where the drafter lies, an object whose `draw` and `weights` are what is done and
+    whose `laws` are what the rule is told. noise: how far the draft's laws are from the target's.
     """
 
     name: str
@@ -64,12 +64,14 @@ FORKED = {"vocab": 3, "topology": from_child_counts([[2], [1, 1]])}
 def sibling(target, draft, token, rank):
     """One sibling that is tested.
 
-    target, draft: (..., V), the law that it is tested against and the one that it was drawn from. token:
-    (..., 1) int64. rank: how many siblings came before. p, q: the token's masses (..., 1), q never 0. chance:
-    the right probability (..., 1) of acceptance. excess: (p - q)+, (..., V). left: the right law (..., V)
-    from which the walk continues after a rejection.
+    target, draft: (..., V), the law that it is tested against and the one that it was drawn from.
+    token: (..., 1) int64. rank: how many siblings came before. p, q: the token's masses (..., 1), q
+    never 0. chance: the right probability (..., 1) of acceptance. excess: (p - q)+, (..., V). left:
+    the right law (..., V) from which the walk continues after a rejection.
     """
-    p, q = (law.gather(-1, token) for law in (target, draft.clamp_min(torch.finfo(draft.dtype).tiny)))
+    p, q = (
+        law.gather(-1, token) for law in (target, draft.clamp_min(torch.finfo(draft.dtype).tiny))
+    )
     excess = (target - draft).clamp_min(0)
     right = {"chance": (p / q).clamp_max(1), "left": normalise(excess, target)}
     return SimpleNamespace(
@@ -111,7 +113,10 @@ def ruling(name, total_variation, law, **options):
 
 
 class Node(NamedTuple):
-    """A node with children. siblings: their tokens. law: the rule's. target_probs, draft_probs: (N, V)."""
+    """A node with children.
+
+    siblings: their tokens. law: the rule's. target_probs, draft_probs: (N, V).
+    """
 
     tree: Tree
     place: int
@@ -124,7 +129,9 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Walk(TopDown):
-    """The walk of `TopDown`; a fault overrides a part, and `outcomes` goes on saying what is right."""
+    """The walk of `TopDown`; a fault overrides a part,
+    and `outcomes` goes on saying what is right.
+    """
 
     rule: SiblingRule = field(default_factory=Standard)
 
@@ -157,7 +164,9 @@ class Walk(TopDown):
         """A node with what the rule says there."""
         children = tree.topology.children[place]
         siblings = tree.tokens[list(children)]
-        law = self.rule_at(tree, place).law(target_probs[place], draft_probs[place], siblings, tree.draws)
+        law = self.rule_at(tree, place).law(
+            target_probs[place], draft_probs[place], siblings, tree.draws
+        )
         return Node(tree, place, children, siblings.tolist(), law, target_probs, draft_probs)
 
     def verify(self, tree, target_probs, draft_probs, generator):
@@ -185,7 +194,10 @@ class Walk(TopDown):
             law, ends = self.drawn(node), torch.zeros_like(final[place])
             residual = (1 - law.select.sum()).clamp_min(0) * law.residual
             drawn = [(index, token, law.select[index]) for index, token in enumerate(node.siblings)]
-            for index, token, mass in [*drawn, *((None, token, mass) for token, mass in enumerate(residual))]:
+            for index, token, mass in [
+                *drawn,
+                *((None, token, mass) for token, mass in enumerate(residual)),
+            ]:
                 child = self.child(node, index, token)
                 if child is None:
                     ends[token] += mass
@@ -201,7 +213,9 @@ class Walk(TopDown):
 
 @dataclass(frozen=True)
 class WrongInputs(TopDown):
-    """`verify` works with the laws `wrong(tree, p, q)` in place of p and q; `outcomes` says what is right."""
+    """`verify` works with the laws `wrong(tree, p, q)` in place of p and q;
+    `outcomes` says what is right.
+    """
 
     rule: SiblingRule = field(default_factory=Standard)
     wrong: Callable[[Tree, Tensor, Tensor], tuple[Tensor, Tensor]] = lambda _, p, q: (p, q)
@@ -215,7 +229,9 @@ class WrongInputs(TopDown):
 
 @dataclass(frozen=True)
 class Remembering(TopDown):
-    """`verify` is `step(memory, verify, tree, p, q, generator)`, where the last `verify` is the right one."""
+    """`verify` is `step(memory, verify, tree, p, q, generator)`,
+    where the last `verify` is the right one.
+    """
 
     rule: SiblingRule = field(default_factory=Standard)
     step: Callable[..., Verdict] = lambda _, verify, *given: verify(*given)

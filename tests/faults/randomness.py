@@ -12,10 +12,10 @@ from resispec.verifiers import Law
 class DraftsNoise(Walk):
     """The Gumbel noise with which a token was drafted is used again to draw from the residual.
 
-    vLLM issues 47386 and 54282: found by a chi-square on 16 tokens; a test with a wide vocabulary had passed.
-    As a race: E is exponential noise, the token of the least E / q is drafted, that of the least E / r with
-    the same E is emitted. `verify` draws E anew, given the drafted token. For independent siblings it is the
-    noise of the last one, to whose token the residual gives nothing.
+    vLLM issues 47386 and 54282: found by a chi-square on 16 tokens; a test with a wide vocabulary
+    had passed. As a race: E is exponential noise, the token of the least E / q is drafted, that of
+    the least E / r with the same E is emitted. `verify` draws E anew, given the drafted token. For
+    independent siblings it is the noise of the last one, to whose token the residual gives nothing.
     """
 
     def draw(self, node, generator):
@@ -24,11 +24,13 @@ class DraftsNoise(Walk):
             return index, node.siblings[index]
         uniform = torch.rand(1 + len(node.law.residual), generator=generator, dtype=torch.float64)
         times = -torch.log1p(-uniform)
-        race = node.draft_probs[node.place] * times[0] + times[1:]  # the drafted token is first at times[0]
+        # the drafted token is first at times[0]
+        race = node.draft_probs[node.place] * times[0] + times[1:]
         return None, int((race / node.law.residual).argmin())
 
     def drawn(self, node):
-        """The residual emits y with probability r_y times the integral of 1 / A(k)^2 from q_y / r_y on.
+        """The residual emits y with probability r_y times the integral of 1 / A(k)^2
+        from q_y / r_y on.
 
         A(k) = sum of max(q_v, r_v k) is linear between the places q_v / r_v.
         """
@@ -44,8 +46,8 @@ class DraftsNoise(Walk):
 class UniformShared(Walk):
     """One uniform number decides whether a sibling is accepted and, if none is, the residual token.
 
-    What is left of the number once siblings were refused lies above their chances, so that the residual's
-    first tokens, by index, are never drawn.
+    What is left of the number once siblings were refused lies above their chances, so that the
+    residual's first tokens, by index, are never drawn.
     """
 
     def draw(self, node, generator):
@@ -72,7 +74,8 @@ def rewound(memory, verify, *given):
 
 
 def noise_kept(memory, verify, *given):
-    """The numbers that decide in the first step of a sequence decide in all of them: a buffer filled once.
+    """The numbers that decide in the first step of a sequence decide in all of them:
+    a buffer filled once.
 
     Drafting goes on with fresh numbers.
     """
@@ -82,14 +85,18 @@ def noise_kept(memory, verify, *given):
 
 
 def seeded_anew(_, verify, *given):
-    """The generator is seeded anew in every step: all steps decide and draft with the same numbers."""
+    """The generator is seeded anew in every step: all steps decide and draft
+    with the same numbers.
+    """
     *rest, generator = given
     return verify(*rest, generator.manual_seed(0))
 
 
 SHARED = {"vocab": 4, "topology": complete(2, 2)}
 FAULTS = [
-    Fault("draft's noise in the residual draw", DraftsNoise, Where.VERIFY, 0.0355, topology=chain(1)),
+    Fault(
+        "draft's noise in the residual draw", DraftsNoise, Where.VERIFY, 0.0355, topology=chain(1)
+    ),
     remembering("generator rewound after drafting", 0.099, rewound),
     remembering("noise of the first step in all steps", 0.487, noise_kept),
     remembering("generator seeded anew in every step", 0.992, seeded_anew),

@@ -1,4 +1,6 @@
-"""Wrong rules: the test of a sibling, the law after a rejection, and what only several siblings show."""
+"""Wrong rules: the test of a sibling, the law after a rejection,
+and what only several siblings show.
+"""
 
 import torch
 
@@ -27,7 +29,8 @@ def leaving(name, total_variation, left, **options):
 
 
 def rounded_draft(sibling):
-    """The draft's mass is rounded to bfloat16 in the ratio, while siblings are drawn from the precise law.
+    """The draft's mass is rounded to bfloat16 in the ratio,
+    while siblings are drawn from the precise law.
 
     DeepSpec (issues 31 and 48) had it the other way round. Both differ by a thousandth.
     """
@@ -36,7 +39,9 @@ def rounded_draft(sibling):
 
 
 def top_p_target(sibling):
-    """The target is cut to top-p .9 in the test of a sibling, not in the residual: a warper on one side."""
+    """The target is cut to top-p .9 in the test of a sibling, not in the residual:
+    a warper on one side.
+    """
     masses, order = sibling.target.sort(-1, descending=True)
     kept = torch.where(masses.cumsum(-1) - masses < 0.9, masses, 0.0)
     cut = normalise(torch.zeros_like(kept).scatter(-1, order, kept), sibling.target)
@@ -44,13 +49,17 @@ def top_p_target(sibling):
 
 
 def typical(sibling):
-    """Medusa (arXiv 2401.10774), with its defaults: p above min(.3, .09 exp(-H)), H the target's entropy."""
+    """Medusa (arXiv 2401.10774), with its defaults: p above min(.3, .09 exp(-H)),
+    H the target's entropy.
+    """
     entropy = torch.special.entr(sibling.target).sum(-1, keepdim=True)
     return (sibling.p > (0.09 * (-entropy).exp()).clamp_max(0.3)).to(sibling.p.dtype)
 
 
 def more_often(factor):
-    """Somebody tuned the acceptance, in vocabularies of more than 5 tokens only: small tests stay green."""
+    """Somebody tuned the acceptance, in vocabularies of more than 5 tokens only:
+    small tests stay green.
+    """
     return lambda s: ((factor if s.target.shape[-1] > 5 else 1.0) * s.p / s.q).clamp_max(1)
 
 
@@ -69,7 +78,9 @@ def not_renormalised(target_probs, *given):
 
 
 def cut_to(count):
-    """The standard rule, whose last residual keeps `count` tokens, as engines do that sort for a top-k."""
+    """The standard rule, whose last residual keeps `count` tokens,
+    as engines do that sort for a top-k.
+    """
 
     def law(*given):
         law = STANDARD.law(*given)
@@ -82,7 +93,8 @@ def cut_to(count):
 
 
 def copies_retested(target_probs, draft_probs, siblings, draws):
-    """A token that was drafted twice is tested twice with the same ratio p / q, by a cache of ratios.
+    """A token that was drafted twice is tested twice with the same ratio p / q,
+    by a cache of ratios.
 
     After its first rejection the residual gives the token nothing, so a copy must never pass.
     """
@@ -114,11 +126,14 @@ def last_always_accepted(*given):
     """The last sibling is accepted without a test, since something has to be emitted."""
     law = STANDARD.law(*given)
     before = law.select[..., :-1]
-    return Law(torch.cat((before, (1 - before.sum(-1, keepdim=True)).clamp_min(0)), -1), law.residual)
+    return Law(
+        torch.cat((before, (1 - before.sum(-1, keepdim=True)).clamp_min(0)), -1), law.residual
+    )
 
 
 def sorted_by_target(target_probs, draft_probs, siblings, draws):
-    """Siblings are sorted by the target's mass before they are tested, so that the likeliest comes first.
+    """Siblings are sorted by the target's mass before they are tested,
+    so that the likeliest comes first.
 
     What is tested first is then no fresh draw from q. Sampled siblings may not be ranked.
     """
@@ -128,17 +143,22 @@ def sorted_by_target(target_probs, draft_probs, siblings, draws):
 
 
 PRUNED = Sequential(
-    lambda s: torch.where(s.q < 0.05, 0.0, s.chance), lambda s: torch.where(s.q < 0.05, s.target, s.left)
+    lambda s: torch.where(s.q < 0.05, 0.0, s.chance),
+    lambda s: torch.where(s.q < 0.05, s.target, s.left),
 )
 FAULTS = [
     accepting("draft in bfloat16 in the ratio only", 0.0001, rounded_draft),
     # For numerical safety, so that no sibling is ever sure to pass.
     accepting("acceptance clamped at .99", 0.0031, lambda s: s.chance.clamp_max(0.99)),
-    # The coin is one of 0, .01, ..., 1, and a sibling passes when it is at most p / q. OpenVINO GenAI's
-    # sampler draws such coins (read in a development state of 2026.4.0).
-    accepting("acceptance by a coin of 101 values", 0.0081, lambda s: ((100 * s.chance).floor() + 1) / 101),
+    # The coin is one of 0, .01, ..., 1, and a sibling passes when it is at most p / q. OpenVINO
+    # GenAI's sampler draws such coins (read in a development state of 2026.4.0).
+    accepting(
+        "acceptance by a coin of 101 values", 0.0081, lambda s: ((100 * s.chance).floor() + 1) / 101
+    ),
     # Token 0 is the end of the sequence, so that no step ends early.
-    accepting("end of sequence never accepted", 0.0816, lambda s: torch.where(s.token == 0, 0.0, s.chance)),
+    accepting(
+        "end of sequence never accepted", 0.0816, lambda s: torch.where(s.token == 0, 0.0, s.chance)
+    ),
     # Against division by zero. The smaller the masses, the more is rejected.
     accepting(
         "acceptance with q + .01",
@@ -147,26 +167,35 @@ FAULTS = [
         vocab=50,
         topology=complete(2, 2),
     ),
-    # A token passes if and only if the target likes it at least as much as the draft. In vLLM (issue 13196) a
-    # seed was without effect and every ratio capped to 0 or 1; a user noticed.
+    # A token passes if and only if the target likes it at least as much as the draft. In vLLM
+    # (issue 13196) a seed was without effect and every ratio capped to 0 or 1; a user noticed.
     accepting("acceptance rounded to 0 or 1", 0.1953, lambda s: s.chance.floor()),
     # Tested twice, once by the drafter's side.
     accepting("acceptance squared", 0.1025, lambda s: s.chance.square()),
     accepting("acceptance times 1.02 (V > 5)", 0.0035, more_often(1.02)),
-    accepting("acceptance times 1.05 (V > 5)", 0.0115, more_often(1.05), vocab=50, topology=complete(2, 2)),
+    accepting(
+        "acceptance times 1.05 (V > 5)", 0.0115, more_often(1.05), vocab=50, topology=complete(2, 2)
+    ),
     accepting("top-p on the target in the test only", 0.0680, top_p_target),
-    # Every sibling is tested against the target itself, from which is drawn when none passes; it was never
-    # meant to be exact.
+    # Every sibling is tested against the target itself, from which is drawn when none passes; it
+    # was never meant to be exact.
     ruling("typical acceptance", 0.3787, Sequential(typical, lambda s: s.target).law),
     # In place of (p - q)+: the clamp was forgotten and the signs were mended.
     leaving("residual |p - q|", 0.2527, lambda s: normalise((s.target - s.draft).abs(), s.target)),
     # So that nothing small divides.
     leaving(
-        "argmax of a residual below .02", 0.0040, where_little(0.02, lambda s: argmax(s.left)), noise=0.03
+        "argmax of a residual below .02",
+        0.0040,
+        where_little(0.02, lambda s: argmax(s.left)),
+        noise=0.03,
     ),
-    # Never updated again. EAGLE had a stale residual (issue 50, mended in pull request 47); accuracy dropped
-    # at T > 0 and not at T = 0.
-    leaving("residual of the first rejection reused", 0.0686, lambda s: s.left if s.rank == 0 else s.target),
+    # Never updated again. EAGLE had a stale residual (issue 50, mended in pull request 47);
+    # accuracy dropped at T > 0 and not at T = 0.
+    leaving(
+        "residual of the first rejection reused",
+        0.0686,
+        lambda s: s.left if s.rank == 0 else s.target,
+    ),
     ruling("residual not renormalised between siblings", 0.0711, not_renormalised),
     # Laws that differ by more never get there.
     leaving(
@@ -181,11 +210,13 @@ FAULTS = [
     ruling("residual cut to its top 100", 0.1003, cut_to(100), vocab=800, topology=chain(1)),
     ruling("residual cut to its top 1,000", 0.0482, cut_to(1000), vocab=4000, topology=chain(1)),
     ruling("copies of a token tested again", 0.0813, copies_retested),
-    ruling("draft not renormalised without replacement", 0.0560, draft_not_renormalised, draws=DISTINCT),
+    ruling(
+        "draft not renormalised without replacement", 0.0560, draft_not_renormalised, draws=DISTINCT
+    ),
     ruling("last sibling always accepted", 0.2599, last_always_accepted),
     ruling("siblings sorted by the target", 0.3328, sorted_by_target),
-    # Those of a draft mass below .05 are pruned, to save positions. What stays is no draw from q any more,
-    # but is tested as one. Sampled siblings may not be pruned by score.
+    # Those of a draft mass below .05 are pruned, to save positions. What stays is no draw from q
+    # any more, but is tested as one. Sampled siblings may not be pruned by score.
     ruling("unlikely siblings pruned after the draw", 0.0903, PRUNED.law),
     # The fourth is accepted without a test, by an index that ends too early.
     accepting(

@@ -1,8 +1,9 @@
-"""The true bias of a planted fault: the total variation of what is emitted to the target, on stated laws.
+"""The true bias of a planted fault: the total variation of what is emitted to the target,
+on stated laws.
 
-The laws: p is Zipf's (rank r has a mass proportional to 1 / r), with the tokens in a random order after every
-token; q is p with normal noise on its logits, whose standard deviation the fault says. With 6 tokens and 1.5,
-p and q after token 0 differ by a total variation of .38.
+The laws: p is Zipf's (rank r has a mass proportional to 1 / r), with the tokens in a random order
+after every token; q is p with normal noise on its logits, whose standard deviation the fault says.
+With 6 tokens and 1.5, p and q after token 0 differ by a total variation of .38.
 """
 
 from functools import lru_cache
@@ -33,7 +34,9 @@ def truth(fault):
     made = fault.make()
     if interface_of(made) is SiblingRule:
         p, q = laws(fault.vocab, 0, fault.noise)
-        return total_variation(emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p)
+        return total_variation(
+            emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p
+        )
     verifier = SimpleNamespace(outcomes=getattr(made, "true_outcomes", made.outcomes))
     target, draft = bigrams(fault.vocab, fault.noise)
     law = tree_law(verifier, fault.topology, target, draft, fault.draws)
@@ -43,8 +46,9 @@ def truth(fault):
 def simulated(fault, num_prompts):
     """The total variation of NUM_TOKENS decoded tokens after token 0, and its standard error.
 
-    Prompt i is decoded with the seed i. One half of the prompts chooses the set of continuations that are too
-    frequent, the other half measures it, so that the mean is 0 for an exact loop, else at most the truth.
+    Prompt i is decoded with the seed i. One half of the prompts chooses the set of continuations
+    that are too frequent, the other half measures it, so that the mean is 0 for an exact loop, else
+    at most the truth.
     """
     target, draft = bigrams(fault.vocab, fault.noise)
     pair = Pair(TableModel(target.log()), TableModel(draft.log()), ToyTokenizer())
@@ -58,7 +62,8 @@ def simulated(fault, num_prompts):
     excess = halves - chain_law(target, NUM_TOKENS).flatten()
     found = [float(excess[here][excess[1 - here] > 0].sum()) for here in (0, 1)]
     masses = [min(1.0, float(halves[here][excess[1 - here] > 0].sum())) for here in (0, 1)]
-    # The two halves choose each other's sets, so their errors are averaged, as if they were dependent.
+    # The two halves choose each other's sets, so their errors are averaged, as if they were
+    # dependent.
     error = sum((mass * (1 - mass) / (num_prompts / 2)) ** 0.5 for mass in masses) / 2
     return sum(found) / 2, error
 

@@ -38,7 +38,9 @@ def more_often():
 
 
 def no_residual():
-    """From depth 4 on the token after a rejection is drawn from the target itself, unknown to `outcomes`."""
+    """From depth 4 on the token after a rejection is drawn from the target itself,
+    unknown to `outcomes`.
+    """
     return OtherBelow(other=Sequential(left=lambda sibling: sibling.target), first_depth=4)
 
 
@@ -46,8 +48,8 @@ def no_residual():
 class CoinAgain(Walk):
     """The random number that decided at depth `first` decides again at depth `again`.
 
-    What was accepted with it is likelier to be accepted again, which trees of fewer levels do not show.
-    coins: of the walk so far, from the root down.
+    What was accepted with it is likelier to be accepted again, which trees of fewer levels do not
+    show. coins: of the walk so far, from the root down.
     """
 
     first: int = 0
@@ -65,7 +67,9 @@ class CoinAgain(Walk):
         return None, draw_one(node.law.residual, generator)
 
     def drawn(self, node):
-        """On a chain, whose nodes are numbered by depth: the coin lies below the chance that it met first."""
+        """On a chain, whose nodes are numbered by depth: the coin lies below the chance
+        that it met first.
+        """
         if node.place != self.again:
             return node.law
         met = self.node_at(node.tree, self.first, node.target_probs, node.draft_probs)
@@ -78,7 +82,9 @@ def last_coin():
 
 
 class CoinOfSiblings(Walk):
-    """One random number tests all siblings of a node: who was refused with it is likelier to be again."""
+    """One random number tests all siblings of a node:
+    who was refused with it is likelier to be again.
+    """
 
     def draw(self, node, generator):
         coin = float(torch.rand((), generator=generator, dtype=torch.float64))
@@ -88,7 +94,9 @@ class CoinOfSiblings(Walk):
         return None, draw_one(node.law.residual, generator)
 
     def drawn(self, node):
-        """A sibling is accepted if the coin lies below its chance and above all chances before it."""
+        """A sibling is accepted if the coin lies below its chance
+        and above all chances before it.
+        """
         before = node.law.select.cumsum(-1) - node.law.select
         chances = node.law.select / (1 - before).clamp_min(1e-30)
         highest = chances.cummax(-1).values
@@ -96,7 +104,9 @@ class CoinOfSiblings(Walk):
 
 
 class LevelsForget(LevelOptimal):
-    """Whole levels at once: from depth 3 on a node stops as if it had passed nothing on to its children."""
+    """Whole levels at once: from depth 3 on a node stops as if it had passed nothing
+    on to its children.
+    """
 
     def _decide(self, level, masses, tree, target_probs, draft_probs):
         kept = super()._decide(level, masses, tree, target_probs, draft_probs)
@@ -108,8 +118,8 @@ class LevelsForget(LevelOptimal):
 class BestSubtree(Walk):
     """Of equal siblings the walk goes on at the one below which the target likes what was drafted.
 
-    Each of their subtrees is a fresh draft, the best of them is not. A choice that looks at no tokens is
-    fine.
+    Each of their subtrees is a fresh draft, the best of them is not. A choice that looks at no
+    tokens is fine.
     """
 
     def child(self, node, index, token):  # noqa: ARG002 - the contract's
@@ -124,9 +134,11 @@ def liking(node, child):
 
 
 class WithoutWeight(Block):
-    """Block verification draws its final token from (p - q)+ and not from (w p - q)+, w the prefix's weight.
+    """Block verification draws its final token from (p - q)+ and not from (w p - q)+,
+    w the prefix's weight.
 
-    With one drafted token the two are the same. vllm-ascend (issues 7807, 7808, 7839) resampled wrongly.
+    With one drafted token the two are the same. vllm-ascend (issues 7807, 7808, 7839) resampled
+    wrongly.
     """
 
     def verify(self, tree, target_probs, draft_probs, generator):
@@ -137,7 +149,10 @@ class WithoutWeight(Block):
         return replace(verdict, tokens=(*verdict.tokens[:-1], draw_one(law, generator)))
 
     def true_outcomes(self, tree, target_probs, draft_probs):
-        right, wrong = self.outcomes(tree, target_probs, draft_probs), residual(target_probs, draft_probs)
+        right, wrong = (
+            self.outcomes(tree, target_probs, draft_probs),
+            residual(target_probs, draft_probs),
+        )
         return replace(right, final=torch.cat((wrong[:-1], right.final[-1:])))
 
 
@@ -147,9 +162,11 @@ def residual(target_probs, draft_probs):
 
 
 class NullMassDropped(Standard):
-    """From the leaves up, a node whose children have failed is never rejected: its residual is renormalised.
+    """From the leaves up, a node whose children have failed is never rejected:
+    its residual is renormalised.
 
-    Top-down, and at the root, the residual is a law in any case, so only trees of three levels show it.
+    Top-down, and at the root, the residual is a law in any case, so only trees of three levels show
+    it.
     """
 
     def law(self, *given):
@@ -161,16 +178,37 @@ DEEP = {"vocab": 4, "topology": chain(4)}
 LONG = {"vocab": 3, "topology": chain(6)}
 FAULTS = [
     Fault("acceptance times 1.15 from depth 3", more_often, Where.LAW, 0.0060, **DEEP),
-    Fault("coin used again two levels below", CoinAgain, Where.VERIFY, 0.0793, vocab=4, topology=chain(3)),
     Fault(
-        "coin of the root used again at depth 5", last_coin, Where.VERIFY, 0.0138, vocab=3, topology=chain(6)
+        "coin used again two levels below",
+        CoinAgain,
+        Where.VERIFY,
+        0.0793,
+        vocab=4,
+        topology=chain(3),
+    ),
+    Fault(
+        "coin of the root used again at depth 5",
+        last_coin,
+        Where.VERIFY,
+        0.0138,
+        vocab=3,
+        topology=chain(6),
     ),
     Fault("one coin for all siblings", CoinOfSiblings, Where.VERIFY, 0.0146, vocab=4, noise=0.5),
-    Fault("levels forget what they passed on, from depth 3", LevelsForget, Where.LAW, 0.0936, **DEEP),
-    Fault("no residual from depth 4", no_residual, Where.VERIFY, 0.0507, vocab=3, topology=chain(5)),
+    Fault(
+        "levels forget what they passed on, from depth 3", LevelsForget, Where.LAW, 0.0936, **DEEP
+    ),
+    Fault(
+        "no residual from depth 4", no_residual, Where.VERIFY, 0.0507, vocab=3, topology=chain(5)
+    ),
     Fault("best subtree among equal siblings", BestSubtree, Where.VERIFY, 0.0444, **FORKED),
     Fault(
-        "block without the prefix's weight", WithoutWeight, Where.VERIFY, 0.0210, vocab=30, topology=chain(2)
+        "block without the prefix's weight",
+        WithoutWeight,
+        Where.VERIFY,
+        0.0210,
+        vocab=30,
+        topology=chain(2),
     ),
     Fault(
         "traversal that rejects no inner node",

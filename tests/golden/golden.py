@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests:tests/harness python -m golden.golden cells rows    # writes both files anew
 
-`cells.json` counts the cells of every experiment of every profile and has a digest of their printed labels
-and identities, in which whatever is made on a machine counts by its configuration. `rows.json` has the rows
-of toy cells without their times.
+`cells.json` counts the cells of every experiment of every profile and has a digest of their printed
+labels and identities, in which whatever is made on a machine counts by its configuration.
+`rows.json` has the rows of toy cells without their times.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ SMALL = "tree=complete tree.depth=3 tree.branching=3"
 EAGLE = "pair=llama2_7b_chat__eagle pair.draft={folder}/eagle prompt_template=null"
 CASES = [
     "decoder=autoregressive temperature=0.6,1.0",
-    f"{SMALL} temperature=0.6,1.0 verifier=standard,resispec,kseq,naive,optimal,traversal,traversal_optimal",
+    f"{SMALL} temperature=0.6,1.0 "
+    "verifier=standard,resispec,kseq,naive,optimal,traversal,traversal_optimal",
     f"{SMALL} verifier=level_optimal",
     f"{SMALL} decoder=sequoia temperature=0.6,1.0 verifier=standard,resispec,naive,traversal",
     f"{SMALL} decoder=greedy verifier=greedy,standard",
@@ -50,25 +51,38 @@ CASES = [
 
 
 def experiments() -> list[str]:
-    """The experiments whose cells are written down for every profile, the parts of an artefact one by one."""
+    """The experiments whose cells are written down for every profile,
+    the parts of an artefact one by one.
+    """
     paths = sorted((CONF / "experiment").glob("*.yaml"))
     return [
-        f"{path.stem}/{part}" if part else path.stem for path in paths for part in part_names(path) or [""]
+        f"{path.stem}/{part}" if part else path.stem
+        for path in paths
+        for part in part_names(path) or [""]
     ]
 
 
 def cells_digest(experiment: str, profile: str) -> dict[str, Any]:
-    """The number of an experiment's cells, and 16 hexadecimal digits of their labels and identities."""
+    """The number of an experiment's cells, and 16 hexadecimal digits
+    of their labels and identities.
+    """
     cells = cells_of([f"experiment={experiment}", f"profile={profile}", NOWHERE])
     named = sorted(json.dumps([_printed(cell), _identity(cell)], sort_keys=True) for cell in cells)
-    return {"count": len(cells), "sha256": hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]}
+    return {
+        "count": len(cells),
+        "sha256": hashlib.sha256("\n".join(named).encode()).hexdigest()[:16],
+    }
 
 
 def check_cells(profile: str) -> None:
     """Assert that the experiments ask for the cells that are written down."""
     golden = json.loads((HERE / "cells.json").read_text())
-    found = {f"{experiment} {profile}": cells_digest(experiment, profile) for experiment in experiments()}
-    assert found == {name: digest for name, digest in golden.items() if name.endswith(f" {profile}")}
+    found = {
+        f"{experiment} {profile}": cells_digest(experiment, profile) for experiment in experiments()
+    }
+    assert found == {
+        name: digest for name, digest in golden.items() if name.endswith(f" {profile}")
+    }
 
 
 def _printed(cell: Any) -> dict[str, str]:
@@ -77,14 +91,17 @@ def _printed(cell: Any) -> dict[str, str]:
 
 def _identity(cell: Any) -> str:
     """The cell's id if nothing that it needs were made on this machine."""
-    labels = {name: value for name, value in cell.labels.items() if name != "tree"}  # its file need not exist
+    # its file need not exist
+    labels = {name: value for name, value in cell.labels.items() if name != "tree"}
     neutral = {key: _without_fingerprints(value) for key, value in cell.config.items()}
     return cell.changed(labels, **neutral).cell_id
 
 
 def _without_fingerprints(node: Any) -> Any:
     if isinstance(node, dict):
-        return {key: _without_fingerprints(value) for key, value in node.items() if key != "fingerprint"}
+        return {
+            key: _without_fingerprints(value) for key, value in node.items() if key != "fingerprint"
+        }
     return node
 
 
@@ -92,20 +109,28 @@ def toy_rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The rows of every toy cell by its printed name, each without its times."""
     found = {}
     for case in CASES:
-        overrides = [*toy_overrides(folder, folder / "results"), *case.format(folder=folder).split()]
+        overrides = [
+            *toy_overrides(folder, folder / "results"),
+            *case.format(folder=folder).split(),
+        ]
         cells = cells_of(overrides)
         for setting in dict.fromkeys(cell.setting for cell in cells):  # its pair is loaded once
             measure([cell for cell in cells if cell.setting == setting], ignore)
         for cell in cells:
-            name = " ".join(f"{key}={value}" for key, value in _printed(cell).items() if key != "dataset")
-            CellStore(cell.folder).rows(build(cell.config["task"]).row)  # each is read as what it was
+            name = " ".join(
+                f"{key}={value}" for key, value in _printed(cell).items() if key != "dataset"
+            )
+            # each is read as what it was
+            CellStore(cell.folder).rows(build(cell.config["task"]).row)
             found[f"{cell.task_name} {name}"] = [_without_times(row) for row in rows(cell)]
     return found
 
 
 def _without_times(row: dict[str, Any]) -> dict[str, Any]:
     """A row without times, and without the process that took them and the cell's turn in it."""
-    kept = (key for key in row if not key.endswith(("_s", "_ms")) and key not in ("timed_by", "turn"))
+    kept = (
+        key for key in row if not key.endswith(("_s", "_ms")) and key not in ("timed_by", "turn")
+    )
     return {key: row[key] for key in kept}
 
 
@@ -118,7 +143,9 @@ def main() -> None:
         else:
             with tempfile.TemporaryDirectory() as folder:
                 content = toy_rows(save_toys(Path(folder) / "golden"))
-        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+        lines = ",\n".join(
+            f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()
+        )
         (HERE / f"{name}.json").write_text(f"{{\n{lines}\n}}\n")
 
 

@@ -1,4 +1,6 @@
-"""The benches at tiny sizes: rows, what they are divided by, memory, refused input; no speed is asserted."""
+"""The benches at tiny sizes: rows, what they are divided by, memory, refused input;
+no speed is asserted.
+"""
 
 import re
 import runpy
@@ -27,7 +29,9 @@ LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
 LAWS |= {"khisti": {"iid"}}
 WALKS = (
-    LAWS | {"univer": {"greedy"}} | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
+    LAWS
+    | {"univer": {"greedy"}}
+    | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
 )
 
 
@@ -45,8 +49,16 @@ def run(monkeypatch, tmp_path, bench, name):
 
 
 def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rules, "SHAPES", {"d3b3": complete(3, 3), "uneven": from_child_counts([[2], [1, 2]])})
-    for name, value in {"VOCAB": 40, "TREES": 2, "WALKS": 2, "LAW_ROUNDS": 2, "WALK_ROUNDS": 1}.items():
+    monkeypatch.setattr(
+        rules, "SHAPES", {"d3b3": complete(3, 3), "uneven": from_child_counts([[2], [1, 2]])}
+    )
+    for name, value in {
+        "VOCAB": 40,
+        "TREES": 2,
+        "WALKS": 2,
+        "LAW_ROUNDS": 2,
+        "WALK_ROUNDS": 1,
+    }.items():
         monkeypatch.setattr(rules, name, value)
     measured = rules.costs(CPU)
     monkeypatch.setattr(rules, "costs", lambda _: measured)
@@ -57,7 +69,9 @@ def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
     wanted = {(*key, what): WALKS for key in walks for what in ("ms", "ratio")}
     wanted |= {("law", nodes, what): LAWS for nodes in (1, 40) for what in ("ms", "ratio")}
     wanted |= {("law", nodes, "peak_bytes"): LAWS for nodes in (1, 10, 40)}
-    assert found == {(name, what, nodes): every(named) for (name, nodes, what), named in wanted.items()}
+    assert found == {
+        (name, what, nodes): every(named) for (name, nodes, what), named in wanted.items()
+    }
     assert len(measured) == sum(map(len, found.values())) and (measured.value > 0).all()
     for _, rows in measured[measured.quantity != "peak_bytes"].groupby(["measured", "num_nodes"]):
         wide = rows.pivot(index=["verifier", "draws"], columns="quantity", values="value")
@@ -73,7 +87,10 @@ def test_calls_take_turns_and_the_first_round_is_forgotten(monkeypatch):
     order, turns, clock = [], [], iter(range(100))
 
     def calls(name):
-        return [lambda turn, call=call: (order.append((name, call)), turns.append(turn)) for call in (0, 1)]
+        return [
+            lambda turn, call=call: (order.append((name, call)), turns.append(turn))
+            for call in (0, 1)
+        ]
 
     monkeypatch.setattr(frame, "now", lambda _: next(clock) ** 2)
     found = take_turns("test", {name: calls(name) for name in "ab"}, 3, CPU)
@@ -81,7 +98,8 @@ def test_calls_take_turns_and_the_first_round_is_forgotten(monkeypatch):
     assert all(sorted(both) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]] for both in rounds)
     assert len({str(both) for both in rounds}) == 2  # either goes first at times
     assert turns == [0] * 8 + [1] * 4 + [2] * 4  # the first round twice
-    # Call n of all starts at (2 n)^2 and takes 4 n + 1; of three rounds the second one is the median.
+    # Call n of all starts at (2 n)^2 and takes 4 n + 1; of three rounds the second one is the
+    # median.
     for name, milliseconds in found.items():
         own = [4 * place + 1 for place, (caller, _) in enumerate(order) if caller == name]
         assert milliseconds == 1e3 * (own[4] + own[5]) / 2
@@ -96,7 +114,10 @@ def test_parts_of_a_step_hold_their_forwards_and_no_clocks(monkeypatch):
     monkeypatch.setattr(decoders, "clock_seconds", lambda *_: 0.0)
     split = decoders.step_split(Pair(tiny_llama(), tiny_llama(seed=1), None), [[1, 2, 3]])
     assert split["step"] > split["target"] + split["draft"] + split["verify"] + split["commit"]
-    assert split["target"] > split["target forward"] > 0 and split["draft"] > split["draft forward"] > 0
+    assert (
+        split["target"] > split["target forward"] > 0
+        and split["draft"] > split["draft forward"] > 0
+    )
     monkeypatch.setattr(decoders, "clock_seconds", lambda _, num_clocks: 1.0 * num_clocks)
     less = decoders.step_split(Pair(tiny_llama(), tiny_llama(seed=1), None), [[1, 2, 3]])
     assert (
@@ -113,7 +134,9 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
     split = {"step": 10.0, "target": 5.5, "draft": 3.2, "verify": 0.8, "commit": 0.3}
     split |= {"target forward": 5.0, "draft forward": 3.0}
     shares = decoders.parts(split).frame.set_index("part").share
-    assert shares["all but the forwards"] == pytest.approx(0.2) and shares[:-1].sum() == pytest.approx(1)
+    assert shares["all but the forwards"] == pytest.approx(0.2) and shares[
+        :-1
+    ].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +150,9 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
         (["--results", "."], "No such file or directory: '"),  # it is there, but takes no file
     ],
 )
-def test_what_a_bench_cannot_do_is_refused_in_one_line(arguments, message, monkeypatch, tmp_path, capsys):
+def test_what_a_bench_cannot_do_is_refused_in_one_line(
+    arguments, message, monkeypatch, tmp_path, capsys
+):
     monkeypatch.chdir(tmp_path)
     Path("embedded").symlink_to("/proc/self")
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
@@ -145,11 +170,18 @@ def test_peak_memory_counts_what_is_held_at_once():
     assert peak_bytes(lambda: ((ones + 1) + 1) + 1, CPU) == pytest.approx(8000, abs=500)
 
 
-def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_leading_dimension(monkeypatch):
+def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_leading_dimension(
+    monkeypatch,
+):
     monkeypatch.setattr(rules, "VOCAB", 4000)
     for name, rule, draws in rules.rules():
-        few, many = (peak_bytes(law_call(rule, draws, nodes, CPU), CPU) for nodes in MEASURED_NODES[1:])
-        assert many == pytest.approx(few * MEASURED_NODES[2] / MEASURED_NODES[1], rel=0.02), (name, draws)
+        few, many = (
+            peak_bytes(law_call(rule, draws, nodes, CPU), CPU) for nodes in MEASURED_NODES[1:]
+        )
+        assert many == pytest.approx(few * MEASURED_NODES[2] / MEASURED_NODES[1], rel=0.02), (
+            name,
+            draws,
+        )
     laws = [law_call(get_rule("standard"), Draws.IID, nodes, CPU)() for nodes in (1, 2)]
     assert [law.select.shape for law in laws] == [(3,), (2, 3)]
     assert [law.residual.shape for law in laws] == [(4000,), (2, 4000)]
@@ -165,6 +197,9 @@ def test_every_case_of_memory_is_measured_once(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "cases", lambda: few)
     monkeypatch.setattr(memory, "ALLOWED_BYTES", 1000)
     assert "does not fit into 0 MiB" in run(monkeypatch, tmp_path, memory, "bench_memory")
-    columns = "decoder,verifier,num_nodes,vocab,num_prompts,peak_bytes,whole_law_bytes,bytes_per_node_token"
+    columns = (
+        "decoder,verifier,num_nodes,vocab,num_prompts,peak_bytes,whole_law_bytes,"
+        "bytes_per_node_token"
+    )
     frame = pd.read_csv(tmp_path / "embedded" / "bench_memory.csv")
     assert list(frame) == columns.split(",") and (frame.whole_law_bytes > frame.peak_bytes).all()

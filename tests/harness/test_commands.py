@@ -41,7 +41,9 @@ LIGHT = {
     "import experiments.search.fastest, experiments.costs": "torch scipy",
     "import experiments.doctor.__main__": "torch",
     "import analysis.table1, analysis.table5": "torch transformers matplotlib scipy",
-    "from experiments import run; run.cells_of(['experiment=table1'])[0].cell_id": "torch pandas scipy wandb",
+    "from experiments import run; run.cells_of(['experiment=table1'])[0].cell_id": (
+        "torch pandas scipy wandb"
+    ),
     "from experiments.status import main; main(sys.argv[1:])": "torch hydra omegaconf pandas numpy",
 }
 
@@ -50,8 +52,13 @@ LIGHT = {
 def test_planning_and_looking_import_nothing_that_is_slow(program, tmp_path):
     """So that wrong input is refused at once."""
     write_plan(tmp_path, "table1", [make_cell(tmp_path, "standard")])
-    code = f"import sys; {program}; sys.exit(bool({{*{LIGHT[program].split()}}} & {{*sys.modules}}))"
-    assert subprocess.run([sys.executable, "-c", code, "--results", tmp_path], check=False).returncode == 0
+    code = (
+        f"import sys; {program}; sys.exit(bool({{*{LIGHT[program].split()}}} & {{*sys.modules}}))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code, "--results", tmp_path], check=False).returncode
+        == 0
+    )
 
 
 def test_an_unknown_profile_is_one_line(capsys):
@@ -66,10 +73,16 @@ PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "resispec.s
 
 
 def ended(line, **variables):
-    """The exit code of a shell's line, or of the first of its commands, with what it said on stderr."""
+    """The exit code of a shell's line, or of the first of its commands,
+    with what it said on stderr.
+    """
     line = f"{line}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=False, env=os.environ | variables
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | variables,
     )
     return done.returncode, done.stderr
 
@@ -83,25 +96,32 @@ def test_without_docstrings_no_command_runs(command):
 
 @pytest.mark.parametrize("command", PACKAGES)
 def test_ctrl_c_while_a_command_is_imported_is_one_line(command, tmp_path):
-    """Early, every command imports a module that stands for one which makes another error of Ctrl-C."""
+    """Early, every command imports a module that stands for one
+    which makes another error of Ctrl-C.
+    """
     work = "signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n raise ImportError"
     (tmp_path / "dataclasses.py").write_text(f"import signal\ntry:\n {work}\n")
-    assert ended(f"{sys.executable} -m {command}", PYTHONPATH=str(tmp_path)) == (130, "error: stopped\n")
+    assert ended(f"{sys.executable} -m {command}", PYTHONPATH=str(tmp_path)) == (
+        130,
+        "error: stopped\n",
+    )
 
 
 def test_a_program_that_imports_us_keeps_its_own_ctrl_c(tmp_path):
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "__init__.py").write_text("import analysis, experiments, referee")
-    (tmp_path / "program" / "__main__.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    (tmp_path / "program" / "__main__.py").write_text(
+        "import signal; signal.raise_signal(signal.SIGINT)"
+    )
     code, said = ended(f"{sys.executable} -m program", PYTHONPATH=str(tmp_path))
     assert code == 130 and said.endswith("KeyboardInterrupt\n")
 
 
 def test_after_the_imports_ctrl_c_is_the_commands_own():
     program = (
-        "import signal, sys; sys.argv, sys.orig_argv = ['-m'], ['-m', 'experiments.x']; import experiments;"
-        "from resispec.errors import in_one_line;"
-        "sys.exit(in_one_line('all stays')(lambda: signal.raise_signal(signal.SIGINT))())"
+        "import signal, sys; sys.argv, sys.orig_argv = ['-m'], ['-m', 'experiments.x']; import "
+        "experiments;from resispec.errors import in_one_line;sys.exit(in_one_line('all "
+        "stays')(lambda: signal.raise_signal(signal.SIGINT))())"
     )
     assert ended(f'{sys.executable} -c "{program}"') == (130, "error: all stays\n")
 

@@ -35,25 +35,35 @@ def fitted(**parts_of):
 
 
 def target_s(one, length):
-    """On a line in the number of positions and the cached length: what is between timed sizes, too."""
+    """On a line in the number of positions and the cached length:
+    what is between timed sizes, too.
+    """
     return 1e-3 + 2e-5 * one.topology.num_nodes + 1e-6 * length
 
 
 def verify_s(one, _length):
     """A walk costs what its levels and nodes cost."""
     slow = 3.0 if one.verifier == "traversal_optimal" else 1.0
-    return slow * (1e-4 + 1e-4 * (one.topology.num_levels - 1) + 1e-5 * (one.topology.num_nodes - 1))
+    return slow * (
+        1e-4 + 1e-4 * (one.topology.num_levels - 1) + 1e-5 * (one.topology.num_nodes - 1)
+    )
 
 
 def draft_s(one, _length):
-    """A level counts the nodes that have children: 16 nodes of which 4 have some are a forward over 4."""
+    """A level counts the nodes that have children: 16 nodes of which 4 have some are a forward over
+    4.
+    """
     return 1e-3 * sum(map(bool, one.topology.children))
 
 
 @pytest.mark.parametrize(
     ("seconds", "configurations", "rel"),
     [
-        (target_s, [ONE_TOKEN, *(iid(from_widths((size,))) for size in (2, 4, 23, 99, 127, 199))], 1e-3),
+        (
+            target_s,
+            [ONE_TOKEN, *(iid(from_widths((size,))) for size in (2, 4, 23, 99, 127, 199))],
+            1e-3,
+        ),
         (verify_s, [iid(from_widths((2, 3, 4, 4)), verifier) for verifier in METHODS["iid"]], 1e-3),
         (draft_s, [ONE_TOKEN, iid(from_widths((16, 4)))], 1e-2),
     ],
@@ -65,10 +75,14 @@ def test_a_part_that_was_timed_is_known_for_every_configuration(seconds, configu
 
 
 def test_a_step_is_the_sum_of_its_parts():
-    """A draft level takes 0.1 ms, a walk and the rest 0.01 ms each; the shapes were not among the timed."""
+    """A draft level takes 0.1 ms, a walk and the rest 0.01 ms each;
+    the shapes were not among the timed.
+    """
     model = CostModel.fitted(made_up(proportional))
     tree = from_widths((3, 5, 6, 6))
-    shapes = {Configuration(draws, name, tree): 4 for draws, names in METHODS.items() for name in names}
+    shapes = {
+        Configuration(draws, name, tree): 4 for draws, names in METHODS.items() for name in names
+    }
     shapes |= {iid(chain(6), name): 6 for name in ON_CHAINS} | {ONE_TOKEN: 0}
     for one, levels in shapes.items():
         expected = levels * 1e-4 + one.topology.num_nodes * 1e-3 + 2e-5
@@ -77,14 +91,20 @@ def test_a_step_is_the_sum_of_its_parts():
 
 def test_no_part_takes_less_than_no_time():
     """However noisy the times are: the largest of a growing sequence is timed far too short."""
-    model = fitted(target_s=lambda one, _: 1e-5 if one.topology.num_nodes == 64 else proportional(one))
-    assert all(seconds >= 0 for name, seconds in model.seconds.items() if not name.startswith("rest"))
+    model = fitted(
+        target_s=lambda one, _: 1e-5 if one.topology.num_nodes == 64 else proportional(one)
+    )
+    assert all(
+        seconds >= 0 for name, seconds in model.seconds.items() if not name.startswith("rest")
+    )
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_probes_are_timed_on_a_gpu():
-    pair = Pair(*(type(model)(model.module.cuda()) for model in (tiny_llama(), tiny_llama(seed=1))), None)
+    pair = Pair(
+        *(type(model)(model.module.cuda()) for model in (tiny_llama(), tiny_llama(seed=1))), None
+    )
     steps = costs.time_probes(pair, [1, 2, 3], ignore, rounds=1)
     assert CostModel.fitted(steps).step_s(ONE_TOKEN, 44.0) > 0
 
@@ -108,7 +128,11 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
     assert path.name == f"{device_stem(torch.device('cpu'))}.json" and path.parent.name == "timing"
     assert first.seconds == pytest.approx(CostModel.fitted(made_up(proportional)).seconds, rel=1e-3)
     entry = json.loads(path.read_text())["pairs"][first.source["entry"]]
-    assert entry["pair"] == cell.labels["pair"] and {"load_average", "git_commit", "versions"} <= set(entry)
+    assert entry["pair"] == cell.labels["pair"] and {
+        "load_average",
+        "git_commit",
+        "versions",
+    } <= set(entry)
     costs.costs_of(cell, ignore, again=True)
     assert len(calls) == 2
 

@@ -21,15 +21,21 @@ GPU = Device("cuda", "Toy GPU", 20 * GIB, 24 * GIB)
 def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profile_can_run(
     tmp_path, monkeypatch, capsys
 ):
-    few = "experiment=table1,table3,figure1"  # which share cells; to plan all artefacts takes a while
+    few = (
+        "experiment=table1,table3,figure1"  # which share cells; to plan all artefacts takes a while
+    )
     monkeypatch.setattr(doctor, "parts_of", lambda overrides: parts_of([few, *overrides[1:]]))
     monkeypatch.setattr(device, "ask", lambda kind: replace(GPU, kind=kind))
     assert doctor.main(["--profile", "embedded", "--results", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines[:-1]} <= {OK, NOTE, PROBLEM}
     distinct = {cell.cell_id for cell in cells_of([few, "profile=embedded"])}
-    assert any(line.startswith(f"ok       runs: 3 artefacts, {len(distinct)} cells (") for line in lines)
-    [takes] = [line for line in lines if line.startswith("note     takes: not known for this device; ")]
+    assert any(
+        line.startswith(f"ok       runs: 3 artefacts, {len(distinct)} cells (") for line in lines
+    )
+    [takes] = [
+        line for line in lines if line.startswith("note     takes: not known for this device; ")
+    ]
     assert " if it decodes 56.48 tokens/s, the slowest speed in the paper's Table 1" in takes
     assert lines[-1] == "profile embedded can run: make reproduce PROFILE=embedded"
     assert doctor.main(["--profile", "paper", "--results", str(tmp_path)]) == 1
@@ -43,12 +49,16 @@ def test_hours_follow_from_the_cells_that_are_done(tmp_path):
     def finish(cell):  # 20 prompts in a second
         save(ToyCell(tmp_path, cell.cell_id, {}), rows_of(METHODS["standard"]))
 
-    cells, raw = cells_of(["experiment=table1", f"results={tmp_path}"]), tmp_path / "raw" / "embedded"
+    cells, raw = (
+        cells_of(["experiment=table1", f"results={tmp_path}"]),
+        tmp_path / "raw" / "embedded",
+    )
     first, *rest = cells
     assert work.seconds_left(cells, raw)[1] == 0
     finish(first)
     prompts, timed = (
-        sum(cell.config["num_prompts"] for cell in rest if cell.is_timed >= least) for least in (False, True)
+        sum(cell.config["num_prompts"] for cell in rest if cell.is_timed >= least)
+        for least in (False, True)
     )
     expected = max(timed, prompts / work.jobs_of(first.config)) / 20
     assert work.seconds_left(cells, raw) == (pytest.approx(expected), 1)
@@ -61,7 +71,9 @@ def test_versions_that_cannot_work_are_problems_and_others_notes(tmp_path):
     def versions(tested, allowed, absent=""):
         dependencies = f'dependencies = ["packaging{allowed}"{absent}]'
         lines = f'[project]\nrequires-python = ">=3.11"\n{dependencies}\n'
-        (tmp_path / "pyproject.toml").write_text(f"{lines}[project.optional-dependencies]\nharness = []\n")
+        (tmp_path / "pyproject.toml").write_text(
+            f"{lines}[project.optional-dependencies]\nharness = []\n"
+        )
         (tmp_path / "constraints.txt").write_text(f"# tested\npackaging=={tested}\n")
         [line] = checks.versions(None, tmp_path)
         return line
@@ -90,13 +102,18 @@ def pair(folder, tmp_path):
     return ["profile=paper", f"results={tmp_path}", "pair=llama2_7b__jf68m", *own, *data]
 
 
-def test_a_run_starts_with_one_line_or_is_refused_before_anything_is_read(pair, monkeypatch, capsys):
+def test_a_run_starts_with_one_line_or_is_refused_before_anything_is_read(
+    pair, monkeypatch, capsys
+):
     monkeypatch.setattr(device, "ask", lambda kind: replace(GPU, kind=kind))
     cells = cells_of(pair)
     check_cells(cells)
     line = capsys.readouterr().err
-    assert line.startswith("doctor: llama2_7b__jf68m") and line.count("\n") == 1 and "Toy GPU" in line
-    on_the_hub = cells_of(["profile=paper", "pair=vicuna_7b__jf68m", *pair[-3:]])  # offline, and no copy
+    assert (
+        line.startswith("doctor: llama2_7b__jf68m") and line.count("\n") == 1 and "Toy GPU" in line
+    )
+    # offline, and no copy
+    on_the_hub = cells_of(["profile=paper", "pair=vicuna_7b__jf68m", *pair[-3:]])
     check_cells([*cells, *on_the_hub])
     lines = capsys.readouterr().err
     assert "problem  model lmsys/vicuna-7b-v1.3" in lines and "HF_HUB_OFFLINE" in lines

@@ -1,4 +1,6 @@
-"""From a command line to cells: what is composed, what names a cell, what is refused, and the plan."""
+"""From a command line to cells: what is composed, what names a cell,
+what is refused, and the plan.
+"""
 
 import json
 import re
@@ -28,7 +30,12 @@ from resispec.trees import chain, grow_map
         ["experiment=figure3", "part=sequoia", "profile=paper"],
         ["experiment=speed"],
         ["experiment=frontier/bound", "profile=smollm2"],
-        ["pair=llama2_7b_chat__eagle", "dataset=mt_bench", "tree=chain,best_16", "decoder=eagle_sampled"],
+        [
+            "pair=llama2_7b_chat__eagle",
+            "dataset=mt_bench",
+            "tree=chain,best_16",
+            "decoder=eagle_sampled",
+        ],
     ],
 )
 def test_points_are_what_hydra_composes(overrides):
@@ -36,14 +43,18 @@ def test_points_are_what_hydra_composes(overrides):
     for cell in cells_of(overrides):
         with initialize_config_dir(str(CONF), version_base="1.3"):
             composed = compose("run", list(cell.overrides), return_hydra_config=True)
-        choices = {group: option for group, option in composed.hydra.runtime.choices.items() if option}
+        choices = {
+            group: option for group, option in composed.hydra.runtime.choices.items() if option
+        }
         names = [str(key) for key in composed if key not in ("hydra", "sweep", "parts")]
         again = cell_of(OmegaConf.masked_copy(composed, names), choices)
         assert again.config == cell.config and again.labels.items() <= cell.labels.items()
 
 
 def test_cells_are_the_same_however_they_are_asked_for():
-    narrowed = cells_of(["experiment=table1", "verifier=standard,resispec", "temperature=1.0", "audit=false"])
+    narrowed = cells_of(
+        ["experiment=table1", "verifier=standard,resispec", "temperature=1.0", "audit=false"]
+    )
     assert len(narrowed) == 9  # verifiers share three without one
     [alone] = cells_of(["dataset=embedded_code", "temperature=1.0", "verifier=resispec"])
     assert alone.cell_id in {cell.cell_id for cell in narrowed}
@@ -70,7 +81,10 @@ def test_a_list_for_a_key_with_one_value_is_a_sweep(as_list, as_sweep):
 
 
 def test_a_list_that_is_a_value_stays_one():
-    assert plain(["axes.pairs=[a,b]", "tree.branching=[2,1]"]) == ["axes.pairs=[a,b]", "tree.branching=[2,1]"]
+    assert plain(["axes.pairs=[a,b]", "tree.branching=[2,1]"]) == [
+        "axes.pairs=[a,b]",
+        "tree.branching=[2,1]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +93,10 @@ def test_a_list_that_is_a_value_stays_one():
         ("experiment=table2", ["table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia"]),
         ("experiment=table2/sampled,table4", ["table2/sampled", "table4"]),
         ("experiment=table2 part=chain,eagle", ["table2/chain", "table2/eagle"]),
-        ("experiment=glob([table1,table2,table4,table5]) dataset=embedded_code",  # the small ones first
-         ["table5", "table4", "table1", "table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia"]),
+        # the small ones first
+        ("experiment=glob([table1,table2,table4,table5]) dataset=embedded_code",
+         ["table5", "table4", "table1", "table2/chain", "table2/eagle", "table2/sampled",
+         "table2/sequoia"]),
     ],
 )  # fmt: skip
 def test_an_artefact_is_all_of_its_parts(overrides, names):
@@ -88,18 +104,24 @@ def test_an_artefact_is_all_of_its_parts(overrides, names):
 
 
 def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_by_a_glob():
-    with pytest.raises(InvalidInput, match="needs axes.eagle_pairs, which conf/profile/embedded.yaml"):
+    with pytest.raises(
+        InvalidInput, match="needs axes.eagle_pairs, which conf/profile/embedded.yaml"
+    ):
         parts_of(["experiment=table2/eagle", "~axes.eagle_pairs"])
     parts = parts_of(["experiment=glob(table2)", "~axes.eagle_pairs"])
     assert {part.name: part.lacks for part in parts if part.lacks} == {
         "table2/eagle": "axes.eagle_pairs", "table2/sampled": "axes.eagle_pairs",
     }  # fmt: skip
-    with pytest.raises(InvalidInput, match="^the profile gives no axes.pairs: left out table1, table5$"):
+    with pytest.raises(
+        InvalidInput, match="^the profile gives no axes.pairs: left out table1, table5$"
+    ):
         parts_of(["experiment=glob([table5,table1])", "~axes.pairs"])
 
 
 def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named():
-    """A whole artefact where a glob names it, a part also where its artefact is named; both say so."""
+    """A whole artefact where a glob names it, a part also where its artefact is named;
+    both say so.
+    """
     parts = parts_of(["experiment=glob([figure2,frontier])", "profile=smollm2"])
     asked = {part.name: part for part in parts}
     left = [name for name, part in asked.items() if part.lacks == LEFT_OUT]
@@ -110,11 +132,15 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
                        "dataset=humaneval", "temperature=1.0"])  # fmt: skip
     assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
     named = parts_of(["experiment=figure2,frontier/greedy", "profile=smollm2"])
-    assert all(part.cells and not part.lacks and not part.digest for part in named) and len(named) == 2
+    assert (
+        all(part.cells and not part.lacks and not part.digest for part in named) and len(named) == 2
+    )
 
 
 def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
-    """Not by where files lie, nor by the modules of our classes; a new field counts from the start."""
+    """Not by where files lie, nor by the modules of our classes;
+    a new field counts from the start.
+    """
 
     def cell_id(*overrides):
         [cell] = cells_of([*toy, *overrides])
@@ -145,12 +171,17 @@ def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
 
 
 def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
-    """A rule's file, a folder without a slash in its name, and of a tree's file the topology alone."""
+    """A rule's file, a folder without a slash in its name,
+    and of a tree's file the topology alone.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
     [cell] = cells_of(toy)
     rule = {"_target_": "resispec.verifiers.get_verifier", "name": f"{tmp_path}/rule.py:Rule"}
-    changed = [{"decoder": {"verifier": rule}}, {"pair": cell.config["pair"] | {"target": "weights"}}]
+    changed = [
+        {"decoder": {"verifier": rule}},
+        {"pair": cell.config["pair"] | {"target": "weights"}},
+    ]
     ids = []
     for text in ("one", "two"):
         (tmp_path / "rule.py").write_text(text)
@@ -158,7 +189,11 @@ def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
         ids.append([cell.changed(cell.labels, **values).cell_id for values in changed])
     assert all(one != two for one, two in zip(*ids, strict=True))
     ids = []
-    for num_drafted, about in ((3, {"started": "now"}), (3, {"started": "then"}), (4, {"started": "then"})):
+    for num_drafted, about in (
+        (3, {"started": "now"}),
+        (3, {"started": "then"}),
+        (4, {"started": "then"}),
+    ):
         grow_map.save(chain(num_drafted), tmp_path / "map.json", about)
         [cell] = cells_of([*toy, "tree=growmap", "tree.path=map.json"])
         ids.append(cell.cell_id)
@@ -173,7 +208,11 @@ def test_a_text_that_is_too_long_for_a_path_is_none():
 def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
     """Shells do not expand a ~ within a word."""
     for home, given, read in (
-        ("/home/me", "verifier.name=~/a.py:A,~/b.py:B", "verifier.name=/home/me/a.py:A,/home/me/b.py:B"),
+        (
+            "/home/me",
+            "verifier.name=~/a.py:A,~/b.py:B",
+            "verifier.name=/home/me/a.py:A,/home/me/b.py:B",
+        ),
         ("/home/größe", "dataset.path=~/a.jsonl", "dataset.path='/home/größe/a.jsonl'"),
         ("/home/me", "name=~a", "name='~a'"),
     ):
@@ -204,7 +243,10 @@ def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, imp
 def test_a_typed_sweep_has_one_profile(profile, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["run", profile])
     assert run.main() == 1
-    assert capsys.readouterr().err == f"error: {profile} is a sweep; allowed: one profile for a command\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: {profile} is a sweep; allowed: one profile for a command\n"
+    )
 
 
 def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):
@@ -225,11 +267,13 @@ def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypat
     [
         (["tree=chain", "tree.num_drafted=3,4"],
          [{"tree": "chain(num_drafted=3)"}, {"tree": "chain"}]),  # four are those of its file
-        (["tree=complete", "tree.depth=5", "tree.branching=3"], [{"tree": "complete(branching=3, depth=5)"}]),
+        (["tree=complete", "tree.depth=5", "tree.branching=3"],
+        [{"tree": "complete(branching=3, depth=5)"}]),
         (["verifier=optimal", "verifier.bins=0"], [{"verifier": "optimal(bins=0)"}]),
         (["seed=0,1"], [{"seed": 0}, {"seed": 1}]),
         (["sampling.top_p=0.9,1"], [{"sampling.top_p": 0.9}, {"sampling.top_p": 1.0}]),
-        (["sampling.top_k=40"], [{"sampling.top_k": 40}]),  # a filter that is on is told in any case
+        # a filter that is on is told in any case
+        (["sampling.top_k=40"], [{"sampling.top_k": 40}]),
         (["task=kl,decay", "+decoder.cache_length=100,200"],
          [{"task": task, "decoder": f"specinfer(cache_length={length})"}
           for task in ("kl", "decay") for length in (100, 200)]),
@@ -242,7 +286,8 @@ def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypat
 def test_labels_carry_what_varies(overrides, labels):
     cells = cells_of(overrides)
     assert [
-        {key: cell.labels[key] for key in wanted} for cell, wanted in zip(cells, labels, strict=True)
+        {key: cell.labels[key] for key in wanted}
+        for cell, wanted in zip(cells, labels, strict=True)
     ] == labels
 
 
@@ -272,14 +317,22 @@ def test_a_searched_tree_s_file_is_named_by_the_labels(folder, toy):
     [other] = cells_of([*toy, "tree=growmap_64", "decoder=sequoia"])
     assert one.config["tree"]["path"].endswith("growmap/embedded.embedded_reference.T1.0.64.json")
     assert f"target-{folder.name}-target" in other.config["tree"]["path"]
-    [filtered] = cells_of(["tree=growmap_64", "decoder=sequoia", "sampling.top_p=0.9", "sampling.top_k=40"])
-    assert filtered.config["tree"]["path"].endswith(".embedded_reference.T1.0.top_p-0.9.top_k-40.64.json")
+    [filtered] = cells_of(
+        ["tree=growmap_64", "decoder=sequoia", "sampling.top_p=0.9", "sampling.top_k=40"]
+    )
+    assert filtered.config["tree"]["path"].endswith(
+        ".embedded_reference.T1.0.top_p-0.9.top_k-40.64.json"
+    )
 
 
 def test_a_name_in_a_tree_s_path_that_stands_for_nothing_is_refused():
     """Otherwise trees of several data sets would share a file."""
-    with pytest.raises(InvalidInput, match="tree.path is .*, with {datset}; allowed: {pair}, .*{filters}"):
-        cells_of(["tree=growmap_64", "decoder=sequoia", "tree.path='{pair}.{datset}{filters}.json'"])
+    with pytest.raises(
+        InvalidInput, match="tree.path is .*, with {datset}; allowed: {pair}, .*{filters}"
+    ):
+        cells_of(
+            ["tree=growmap_64", "decoder=sequoia", "tree.path='{pair}.{datset}{filters}.json'"]
+        )
 
 
 def test_filters_make_other_cells_and_those_that_are_off_make_none():
@@ -306,7 +359,10 @@ def test_a_sweep_goes_over_what_hydra_says(override, expected):
     name = override.partition("=")[0]
     found = [cell.labels.get(name, cell.config[name]) for cell in cells_of([override])]
     assert found == expected
-    assert all(isinstance(value, Label | type(wanted)) for value, wanted in zip(found, expected, strict=True))
+    assert all(
+        isinstance(value, Label | type(wanted))
+        for value, wanted in zip(found, expected, strict=True)
+    )
 
 
 def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
@@ -319,22 +375,31 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     assert [cell["cell_id"] for cell in plan["cells"]] == [cell.cell_id for cell in part.cells]
     sources = {"conf/run.yaml", "conf/experiment/figure3.yaml", "conf/decoder/specinfer.yaml"}
     assert sources <= plan["sources"].keys()
-    assert plan["command"] == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
+    assert (
+        plan["command"]
+        == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
+    )
     [part] = parts_of(["tree=chains_121"])
-    assert {"conf/tree/chains_121.yaml", "conf/tree/chains.yaml"} <= part.sources  # which it inherits from
+    assert {
+        "conf/tree/chains_121.yaml",
+        "conf/tree/chains.yaml",
+    } <= part.sources  # which it inherits from
 
 
 @pytest.mark.parametrize(
     ("overrides", "is_slice"),
     [
         ("experiment=table1 num_prompts=1", True),
-        ("experiment=table1 num_prompts=20 temperature=0.6,1.0 jobs=1 timed=false", False),  # as it is anyway
+        # as it is anyway
+        ("experiment=table1 num_prompts=20 temperature=0.6,1.0 jobs=1 timed=false", False),
         ("experiment=figure3 tree=d4b4", True),
         ("profile=paper experiment=table2/chain axes.pairs=embedded", True),
         (f"experiment=figure2 dataset=jsonl dataset.path={__file__}", True),
     ],
 )
-def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(overrides, is_slice):
+def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(
+    overrides, is_slice
+):
     parts = parts_of(overrides.split())
     for part in parts:
         assert bool(part.digest) == is_slice
@@ -343,36 +408,49 @@ def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(
 
 
 BAD = {
-    "verifier=standart": "unknown verifier 'standart'; did you mean standard\\? allowed: block, .*traversal",
-    "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: .*table2",
+    "verifier=standart": "unknown verifier 'standart'; did you mean standard\\? allowed: block, "
+    ".*traversal",
+    "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: "
+    ".*table2",
     "experiment=glob(z*)": r"experiment=glob\(z\*\) has no values; allowed: a,b, .*glob\(pattern\)",
     "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
     "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
     "temperature=warm": "temperature: Value 'warm' of type 'str' could not be converted to Float",
-    "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: .*dataset.name",
+    "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: "
+    ".*dataset.name",
     "tree=complete": "tree.depth must be given, like tree.depth=DEPTH",
     "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
-    "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
+    "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on "
+    "the hub",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "sampling.top_p=1.5": "sampling: top_p is 1.5; allowed: above 0, up to 1, where 1 is off",
     "sampling.top_k=-1": "sampling: top_k is -1; allowed: whole numbers from 0, where 0 is off",
-    "sampling.top_k=few": "sampling.top_k: Value 'few' of type 'str' could not be converted to Integer",
+    "sampling.top_k=few": "sampling.top_k: Value 'few' of type 'str' could not be converted to "
+    "Integer",
     "sampling.top_p=0": "sampling: top_p is 0.0; allowed: above 0, up to 1, where 1 is off",
     "sampling.min_p=0.1,2": "sampling: min_p is 2.0; allowed: from 0 to 1, where 0 is off",
     "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
-    "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
-    "pair=local pair.target=/tmp": "pair.target is '/tmp'; allowed: .* with config.json; found none in it",
-    "pair=local pair.target=/dev/zero": "pair.target is '/dev/zero'; .* with config.json; found no folder",
-    "dataset=jsonl dataset.path=/dev/zero": "dataset.path is '/dev/zero', which is a device, .* regular file",
-    "dataset=jsonl dataset.path=/tmp": "dataset.path is '/tmp', which is a folder; allowed: a regular file",
-    "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not exist",
+    "prompt_template=hello": "prompt_template needs {text} where the document stands; found "
+    "'hello'",
+    "pair=local pair.target=/tmp": "pair.target is '/tmp'; allowed: .* with config.json; found "
+    "none in it",
+    "pair=local pair.target=/dev/zero": "pair.target is '/dev/zero'; .* with config.json; found "
+    "no folder",
+    "dataset=jsonl dataset.path=/dev/zero": "dataset.path is '/dev/zero', which is a device, .* "
+    "regular file",
+    "dataset=jsonl dataset.path=/tmp": "dataset.path is '/tmp', which is a folder; allowed: a "
+    "regular file",
+    "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not "
+    "exist",
     "dataset.name=glob(a*)": r"has no values; allowed: .* for options of a group, glob\(pattern\)",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
     "temperature=interval(0.1,1)": r"temperature=interval\(0.1,1\) has no values; allowed: ",
     "seed=1,range(3)": r"seed=1,range\(3\): a sweep among values; allowed: ",
-    "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a command",
+    "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a "
+    "command",
     "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",
-    "~prompt_template": "~prompt_template takes away what every cell has; allowed: prompt_template=VALUE",
+    "~prompt_template": "~prompt_template takes away what every cell has; allowed: "
+    "prompt_template=VALUE",
     "part=chain": "part=chain goes with an artefact's name; allowed: experiment=NAME part=chain",
     "experiment=table2/chain part=eagle": "part=eagle goes with an artefact's name",
 }
@@ -385,10 +463,14 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     assert "\n" not in str(caught.value)
 
 
-def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(tmp_path, monkeypatch):
+def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(
+    tmp_path, monkeypatch
+):
     text = (CONF / "pair" / "llama2_7b_chat__eagle.yaml").read_text()
     (tmp_path / "pair").mkdir()
-    (tmp_path / "pair" / "chat.yaml").write_text(f"{text}\ntemperature: 0.6\nsampling: {{top_p: 0.9}}\n")
+    (tmp_path / "pair" / "chat.yaml").write_text(
+        f"{text}\ntemperature: 0.6\nsampling: {{top_p: 0.9}}\n"
+    )
     monkeypatch.setattr(sys, "argv", ["run", f"--config-dir={tmp_path}", "profile=embedded"])
     arguments()
 
@@ -400,7 +482,8 @@ def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them
     assert laws("temperature=1") == [(1.0, 0.9)]
     assert laws("sampling.top_p=0.95,1") == [(0.6, 0.95), (0.6, 1.0)]
     assert laws("sampling.top_p=1") == [(0.6, None)]
-    assert cells_of(["pair=chat"])[0].config["sampling"]["max_new_tokens"] == 64  # the rest is the profile's
+    # the rest is the profile's
+    assert cells_of(["pair=chat"])[0].config["sampling"]["max_new_tokens"] == 64
     monkeypatch.setattr(sys, "argv", ["run"])
     arguments()
 
@@ -421,7 +504,8 @@ def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, monkeypatch
     [changed] = cells_of(["pair=mine", "pair.draft=null"])
     assert changed.labels["pair"] == Label("mine", {"draft": None})
     assert (
-        "pair/embedded.yaml is not read, since conf/pair/embedded.yaml comes first" in capsys.readouterr().err
+        "pair/embedded.yaml is not read, since conf/pair/embedded.yaml comes first"
+        in capsys.readouterr().err
     )
     assert added_flags() == [f"--config-dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["run"])

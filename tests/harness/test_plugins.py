@@ -1,4 +1,6 @@
-"""Third parties' verifiers, data sets and decoders, from a package's entry points or from a file."""
+"""Third parties' verifiers, data sets and decoders,
+from a package's entry points or from a file.
+"""
 
 import pickle
 
@@ -61,7 +63,10 @@ def package(tmp_path, monkeypatch):
 
 def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours():
     assert "mine" in available() and available().count("standard") == 1
-    assert type(get_rule("mine")).__name__ == "Mine" and type(get_rule("standard")).__name__ == "Standard"
+    assert (
+        type(get_rule("mine")).__name__ == "Mine"
+        and type(get_rule("standard")).__name__ == "Standard"
+    )
 
 
 @pytest.mark.parametrize("place", ["", "{package}:"])
@@ -69,22 +74,32 @@ def test_data_sets_and_decoders_are_chosen_by_name_or_by_file(place, package):
     """By the command line alone; what they are called is in the cell's labels."""
     data, decoder = ("tickets", "wide") if not place else (f"{package}:Tickets", f"{package}:wide")
     overrides = ["dataset=custom", f"dataset.name={data}", "+dataset.word=bug", "tree=chain,d4b4"]
-    first, second = cells_of([*overrides, "decoder=custom", f"decoder.name={decoder}", "verifier=standard"])
+    first, second = cells_of(
+        [*overrides, "decoder=custom", f"decoder.name={decoder}", "verifier=standard"]
+    )
     tickets = build(first.config["dataset"])
     assert [prompt.text for prompt in tickets.prompts(2)] == ["bug 0", "bug 1"]
     assert pickle.loads(pickle.dumps(tickets)) == tickets
     made = build(second.config["decoder"])
     assert isinstance(made, Decoder) and made.drafter.topology.num_nodes == 85
-    assert str(first.labels["dataset"]).startswith("custom(name=") and first.cell_id != second.cell_id
+    assert (
+        str(first.labels["dataset"]).startswith("custom(name=") and first.cell_id != second.cell_id
+    )
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ("dataset=custom dataset.name=nope", "unknown dataset 'nope'; known: broken, tickets"),
-        ("dataset=custom dataset.name=broken", r"dataset 'broken' \(toy_plugin:Nothing\): AttributeError"),
+        (
+            "dataset=custom dataset.name=broken",
+            r"dataset 'broken' \(toy_plugin:Nothing\): AttributeError",
+        ),
         ("dataset=custom dataset.name=tickets +dataset.size=3", "dataset 'tickets': .*'size'"),
-        ("decoder=custom decoder.name=no.py:wide", "decoder file no.py does not exist; give path/to"),
+        (
+            "decoder=custom decoder.name=no.py:wide",
+            "decoder file no.py does not exist; give path/to",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_one_line(overrides, message):

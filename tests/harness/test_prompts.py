@@ -49,8 +49,8 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(folder):
     """Nor are earlier turns; of special tokens it has those that the template writes alone."""
     tokenizer = tokenizer_with(
         folder,
-        "{% for turn in messages %}{{ 'g' if turn.role == 'user' else 'h' }}{{ turn.content }}{% endfor %}"
-        "{% if add_generation_prompt %}gh{% endif %}",
+        "{% for turn in messages %}{{ 'g' if turn.role == 'user' else 'h' }}{{ turn.content }}{% "
+        "endfor %}{% if add_generation_prompt %}gh{% endif %}",
     )
     processor = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
     tokenizer.inner.backend_tokenizer.post_processor = processor
@@ -61,12 +61,16 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(folder):
             tokens = tokenizer.encode_prompt(asked, count, CHAT)
             assert tokenizer.decode(tokens) == f"{before}g{beginning}gh" and 0 not in tokens
     for template in (None, "say {text}"):
-        with pytest.raises(InvalidInput, match="^prompt p is a later turn of a chat; allowed with prompt_t"):
+        with pytest.raises(
+            InvalidInput, match="^prompt p is a later turn of a chat; allowed with prompt_t"
+        ):
             tokenizer.encode_prompt(later, 3, template)
 
 
 def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
-    inner = tokenizer_with(folder, "{{ strftime_now('%a %d %b %Y') }} {{ messages[0].content }}").inner
+    inner = tokenizer_with(
+        folder, "{{ strftime_now('%a %d %b %Y') }} {{ messages[0].content }}"
+    ).inner
     said = []
     inner.encode = lambda chat, **_: said.append(chat) or []
     TransformersTokenizer(inner).encode_chat("abc")
@@ -77,7 +81,9 @@ def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
 
 def test_a_template_that_cannot_be_used_is_refused_in_one_line(folder):
     tokenizer = tokenizer_with(folder, "{{ raise_exception('roles must\nalternate') }}")
-    with pytest.raises(InvalidInput, match="chat template of the tokenizer .*cannot be used: roles must"):
+    with pytest.raises(
+        InvalidInput, match="chat template of the tokenizer .*cannot be used: roles must"
+    ):
         tokenizer.encode_chat("abc")
 
 

@@ -1,4 +1,6 @@
-"""Command lines that cannot be, and what is said of each in one line before the first cell; notes; paths."""
+"""Command lines that cannot be, and what is said of each in one line before the first cell;
+notes; paths.
+"""
 
 import errno
 import subprocess
@@ -17,14 +19,17 @@ REFUSED = {
     "results=": "results is ''; allowed: a folder",
     "results=(a),b": "'results=(a),b' cannot be read; a text is quoted: \"results='(a),b'\"",
     "+sampling.foo=1": "unknown key 'sampling.foo'; allowed: sampling.max_new_tokens",
-    "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun out",
+    "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun "
+    "out",
     "--help --info": "--help and --info were given; allowed: one of them",
-    "verifier=[naive,block] --cfg job": "verifier=naive,block has several values; allowed: one, since",
+    "verifier=[naive,block] --cfg job": "verifier=naive,block has several values; allowed: one, "
+    "since",
     "verifier=naive,block --help": "verifier=naive,block has several values; allowed: one, since",
     "--resolve": "--resolve goes with --cfg or --help",
     "--package pair": "--package goes with --cfg",
     "--run": "--run is not taken; leave it out",
-    "--config-name x": "--config-name is not taken; a command has one configuration; allowed: KEY=VALUE",
+    "--config-name x": "--config-name is not taken; a command has one configuration; allowed: "
+    "KEY=VALUE",
     "--config-path x": "--config-path is not taken; allowed: --config-dir FOLDER",
     "--experimental-rerun x": "--experimental-rerun is not taken; allowed: the same command again",
     "--config-dir {own}/none": "--config-dir={own}/none is no folder",
@@ -35,35 +40,46 @@ REFUSED = {
     "verifier=null": "unknown verifier 'null'; allowed: block, custom",
     "verifier=[]": "verifier=[] has no values; allowed: verifier=a,b or verifier=[a,b]",
     "hydra/launcher=5": "unknown hydra/launcher '5'; allowed: basic",
-    "temperature=range(0,1,0)": "temperature=range(0,1,0): the step of a range is 0; allowed: range(start,",
+    "temperature=range(0,1,0)": "temperature=range(0,1,0): the step of a range is 0; allowed: "
+    "range(start,",
     "=3": "'=3' has no key; allowed: KEY=VALUE",
     "@x=1": "'@x=1' has no key; allowed: KEY=VALUE",
     "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
     "tree=growmap tree.path={own}/x.txt": "grow map {own}/x.txt: unknown kind of file '.txt'",
-    "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json files only",
-    "tree=growmap tree.path=gone.json search=null": "tree.path=gone.json does not exist; allowed: a file",
-    "num_prompts=9999": "9999 prompts were asked for and {toys}/prompts.jsonl has 8; lower num_prompts",
+    "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json "
+    "files only",
+    "tree=growmap tree.path=gone.json search=null": "tree.path=gone.json does not exist; "
+    "allowed: a file",
+    "num_prompts=9999": "9999 prompts were asked for and {toys}/prompts.jsonl has 8; lower "
+    "num_prompts",
     "dataset=embedded_code num_prompts=9999": "9999 prompts were asked for and ",
     "hydra/sweeper=optuna": "unknown hydra/sweeper 'optuna'; allowed: basic",
-    "experiment=frontier part=d5b4": "unknown part of frontier 'd5b4'; did you mean d5b3? allowed: auto",
+    "experiment=frontier part=d5b4": "unknown part of frontier 'd5b4'; did you mean d5b3? "
+    "allowed: auto",
     "experiment=table1 part=d5b4": "table1 has no parts; found 'd5b4'",
     # in a process that has it
     "task=race": "task=race goes with tree=fastest, which says what is timed",
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
-    "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; allowed: iid",
+    "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; "
+    "allowed: iid",
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
     "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
-    "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; allowed: a pair",
+    "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; "
+    "allowed: a pair",
     "pair=embedded_eagle": "the decoder needs a draft model and the pair has an EAGLE drafter",
     "pair.draft=null": "the decoder needs a draft model and the pair has no draft",
-    "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword argument 'foo'",
+    "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword "
+    "argument 'foo'",
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
     "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
     "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
-    "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: path/to/file.py:Class",
-    "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with prompt_template=chat",
-    "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
+    "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: "
+    "path/to/file.py:Class",
+    "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with "
+    "prompt_template=chat",
+    "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give "
+    "prompt_template=",
     "pair=embedded prompt_template=chat": "the embedded models have no chat template",
 }
 
@@ -77,7 +93,9 @@ def typed(toy, line):
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, toy, folder, tmp_path):
+def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(
+    line, toy, folder, tmp_path
+):
     save_rule(tmp_path, "raise KeyError('lost')")
     (tmp_path / "x.txt").write_text("no tree")
     (tmp_path / "chats.jsonl").write_text('{"text": "And?", "earlier": ["Why?", "So."]}\n' * 3)
@@ -99,7 +117,9 @@ def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_pat
 def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, monkeypatch):
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
     data = EmbeddedDataset("embedded_code")
-    with pytest.raises(InvalidInput, match="257 prompts were asked for and embedded_code has at most 256"):
+    with pytest.raises(
+        InvalidInput, match="257 prompts were asked for and embedded_code has at most 256"
+    ):
         data.check(257)
     data.check(256)
     assert not list(tmp_path.iterdir())

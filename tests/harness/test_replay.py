@@ -28,7 +28,9 @@ class Watched:
 
     def verify(self, tree, target_probs, draft_probs, generator):
         state = generator.get_state()
-        self.decided.append((state, self.verifier.verify(tree, target_probs, draft_probs, generator)))
+        self.decided.append(
+            (state, self.verifier.verify(tree, target_probs, draft_probs, generator))
+        )
         return self.decided[-1][1]
 
 
@@ -57,7 +59,10 @@ def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
         assert get_verifier(verifier).verify(*laws, generator.set_state(state)) == verdict
         expected, terms = replay(step, get_verifier(verifier), generator.set_state(state))
         assert 1 <= expected <= 3 and len(terms.surprisal) == verdict.num_emitted
-        gaps += [get_verifier(verifier).verify(*laws, generator).num_emitted - expected for _ in range(30)]
+        gaps += [
+            get_verifier(verifier).verify(*laws, generator).num_emitted - expected
+            for _ in range(30)
+        ]
     gaps = torch.tensor(gaps)
     assert abs(float(gaps.mean())) < 4 * float(gaps.std()) / len(gaps) ** 0.5
 
@@ -77,7 +82,9 @@ def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsy
     found = pd.read_csv(tmp_path / "found.csv").set_index("verifier")
     assert list(found.verdict) == ["no bias seen", "biased", "no bias seen"]
     assert found.gain["standard"] == 1 and (found.gain_lower[1:] > 1).all()
-    steps = [step for seed in range(2) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")]
+    steps = [
+        step for seed in range(2) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")
+    ]
     expected = [replay(step, get_verifier("standard"), torch.Generator())[0] for step in steps]
     assert found.accepted_length["standard"] == pytest.approx(sum(expected) / len(steps))
     assert f"Verifiers on {len(steps):,} logged steps of 2 files" in capsys.readouterr().out
@@ -89,7 +96,12 @@ WRONG = [
     ({}, {"tokens": lambda it: it + 6}, r"tokens holds \[.*\]; allowed: int64 below 6"),
     *(
         ({}, {name: lambda it: it.flatten()[0]}, f"step 0: {name} has 0 axes; allowed: {num_axes}")
-        for name, num_axes in (("parents", 1), ("tokens", 1), ("target_probs", 2), ("draft_probs", 2))
+        for name, num_axes in (
+            ("parents", 1),
+            ("tokens", 1),
+            ("target_probs", 2),
+            ("draft_probs", 2),
+        )
     ),
     ({}, {"parents": torch.Tensor.double}, "parents is torch.float64; allowed: int64"),
     ({}, {"parents": torch.zeros_like}, "step 0: a topology starts with its root"),
@@ -145,14 +157,18 @@ def test_what_is_read_is_not_written_over(tmp_path, capsys):
 def test_a_seed_that_cannot_be_is_refused(seed, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["laws", "--seed", str(seed)])
-    assert "allowed: a number from 0, of 18 digits at most" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "allowed: a number from 0, of 18 digits at most" in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_laws_that_are_rounded_within_the_limit_are_replayed(tmp_path):
     path = tmp_path / "laws"
     logged(path, tokens=200)
     tensors = load_file(path)
-    tensors |= {name: 0.9993 * law for name, law in tensors.items() if name.endswith("target_probs")}
+    tensors |= {
+        name: 0.9993 * law for name, law in tensors.items() if name.endswith("target_probs")
+    }
     save_file(tensors, path, {"format": "resispec laws 1", "draws": "iid"})
     assert main([str(path), "verifier=standard,traversal"]) == 0
 
@@ -164,6 +180,7 @@ def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     files = sorted((tmp_path / "laws").glob("*"))
     assert [path.name for path in files] == [f"prompt-{index:05}.safetensors" for index in range(3)]
     assert all(step.target_probs.shape == (85, 64) for path in files for step in read_laws(path))
-    assert "1 done (1 before)" in run(*command).stderr  # the folder that it fills does not rename the cell
+    # the folder that it fills does not rename the cell
+    assert "1 done (1 before)" in run(*command).stderr
     other = run(*command, "seed=7")
     assert other.returncode == 1 and "holds another decoding" in other.stderr

@@ -1,4 +1,6 @@
-"""The runner as a user meets it: sweeps that run, fail in one line, are killed and go on; cells' folders."""
+"""The runner as a user meets it: sweeps that run, fail in one line,
+are killed and go on; cells' folders.
+"""
 
 import csv
 import json
@@ -35,12 +37,17 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     [cell] = cells_of(toy)
     where = f"--profile embedded --results {tmp_path}/results"
     shown = f"python -m experiments.show {cell.cell_id} {where}"
-    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
-    assert "\r" not in done.stderr and "| 1.0" not in done.stderr  # a log gets lines, and stdout the table
+    assert (
+        line
+        == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
+    )
+    # a log gets lines, and stdout the table
+    assert "\r" not in done.stderr and "| 1.0" not in done.stderr
     assert "    done |" in done.stdout and f"sweep-{digest([cell])}.csv" in done.stdout
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
-    assert facts["model_commits"] == {"target": None, "draft": None}  # folders are no copies of a hub's
+    # folders are no copies of a hub's
+    assert facts["model_commits"] == {"target": None, "draft": None}
     first = hashes(cell)
     files._sha256.cache_clear()
     again = run(*toy)
@@ -50,10 +57,15 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
         file.write("{}\n")
     mended = run(*toy)
     assert mended.returncode == 0 and hashes(cell) == first
-    assert "its files are damaged (status.json says that rows.jsonl is not what was written)" in mended.stderr
+    assert (
+        "its files are damaged (status.json says that rows.jsonl is not what was written)"
+        in mended.stderr
+    )
 
 
-def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_that_could_vary(toy, folder):
+def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_that_could_vary(
+    toy, folder
+):
     """The target drafts for itself, which it does well."""
     greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=d4b4", "num_prompts=1"]
     greedy += [f"pair.draft={folder}/target", "verifier=resispec"]
@@ -71,13 +83,17 @@ def test_a_model_s_own_settings_are_a_cell_of_their_own(toy, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "T: 0.6," in done.stdout and "top-p: 0.9," in done.stdout
     table = pd.read_csv(tmp_path / "results" / "embedded" / "sweeps" / "chat.csv")
-    assert table[["temperature", "sampling.top_p", "status"]].values.tolist() == [[0.6, 0.9, "done"]]
+    assert table[["temperature", "sampling.top_p", "status"]].values.tolist() == [
+        [0.6, 0.9, "done"]
+    ]
     [cell] = cells_of(command)
     assert cell.cell_id == table.cell_id[0] and str(cell).endswith("T=0.6 sampling.top_p=0.9")
 
 
 def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
-    """Every token is among the two likeliest of its place, and its variance is that of their law."""
+    """Every token is among the two likeliest of its place,
+    and its variance is that of their law.
+    """
     command = [*toy, "tree=d4b4", "sampling.top_k=2,40", "audit=false,true", "name=filters"]
     done = run(*command)
     assert done.returncode == 0, done.stderr
@@ -89,16 +105,23 @@ def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
     assert hashes(narrow) == hashes(audit)
     material = load_workload(narrow.config, None)
     for (_, prompt), row in zip(material.prompts, rows(audit), strict=True):
-        scores = material.pair.target.head(features_of(material.pair.target, [*prompt, *row["tokens"]]))
+        scores = material.pair.target.head(
+            features_of(material.pair.target, [*prompt, *row["tokens"]])
+        )
         likeliest = scores[len(prompt) - 1 : -1].topk(2)
-        assert all(token in two for token, two in zip(row["tokens"], likeliest.indices.tolist(), strict=True))
+        assert all(
+            token in two
+            for token, two in zip(row["tokens"], likeliest.indices.tolist(), strict=True)
+        )
         share = likeliest.values.softmax(-1)
         variance = (share.prod(-1) * (share[:, 0] / share[:, 1]).log() ** 2).tolist()
         assert row["surprisal_variance"] == pytest.approx(variance, rel=1e-3)
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
-    """A SIGKILL in the middle of a cell, and the same command again: every prompt once, the same tokens."""
+    """A SIGKILL in the middle of a cell, and the same command again:
+    every prompt once, the same tokens.
+    """
     command = [*toy, "tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=24"]
     calm = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/calm"])]
     first, _ = cells_of(command)
@@ -126,7 +149,11 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
     done = run(*command, "--multirun")
     assert done.returncode == 1
     error, last = messages(done.stderr)
-    assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
+    assert (
+        error.startswith("error: ")
+        and "tree of 7 levels" in error
+        and "Traceback" not in done.stderr
+    )
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
     assert last.endswith(f"; next: python -m experiments.run {' '.join(command)} profile=embedded")
     with (tmp_path / "results" / "embedded" / "sweeps" / "own.csv").open() as file:
@@ -139,13 +166,18 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
 
 
 def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
-    """There are too few documents to search with; the sweep's plan and its last line come all the same."""
+    """There are too few documents to search with; the sweep's plan
+    and its last line come all the same.
+    """
     path = tmp_path / "results" / "missing.json"
     save_costs(cells_of(toy)[0].config, made_up(proportional))
     done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1
-    assert error.startswith(f"error: the search for {path} failed: ") and "prompts were asked for" in error
+    assert (
+        error.startswith(f"error: the search for {path} failed: ")
+        and "prompts were asked for" in error
+    )
     assert last.startswith("1 cell: 0 done (0 before), 1 not complete")
     [plan] = (tmp_path / "results" / "embedded" / "plans" / "sweep").glob("*.json")
     assert [cell["cell_id"] for cell in json.loads(plan.read_text())["cells"]] == ["no-tree"]
@@ -224,7 +256,11 @@ def test_a_cell_names_every_run_that_worked_on_it_and_no_seconds_of_the_last_alo
         for name in ("rows.jsonl", "status.json"):
             (cell.folder / name).unlink()
         (cell.folder / "rows.partial.jsonl").write_text("".join(lines[: number + 1]))
-        changed = {"device": f"device {number}", "git_commit": f"{number}" * 40, "git_is_dirty": False}
+        changed = {
+            "device": f"device {number}",
+            "git_commit": f"{number}" * 40,
+            "git_is_dirty": False,
+        }
         write_json(file, json.loads(file.read_text()) | changed)
         run_here(cell)
     assert read_status(cell.folder).seconds == 0
@@ -233,7 +269,9 @@ def test_a_cell_names_every_run_that_worked_on_it_and_no_seconds_of_the_last_alo
     assert not any("before" in one for one in before)
     plan = read_plan("sweep", "embedded", Path(cell.config["results"]))
     [device], [commit] = (load(plan).cells[name] for name in ("device", "commit"))
-    assert device == f"device 0, device 1, {ours['device']}" and commit.startswith("0000000000, 1111111111, ")
+    assert device == f"device 0, device 1, {ours['device']}" and commit.startswith(
+        "0000000000, 1111111111, "
+    )
     facts = origin_of([plan])
     assert facts["Cells measured"] == "1" and facts["Device"] == device
 
@@ -244,7 +282,14 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
     finished = rows(run_here(cell))
     lines = (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
     partial = cell.folder / "rows.partial.jsonl"
-    wrong = {"num_steps": 0, "histogram": [1], "decode_s": -1.0, "seed": "0", "num_emitted": None, "x": 1}
+    wrong = {
+        "num_steps": 0,
+        "histogram": [1],
+        "decode_s": -1.0,
+        "seed": "0",
+        "num_emitted": None,
+        "x": 1,
+    }
     for changed in ({name: value} for name, value in wrong.items()):
         partial.write_text(json.dumps(finished[0] | changed) + "\n")
         assert RowLog(cell.folder, PromptRow).rows == [], changed
@@ -273,7 +318,8 @@ def test_rows_so_far_of_another_cell_are_not_taken(toy):
     assert read_status(other.folder).seconds > 0
 
 
-# Cells that are timed in turns by one process; what fails, hangs or kills takes no other cell along.
+# Cells that are timed in turns by one process; what fails, hangs or kills takes no other cell
+# along.
 
 
 def turns(cell):
@@ -281,8 +327,16 @@ def turns(cell):
 
 
 def test_cells_that_differ_in_their_decoders_are_timed_in_turns(toy):
-    """In an order of each prompt's own; tokens are those of a cell alone, which says that it was."""
-    command = [*toy, "tree=d4b4", "verifier=standard,naive,optimal", "num_prompts=8", "audit=false,true"]
+    """In an order of each prompt's own; tokens are those of a cell alone,
+    which says that it was.
+    """
+    command = [
+        *toy,
+        "tree=d4b4",
+        "verifier=standard,naive,optimal",
+        "num_prompts=8",
+        "audit=false,true",
+    ]
     first, *_ = cells_of(command)
     alone = run_here(cells_of([*command, f"results={first.config['results']}/alone"])[0])
     assert turns(alone) == [(None, None)] * 8
@@ -325,7 +379,9 @@ def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(
     done = run(*command)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     *notes, error, last = messages(done.stderr)
-    assert error.startswith("error: ") and error.endswith(RULES[body]) and len(error.splitlines()) == 1
+    assert (
+        error.startswith("error: ") and error.endswith(RULES[body]) and len(error.splitlines()) == 1
+    )
     assert [note.partition("; ")[0] for note in notes] == (
         [f"note: {RULES[body]}"] if body.startswith("os.") else []
     )
@@ -362,7 +418,13 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
 
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     """A file that git does not know counts as changed, too, and the changed files are named."""
-    names = ["resispec/machine.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
+    names = [
+        "resispec/machine.py",
+        "conf/run.yaml",
+        "docs/page.md",
+        "results/table.md",
+        "experiments/run.py",
+    ]
     for name in names:
         files.write_atomically(tmp_path / name, "one\n")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
@@ -372,7 +434,8 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     found = {}
     for name in names:
         (tmp_path / name).write_text("two\n")
-        found[name] = machine.checkout.__wrapped__()["git_is_dirty"]  # which a process asks for once
+        # which a process asks for once
+        found[name] = machine.checkout.__wrapped__()["git_is_dirty"]
         (tmp_path / name).write_text("one\n")
     assert found == {name: not name.startswith(("docs", "results")) for name in names}
     for name in ("resispec/verifiers/own.py", "docs/own.py"):
@@ -381,7 +444,8 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     facts = machine.checkout.__wrapped__()
     assert facts["git_is_dirty"] and len(facts["git_commit"]) == 40
     assert facts["changed_files"] == ["conf/run.yaml", "resispec/verifiers/own.py"]
-    files.write_atomically(tmp_path / ".venv" / "resispec" / "machine.py", "")  # installed in that repository
+    # installed in that repository
+    files.write_atomically(tmp_path / ".venv" / "resispec" / "machine.py", "")
     monkeypatch.setattr(machine, "__file__", str(tmp_path / ".venv" / "resispec" / "machine.py"))
     assert machine.checkout.__wrapped__()["git_commit"] == ""
 

@@ -16,9 +16,18 @@ from resispec.errors import InvalidInput
 
 def cell(name, is_timed):
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
-    config |= {"device": "cpu", "num_threads": 1, "pair": {"name": "one"}, "profile": "toy", "tree": {}}
+    config |= {
+        "device": "cpu",
+        "num_threads": 1,
+        "pair": {"name": "one"},
+        "profile": "toy",
+        "tree": {},
+    }
     config |= {"seed": name}  # a setting of its own
-    search = {"_target_": "experiments.search.tree_search.GrowMapSearch", "num_prompts": 40 + ord(name[-1])}
+    search = {
+        "_target_": "experiments.search.tree_search.GrowMapSearch",
+        "num_prompts": 40 + ord(name[-1]),
+    }
     config |= {"search": search, "max_tuning_prompts": None}
     return Cell({"dataset": name}, config)
 
@@ -28,7 +37,11 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed():
     assert timed.is_timed and not audit.is_timed
     for artefact in ("figure1", "figure2", "table4", "table5", "frontier/bound"):
         assert not any(one.is_timed for one in cells_of([f"experiment={artefact}"])), artefact
-    for given in (["experiment=table1", "audit=false"], ["experiment=figure3"], ["warmup_prompts=0"]):
+    for given in (
+        ["experiment=table1", "audit=false"],
+        ["experiment=figure3"],
+        ["warmup_prompts=0"],
+    ):
         assert all(one.is_timed for one in cells_of(given)), given
 
 
@@ -44,13 +57,16 @@ TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
     [
         (TIMED, [TIMED], {"one"}, False),
         (TIMED, [UNTIMED], {"one"}, True),
-        (OTHER, [TIMED], {"one"}, False),  # the first cell of a pair runs alone: it may have to be trained
+        # the first cell of a pair runs alone: it may have to be trained
+        (OTHER, [TIMED], {"one"}, False),
         (TIMED, [OTHER], {"one"}, False),
         (OTHER, [], set(), True),
         (OTHER, [TIMED], {"one", "other"}, True),
     ],
 )
-def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(one, running, opened, may):
+def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(
+    one, running, opened, may
+):
     assert scheduler.may_run_beside(one, running, opened) == may
 
 
@@ -66,7 +82,9 @@ def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(one
     ],
 )
 def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed, cores, jobs):
-    monkeypatch.setattr(scheduler.os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setattr(
+        scheduler.os, "sched_getaffinity", lambda _: set(range(cores)), raising=False
+    )
     assert scheduler.jobs_of(cell("a", True).config | changed) == jobs
 
 
@@ -132,7 +150,9 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     assert sizes == {f"{name}.json": 40 + ord(name) for name in "abc"}
 
 
-def test_a_cell_whose_code_changes_while_it_is_measured_is_not_done_and_is_named(monkeypatch, capsys):
+def test_a_cell_whose_code_changes_while_it_is_measured_is_not_done_and_is_named(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(scheduler, "Job", Recorded)
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 1)
     status = scheduler.Status("stale", "its code has changed: rule.py")
@@ -160,7 +180,9 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys)
 
 
 def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys):
-    """Defect: a search whose measurements were there already counted as so much work done in no time."""
+    """Defect: a search whose measurements were there already counted as
+    so much work done in no time.
+    """
     monkeypatch.setattr(scheduler, "LINES_S", 0.0)
     progress = scheduler.Progress(20, 2)
     report = progress.start(1, "a", 10)
@@ -180,6 +202,8 @@ def test_a_server_that_is_killed_before_it_starts_a_process_is_one_line(monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(scheduler.PROCESSES.Process, "start", start)
-        with pytest.raises(InvalidInput, match="was killed before it could start one; the same command goes"):
+        with pytest.raises(
+            InvalidInput, match="was killed before it could start one; the same command goes"
+        ):
             rehearsal.rehearse_cells([])
     rehearsal.rehearse_cells([])

@@ -1,4 +1,6 @@
-"""Searches for trees, without a measurement: requests, stages, choices, and the file of the fastest."""
+"""Searches for trees, without a measurement: requests, stages, choices,
+and the file of the fastest.
+"""
 
 import json
 import re
@@ -24,23 +26,30 @@ from resispec.trees import Topology, chain, complete, from_widths, parallel_chai
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {
-    "tree=growmap_64 tree.num_nodes=20000": "tree.num_nodes is 20000; allowed: 1 to 16384, with search.num",
+    "tree=growmap_64 tree.num_nodes=20000": "tree.num_nodes is 20000; allowed: 1 to 16384, with "
+    "search.num",
     "tree=growmap_64 tree.path=a.json dataset=glob(embedded_*)": "with dataset embedded_code, emb",
     "tree=best_16 tree.num_nodes=null": "tree.num_nodes must be given",
     "tree=best_16 tree.num_nodes=many": "tree.num_nodes is many; allowed: 4 to",
     "tree=best_16 tree.num_nodes=3": "tree.num_nodes is 3; allowed: 4 to",
     "tree=best_16 search.num_prompts=null": "search.num_prompts is None; allowed: from 15",
-    "tree=best_16 decoder=greedy": "draws iid, without_replacement, point_mass; decoder=greedy has greedy",
-    "tree=best_16 decoder=specinfer,sequoia tree.path=a.json": "with decoder specinfer, sequoia; allo",
+    "tree=best_16 decoder=greedy": "draws iid, without_replacement, point_mass; decoder=greedy "
+    "has greedy",
+    "tree=best_16 decoder=specinfer,sequoia tree.path=a.json": (
+        "with decoder specinfer, sequoia; allo"
+    ),
     "tree=own_121 verifier=gbv,kseq tree.path=a.json": "with verifier gbv, kseq; allowed: a tree",
-    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
+    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 "
+    "stages",
     "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: from 3",
     "tree=best_16 search.by=speed": "search.by is 'speed'; allowed: tokens, time",
     "tree=own_121 decoder=fastest": "found decoder=fastest; allowed: specinfer, sequoia",
-    "tree=own_121 pair=embedded_eagle decoder=eagle": "found decoder=eagle; allowed: specinfer, sequoia",
+    "tree=own_121 pair=embedded_eagle decoder=eagle": "found decoder=eagle; allowed: specinfer, "
+    "sequoia",
     "tree=fastest decoder=specinfer": "what drafts and verifies; decoder=specinfer does so, too",
     "tree=fastest temperature=0.6,1.0 tree.path=a.json": "asked for with temperature 0.6, 1.0",
-    "tree=best_16 sampling.top_p=0.9,1 tree.path=a.json": "asked for with sampling.top_p 0.9, 1.0; allowed",
+    "tree=best_16 sampling.top_p=0.9,1 tree.path=a.json": "asked for with sampling.top_p 0.9, "
+    "1.0; allowed",
 }
 
 
@@ -81,16 +90,26 @@ def test_a_stage_measures_every_data_set_on_documents_of_its_own(tmp_path):
     first, third, other = comparing(cells_of(overrides), (0, shapes), (2, shapes), (0, shapes[:1]))
     for cells, start in ((first, 7), (third, 15)):
         assert [cell.labels["dataset"] for cell in cells] == ["embedded_code", "embedded_reference"]
-        assert {(cell.config["first_prompt"], cell.config["num_prompts"]) for cell in cells} == {(start, 4)}
+        assert {(cell.config["first_prompt"], cell.config["num_prompts"]) for cell in cells} == {
+            (start, 4)
+        }
         labels = {(cell.labels["temperature"], cell.labels["verifier"]) for cell in cells}
         assert labels == {(0.6, "traversal_optimal")}
         for cell in cells:
-            assert [Topology(tuple(parents)) for parents in cell.config["task"]["topologies"]] == shapes
-    assert len({cell.cell_id for cell in (*first, *third, *other)}) == 6  # topologies and documents count
+            assert [
+                Topology(tuple(parents)) for parents in cell.config["task"]["topologies"]
+            ] == shapes
+    # topologies and documents count
+    assert len({cell.cell_id for cell in (*first, *third, *other)}) == 6
 
 
 def test_a_stage_measures_at_the_filters_of_the_cells(tmp_path):
-    overrides = ["tree=best_16", "verifier=traversal_optimal", f"results={tmp_path}", "sampling.top_p=0.9"]
+    overrides = [
+        "tree=best_16",
+        "verifier=traversal_optimal",
+        f"results={tmp_path}",
+        "sampling.top_p=0.9",
+    ]
     search = Compared(30, 5)
     search.begin(cells_of(overrides), None)
     search.compare(0, [chain(3)])
@@ -106,10 +125,13 @@ def test_a_profile_can_lower_the_number_of_documents(tmp_path):
         [cell] = cells_of([*overrides, f"max_tuning_prompts={most}"])
         [[measuring]] = comparing([cell], (0, [chain(3)]))
         assert measuring.config["num_prompts"] == 2 * share
-        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8)  # documents times prefixes
+        # documents times prefixes
+        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8)
 
 
-@pytest.mark.parametrize(("decoder", "draws"), [("sequoia", "without_replacement"), ("specinfer", "iid")])
+@pytest.mark.parametrize(
+    ("decoder", "draws"), [("sequoia", "without_replacement"), ("specinfer", "iid")]
+)
 def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws, tmp_path):
     [cell] = cells_of([f"decoder={decoder}", "tree=best_64", f"results={tmp_path}"])
     assert cell.tree_file.name == f"embedded.{decoder}.T1.0.best_64.json"
@@ -128,10 +150,16 @@ def test_a_verifier_can_have_a_tree_of_its_own(tmp_path):
     search = OwnCompared(45, 9)
     search.begin([gbv], None)
     found = search.candidates(121, Draws.IID)
-    assert {search.asked[0].labels[name] for name in ("decoder", "verifier")} == {"specinfer", "gbv"}
-    assert all(len(shape.levels[1]) == len(shape.levels[-1]) for shape in found)  # gbv knows paths alone
+    assert {search.asked[0].labels[name] for name in ("decoder", "verifier")} == {
+        "specinfer",
+        "gbv",
+    }
+    # gbv knows paths alone
+    assert all(len(shape.levels[1]) == len(shape.levels[-1]) for shape in found)
     assert parallel_chains(20, 6) in found
-    [pairs] = cells_of(["tree=own_121", "verifier=spec_hub", "decoder=spec_hub", f"results={tmp_path}"])
+    [pairs] = cells_of(
+        ["tree=own_121", "verifier=spec_hub", "decoder=spec_hub", f"results={tmp_path}"]
+    )
     search.begin([pairs], None)
     found = search.candidates(121, Hub())
     task = search.asked[0].config["task"]
@@ -149,7 +177,9 @@ def test_a_verifier_that_no_tree_suits_says_so(tmp_path):
 
 def test_means_are_over_prefixes_and_their_errors_over_prompts():
     def rows(*counted):
-        return [SimpleNamespace(num_prefixes=count, emitted=[count * mean]) for count, mean in counted]
+        return [
+            SimpleNamespace(num_prefixes=count, emitted=[count * mean]) for count, mean in counted
+        ]
 
     assert means(rows((1, 2.0), (3, 2.0), (4, 2.0)), "emitted") == [Value(2.0, 0.0)]
     assert means(rows((1, 1.0), (3, 2.0)), "emitted")[0].tokens == 7 / 4
@@ -183,13 +213,18 @@ def values(rate):
 
 
 def test_the_choice_follows_from_what_forwards_cost():
-    """Nothing is drafted where every position costs as much, the deepest tree where all forwards do."""
-    costly, cheap = (fastest.choose(values(rate), rate) for rate in map(rate_of, (proportional, flat)))
+    """Nothing is drafted where every position costs as much,
+    the deepest tree where all forwards do.
+    """
+    costly, cheap = (
+        fastest.choose(values(rate), rate) for rate in map(rate_of, (proportional, flat))
+    )
     assert costly.fastest == ONE_TOKEN
     every = [one.topology.num_levels for of_kind in cheap.best.values() for one in of_kind]
     assert cheap.fastest.topology.num_levels == max(every)
     rate, tree = rate_of(flat, draft_s=1e-6), Configuration("iid", "standard", chain(1))
-    for error, expected in ((0.01, tree), (0.5, ONE_TOKEN)):  # one that may only look faster is not chosen
+    # one that may only look faster is not chosen
+    for error, expected in ((0.01, tree), (0.5, ONE_TOKEN)):
         found = {ONE_TOKEN: Value(1.0, 0.0), tree: Value(1.2, error)}
         assert fastest.choose(found, rate).fastest == expected
 
@@ -197,11 +232,17 @@ def test_the_choice_follows_from_what_forwards_cost():
 def test_candidates_are_of_every_kind_and_the_fastest_of_every_kind_and_size_are_kept():
     rate = rate_of(proportional)
     found = values(rate)
-    chains = {Configuration("iid", verifier, chain(count)) for count in range(1, 9) for verifier in ON_CHAINS}
+    chains = {
+        Configuration("iid", verifier, chain(count))
+        for count in range(1, 9)
+        for verifier in ON_CHAINS
+    }
     assert chains <= set(found)
     sizes = {(one.draws, one.verifier, one.topology.num_nodes) for one in found}
     for draws, verifiers in METHODS.items():
-        assert sizes >= {(draws, name, size) for name in verifiers for size in (2, 4, 8, 16, 32, 64, 128)}
+        assert sizes >= {
+            (draws, name, size) for name in verifiers for size in (2, 4, 8, 16, 32, 64, 128)
+        }
     leading = fastest.leading(found, rate)
     kept = {(fastest.kind_of(one), one.topology.num_nodes): one for one in reversed(leading)}
     for one in found.keys() - {ONE_TOKEN}:
@@ -214,7 +255,10 @@ def test_candidates_are_of_every_kind_and_the_fastest_of_every_kind_and_size_are
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
-    path, tree = tmp_path / "new" / "fastest.json", Configuration("iid", "optimal", from_widths((3, 2)))
+    path, tree = (
+        tmp_path / "new" / "fastest.json",
+        Configuration("iid", "optimal", from_widths((3, 2))),
+    )
     example = Chosen(tree, {"iid": [tree], "chain": [Configuration("iid", "block", chain(2))]})
 
     def cell_id(found, about):
@@ -235,7 +279,9 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
         {"best": []},
     ):
         path.write_text(json.dumps(written | change))
-        with pytest.raises(InvalidInput, match=f"{path} is no file of tree=fastest .*delete it to search ag"):
+        with pytest.raises(
+            InvalidInput, match=f"{path} is no file of tree=fastest .*delete it to search ag"
+        ):
             configurations.load(path)
     # What was found names a cell, and where it comes from does not.
     slower = replace(example, fastest=Configuration("iid", "standard", tree.topology))

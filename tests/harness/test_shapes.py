@@ -1,4 +1,6 @@
-"""Shapes of trees: the candidates, their comparison on one drafted tree, and the winners among them."""
+"""Shapes of trees: the candidates, their comparison on one drafted tree,
+and the winners among them.
+"""
 
 import itertools
 import random
@@ -24,7 +26,14 @@ from experiments.tasks.prefix_laws import written_prefixes
 from experiments.tasks.shapes import Shapes
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
-from resispec.trees import complete, from_child_counts, from_widths, parallel_chains, root_only, union
+from resispec.trees import (
+    complete,
+    from_child_counts,
+    from_widths,
+    parallel_chains,
+    root_only,
+    union,
+)
 from resispec.trees.search import expected_tokens, search, winners
 from resispec.verifiers import get_verifier
 
@@ -54,7 +63,9 @@ def test_prefixes_are_even_steps_of_what_the_target_writes():
     generator = torch.Generator().manual_seed(0)
     prefixes = written_prefixes(setting, 0, generator, 4)
     assert [len(tokens) for tokens in prefixes] == [2, 4, 6, 8] and prefixes[0] == [0, 0]
-    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(prefixes))
+    assert all(
+        longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(prefixes)
+    )
     few = written_prefixes(workload(setting.pair, new_tokens=3), 0, generator, 8)
     assert [len(tokens) for tokens in few] == [1, 2, 3]
 
@@ -78,7 +89,11 @@ def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
 def test_shapes_are_filled_at_the_bottom_and_spread_with_their_ends():
     assert filled((8, 16), 120) == (8, *[16] * 7)
     assert filled((4, 8, 8, 3), 25) == (4, 8, 8, 5) and filled((4, 8, 8, 3), 30) == (4, 8, 8, 8, 2)
-    assert filled((5, 10), 12) == (5, 7) and filled((5, 10, 10), 5) == (5,) and filled((3,), 7) == (3, 3, 1)
+    assert (
+        filled((5, 10), 12) == (5, 7)
+        and filled((5, 10, 10), 5) == (5,)
+        and filled((3,), 7) == (3, 3, 1)
+    )
     assert spread([1, 2, 3, 4, 5], 3) == [1, 3, 5] and spread([1], 3) == [1]
 
 
@@ -89,7 +104,9 @@ def test_regular_shapes_fill_the_budget(num_nodes, known):
     assert len(set(found)) == len(found) and all(sum(shape) + 1 == num_nodes for shape in found)
     depths = Counter(map(len, found))
     assert set(depths) <= set(range(2, 12)) and max(depths.values()) <= 6
-    for shape in found:  # branchings that do not increase: no node has more children than its parent
+    for (
+        shape
+    ) in found:  # branchings that do not increase: no node has more children than its parent
         children = [-(-below // above) for above, below in itertools.pairwise((1, *shape))]
         assert all(now <= before for before, now in itertools.pairwise(children))
 
@@ -105,9 +122,9 @@ def test_even_shapes_have_levels_of_equal_nodes_or_leaves():
         assert shape.num_nodes == 121 and 3 <= shape.num_levels <= 9 and max(map(len, counts)) == 1
         assert most == sorted(most, reverse=True)
     few = even(121, 9, 2)
-    assert Counter(shape.num_levels for shape in few) == dict.fromkeys(range(3, 10), 2) and set(few) < set(
-        found
-    )
+    assert Counter(shape.num_levels for shape in few) == dict.fromkeys(range(3, 10), 2) and set(
+        few
+    ) < set(found)
 
 
 def test_neighbours_keep_the_budget_and_the_limit_of_levels():
@@ -125,7 +142,9 @@ def test_winners_against_brute_force():
         shapes = [(level, 1 + generator.random() * level) for level in levels]
         found = winners(shapes)
         assert found[0].from_ratio == 0 and found[-1].to_ratio == float("inf")
-        assert all(before.to_ratio == after.from_ratio for before, after in itertools.pairwise(found))
+        assert all(
+            before.to_ratio == after.from_ratio for before, after in itertools.pairwise(found)
+        )
         for ratio in (0, 0.001, 0.01, 0.03, 0.1, 0.17, 0.3, 1, 3, 10, 1000):
             rates = [tokens / (1 + ratio * (level - 1)) for level, tokens in shapes]
             [win] = [win for win in found if win.from_ratio <= ratio < win.to_ratio]
@@ -151,5 +170,6 @@ def test_ordered_shapes_are_those_of_the_search_for_every_number_of_levels_and_f
     # Flatter vectors ask for more children.
     assert max(len(shape.children[0]) for shape in found) > len(best.children[0])
     assert ordered([0.5], 13, range(3, 6)) == []  # a chain of 13 has more levels
-    assert ordered([0.0, 0.0, 0.0], 4, range(2, 4))  # where nothing is ever accepted there is still a tree
+    # where nothing is ever accepted there is still a tree
+    assert ordered([0.0, 0.0, 0.0], 4, range(2, 4))
     assert ordered([0.6, -1e-9, 0.0], 4, range(2, 4))  # less than nothing, by rounding

@@ -1,4 +1,6 @@
-"""Cells whose code has changed: what counts as their code, and what becomes of them and their rows."""
+"""Cells whose code has changed: what counts as their code,
+and what becomes of them and their rows.
+"""
 
 import json
 import shutil
@@ -46,7 +48,9 @@ def edit(path, old, new):
 
 
 def save(folder):
-    """A rule of the user's own, which imports a module beside it; returns how a command line names it."""
+    """A rule of the user's own, which imports a module beside it;
+    returns how a command line names it.
+    """
     (folder / "helper_of_rule.py").write_text("SHARE = 0.5\n")
     (folder / "rule.py").write_text(RULE)
     return [f"verifier.name={folder}/rule.py:Rule", "verifier=custom"]
@@ -64,7 +68,12 @@ def changes(config, path, old, new):
 def test_the_code_of_a_cell_is_its_verifier_draws_and_drafter_and_what_they_import():
     [cell] = cells_of(["pair=embedded", "verifier=standard"])
     names = {name.removeprefix("resispec/") for name in code_digests(cell.config)}
-    assert {"verifiers/standard.py", "verifiers/recursive.py", "draws/iid.py", "distributions.py"} <= names
+    assert {
+        "verifiers/standard.py",
+        "verifiers/recursive.py",
+        "draws/iid.py",
+        "distributions.py",
+    } <= names
     assert {"drafters/draft_model.py", "drafters/levels.py", "verifiers/top_down.py"} <= names
     assert not names & {"verifiers/resispec.py", "verifiers/optimal.py", "draws/hub.py"}
     named = cells_of(["pair=embedded", "verifier=custom", "verifier.name=level_optimal"])[0].config
@@ -79,8 +88,15 @@ def test_comments_docstrings_and_formatting_are_no_change_of_code(package):
     path, line = package / "verifiers" / "standard.py", "from dataclasses import dataclass"
     assert changes(cell.config, path, line, f"# a comment\n\n{line}  # another") == []
     assert changes(cell.config, path, '"""', '"""Other words. ') == []
-    assert changes(cell.config, path, line, f"{line}\nSHARE = 1") == ["resispec/verifiers/standard.py"]
-    assert changes(cell.config, package / "verifiers" / "optimal.py", "import torch", "import torch.nn") == []
+    assert changes(cell.config, path, line, f"{line}\nSHARE = 1") == [
+        "resispec/verifiers/standard.py"
+    ]
+    assert (
+        changes(
+            cell.config, package / "verifiers" / "optimal.py", "import torch", "import torch.nn"
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("text", ["class Rule(:\n", "number = 1" + " + 1" * 5000])
@@ -96,7 +112,9 @@ def test_modules_of_the_users_count_and_installed_ones_do_not(tmp_path, monkeypa
     assert {"rule.py", "helper_of_rule.py", "resispec/verifiers/standard.py"} <= set(
         code_digests(cell.config)
     )
-    assert changes(cell.config, tmp_path / "helper_of_rule.py", "0.5", "0.9") == ["helper_of_rule.py"]
+    assert changes(cell.config, tmp_path / "helper_of_rule.py", "0.5", "0.9") == [
+        "helper_of_rule.py"
+    ]
     package = tmp_path / "folder" / "people_rules"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from .inner import Mine\n")
@@ -115,10 +133,18 @@ def test_a_cell_whose_verifier_is_edited_is_measured_again_and_its_files_are_nam
     [cell] = cells_of([*toy, "verifier=standard"])
     first = hashes(run_here(cell))
     assert read_status(cell.folder).state == "done"
-    path, started = package / "verifiers" / "standard.py", (cell.folder / "status.json").stat().st_mtime_ns
-    edit(path, "from dataclasses import dataclass", "from dataclasses import dataclass\nSHARE = 0.9")
+    path, started = (
+        package / "verifiers" / "standard.py",
+        (cell.folder / "status.json").stat().st_mtime_ns,
+    )
+    edit(
+        path, "from dataclasses import dataclass", "from dataclasses import dataclass\nSHARE = 0.9"
+    )
     status = read_status(cell.folder)
-    assert (status.state, status.reason) == ("stale", "its code has changed: resispec/verifiers/standard.py")
+    assert (status.state, status.reason) == (
+        "stale",
+        "its code has changed: resispec/verifiers/standard.py",
+    )
     assert cell.cell_id == cells_of([*toy, "verifier=standard"])[0].cell_id
     kept = cells_of([*toy, "verifier=standard", "reuse=true"])[0]
     assert kept.cell_id == cell.cell_id and status_of(kept).state == "done"
@@ -129,7 +155,9 @@ def test_a_cell_whose_verifier_is_edited_is_measured_again_and_its_files_are_nam
     assert "before" not in json.loads((cell.folder / "provenance.json").read_text())
 
 
-def test_a_command_measures_a_stale_cell_again_or_keeps_it_and_everybody_is_told(toy, tmp_path, monkeypatch):
+def test_a_command_measures_a_stale_cell_again_or_keeps_it_and_everybody_is_told(
+    toy, tmp_path, monkeypatch
+):
     monkeypatch.syspath_prepend(tmp_path)
     command, results = [*toy, *save(tmp_path), "num_prompts=1", "name=own"], tmp_path / "results"
     assert run(*command).returncode == 0

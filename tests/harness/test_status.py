@@ -45,7 +45,10 @@ def test_every_state_is_counted_and_a_reason_is_said_once(tmp_path, capsys):
         "2/6 done, 2 failed, 1 interrupted, 1 missing; about 1 min left; table not written"
     )
     assert lines[place + 1].strip() == "2 failed: too large"
-    assert lines[0] == "profile embedded: 2/6 done, 2 failed, 1 interrupted, 1 missing; about 1 min left"
+    assert (
+        lines[0]
+        == "profile embedded: 2/6 done, 2 failed, 1 interrupted, 1 missing; about 1 min left"
+    )
     hints = [line.split(maxsplit=1)[1] for line in lines if line.startswith("  table2 ")]
     assert hints == [f"not planned: make reproduce-table2 PROFILE=embedded RESULTS={tmp_path}"]
 
@@ -61,14 +64,22 @@ def test_a_cell_runs_while_its_lock_is_held(tmp_path):
 
 
 def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path):
-    """Medians of seconds a prompt; of the same tree 1, of the decoder 2, else of all of the task."""
+    """Medians of seconds a prompt; of the same tree 1, of the decoder 2,
+    else of all of the task.
+    """
     measured = {"a": ("d5b3", 2.0), "b": ("d5b3", 2.0), "c": ("d5b3", 200.0), "d": ("d4b4", 4.0)}
     measured |= {"e": ("d7b2", 4.0)}
     cells = [cell_of(tmp_path, name, "done", of[1], tree=of[0]) for name, of in measured.items()]
     plan(tmp_path, "table1", cells)
     plan(tmp_path, "table4", [cell_of(tmp_path, "x", tree="d5b3")])
     plan(tmp_path, "table5", [cell_of(tmp_path, "x", tree="d3b11")])
-    plan(tmp_path, "figure1", [cell_of(tmp_path, "x", decoder="sequoia")], task="Other", num_prompts=20)
+    plan(
+        tmp_path,
+        "figure1",
+        [cell_of(tmp_path, "x", decoder="sequoia")],
+        task="Other",
+        num_prompts=20,
+    )
     assert of(tmp_path, "table4").eta_s == 2 * 1.0  # median of 1, 1, 100
     assert of(tmp_path, "table5").eta_s == 2 * 2.0  # of 1, 1, 100, 2, 2
     assert of(tmp_path, "figure1").eta_s == 20 * 2.0
@@ -114,7 +125,9 @@ def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path, monkeypa
     plan(tmp_path, "table2", [shared], part="sequoia")
     plan(tmp_path, "sweep", [shared], part="1a2b3c4d")
     plan(tmp_path, "sweep", [cell_of(tmp_path, "b")], part="5e6f7a8b")
-    without_tree = [ToyCell(tmp_path, "no-tree", make_cell(tmp_path, name).labels) for name in ("c", "d")]
+    without_tree = [
+        ToyCell(tmp_path, "no-tree", make_cell(tmp_path, name).labels) for name in ("c", "d")
+    ]
     plan(tmp_path, "table3", without_tree)
     found, whole = standings("embedded", tmp_path)
     assert whole.states == {"done": 1, "missing": 3} and len(read) == len(set(read)) == 2
@@ -153,5 +166,9 @@ def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path):
     write_plan(tmp_path, "table4", [], sources={"conf/run.yaml": "0" * 64})
     (tmp_path / "embedded" / "plans" / "table5.json").write_text("{")
     assert of(tmp_path, "table1").states == {"damaged": 1}
-    assert of(tmp_path, "table4").notes[0].startswith("The plan of table4 is older than conf/run.yaml; `make")
+    assert (
+        of(tmp_path, "table4")
+        .notes[0]
+        .startswith("The plan of table4 is older than conf/run.yaml; `make")
+    )
     assert "table5.json is damaged" in of(tmp_path, "table5").notes[0]

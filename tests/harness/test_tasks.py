@@ -1,4 +1,6 @@
-"""Tasks that measure laws, against sums, recursions and numbers worked out by hand, and their rows."""
+"""Tasks that measure laws, against sums, recursions and numbers worked out by hand,
+and their rows.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -42,12 +44,16 @@ def workload(verifier="standard", prompts=1, pair=None, length=1, drafter=None):
     decoder = Decoder(drafter or NoDraft(), get_verifier(verifier))
     tokens = [[(index + place) % 3 for place in range(length)] for index in range(prompts)]
     named = [(f"p{index}", prompt) for index, prompt in enumerate(tokens)]
-    return Workload(pair or table_pair(vocab=6, seed=3), decoder, Sampling(TEMPERATURE, 8, 64), named, seed=0)
+    return Workload(
+        pair or table_pair(vocab=6, seed=3), decoder, Sampling(TEMPERATURE, 8, 64), named, seed=0
+    )
 
 
 def bigram_rows(pair):
     """The laws after every token, (V, V), of target and draft."""
-    return tuple(torch.softmax(model.logits / TEMPERATURE, -1) for model in (pair.target, pair.draft))
+    return tuple(
+        torch.softmax(model.logits / TEMPERATURE, -1) for model in (pair.target, pair.draft)
+    )
 
 
 def of_laws(p, q):
@@ -77,12 +83,16 @@ def test_every_configuration_of_a_race_decodes_at_the_same_filters(toy, monkeypa
 
 
 def test_a_sibling_that_no_draft_reaches_has_no_rate():
-    """Both models agree, so the first sibling is always accepted and no other one is ever tested."""
+    """Both models agree, so the first sibling is always accepted
+    and no other one is ever tested.
+    """
     pair = table_pair(vocab=5, seed=0)
     task = Decay(2, 4, 3)
     row = task(workload(pair=Pair(pair.target, pair.target, pair.tokenizer), length=6), 0)
     assert row.tested[0] == 6 and max(row.tested[1:]) < 1e-9
-    assert task.progress([replace(row, tested=[6.0, 0.0, 0.0, 0.0])]) == {"acceptance": "1.00 to none"}
+    assert task.progress([replace(row, tested=[6.0, 0.0, 0.0, 0.0])]) == {
+        "acceptance": "1.00 to none"
+    }
 
 
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
@@ -91,14 +101,23 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
     row = Kl(num_prefixes=2, num_siblings=3, num_tuples=6000)(setting, 0)
     assert row.num_prefixes == 2 and row.num_prompt_tokens == 8
     target, draft = bigram_rows(setting.pair)
-    for index, last in enumerate((0, 1)):  # the prompt is 0 1 2 0 1 2 0 1: prefixes end at its tokens 4 and 8
-        law = emitted_law(rule_of(setting.decoder.verifier), target[last], draft[last], 3, Draws.IID)
+    # the prompt is 0 1 2 0 1 2 0 1: prefixes end at its tokens 4 and 8
+    for index, last in enumerate((0, 1)):
+        law = emitted_law(
+            rule_of(setting.decoder.verifier), target[last], draft[last], 3, Draws.IID
+        )
         true = total_variation(law, target[last])
         assert abs(row.total_variation[index] - true) < 4 * row.total_variation_error[index]
         divergence = float((law * (law / target[last]).log()).sum())
-        assert row.kl_at_least[index] <= divergence + 1e-6 and row.kl_at_least[index] <= row.kl_plug_in[index]
-        assert true < 1e-12 if verifier == "standard" else true > 0.02 and row.kl_at_least[index] > 0
-    for name in ("paper_kl_resispec", "paper_kl_standard", "paper_kl_random"):  # rounding, whatever the rule
+        assert (
+            row.kl_at_least[index] <= divergence + 1e-6
+            and row.kl_at_least[index] <= row.kl_plug_in[index]
+        )
+        assert (
+            true < 1e-12 if verifier == "standard" else true > 0.02 and row.kl_at_least[index] > 0
+        )
+    # rounding, whatever the rule
+    for name in ("paper_kl_resispec", "paper_kl_standard", "paper_kl_random"):
         assert all(abs(value) < 1e-6 for value in getattr(row, name))
 
 
@@ -110,7 +129,10 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
     pair, generator = table_pair(vocab=5, seed=11, gap=3.0), torch.Generator().manual_seed(1)
     setting = workload(pair=pair, drafter=DraftModel(complete(2, 2), Draws.IID), length=3)
     setting = replace(setting, sampling=Sampling(0, 8, 64))
-    p, q = torch.eye(5)[pair.target.logits.argmax(-1)].double(), torch.softmax(pair.draft.logits, -1)
+    p, q = (
+        torch.eye(5)[pair.target.logits.argmax(-1)].double(),
+        torch.softmax(pair.draft.logits, -1),
+    )
     for found, law in zip(prefix_laws(setting, 0, [1, 3]), (p, q), strict=True):
         assert torch.allclose(found, law[[0, 2]])
     root = Root(pair, [0, 3], setting.sampling.warp)
@@ -121,26 +143,34 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
     first, second = int(p[3].argmax()), int(p[int(p[3].argmax())].argmax())
     ratios = root.target_path_ratios(parallel_chains(2, 2), generator)
     assert torch.allclose(ratios[:, 1], -(q[3, first] * q[first, second]).log())
-    token, ranks = 2, [0.0] * 5  # how often the token that is written is the draft's likeliest, the next, ...
+    # how often the token that is written is the draft's likeliest, the next, ...
+    token, ranks = 2, [0.0] * 5
     for _ in range(8):
         by_rank, token = q[token].argsort(descending=True).tolist(), int(p[token].argmax())
         ranks[by_rank.index(token)] += 1
     assert Acceptance(5, Draws.POINT_MASS)(setting, 0).selected == ranks
 
 
-OWN_DRAFTS = [DraftModel(complete(2, 2), draws) for draws in ("iid", "without_replacement", "point_mass")]
+OWN_DRAFTS = [
+    DraftModel(complete(2, 2), draws) for draws in ("iid", "without_replacement", "point_mass")
+]
 
 
-@pytest.mark.parametrize("drafter", [*OWN_DRAFTS, DraftModel(complete(2, 2), recycled=0.5)], ids=str)
+@pytest.mark.parametrize(
+    "drafter", [*OWN_DRAFTS, DraftModel(complete(2, 2), recycled=0.5)], ids=str
+)
 @pytest.mark.parametrize("kind", ["model", "eagle"])
 def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
-    """Trees after a prefix, and the laws after every token of the target's text, are those of decoding."""
+    """Trees after a prefix, and the laws after every token of the target's text,
+    are those of decoding.
+    """
     pair = table_pair(vocab=64, seed=3)
     if kind == "eagle":
         pair = eagle_pair()
     setting, rule = workload(pair=pair, length=5), rule_of(workload().decoder.verifier)
     tokens, one = written(setting, 0, setting.generator(0)), Sampling(TEMPERATURE, 1, 64)
-    selected = torch.zeros(64, dtype=torch.float64)  # all tokens are siblings, which do not vary then
+    # all tokens are siblings, which do not vary then
+    selected = torch.zeros(64, dtype=torch.float64)
     for length in range(len(tokens)):
         prefix, steps = [*setting.prompts[0][1], *tokens[:length]], []
         root = Root(pair, prefix, setting.sampling.warp)
@@ -179,7 +209,9 @@ def test_what_cannot_be_measured_is_refused():
 
 
 def test_laws_at_nodes_and_parts_of_a_tree():
-    """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
+    """Both models are bigrams, so every node's law is the row of its token;
+    leaves have the uniform law.
+    """
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
     root = Root(pair, [0, 3], Warp(temperature=TEMPERATURE))
     whole = root.draft(DraftModel(complete(3, 3)), generator)
@@ -206,13 +238,16 @@ def measured(verifier, num_siblings, pair, num_tuples=2048):
 
 
 def of_tokens(row, law):
-    """Numbers of the first prefix in the order of the vocabulary; every token has an entry of its own."""
+    """Numbers of the first prefix in the order of the vocabulary;
+    every token has an entry of its own.
+    """
     known = {token: value for token, value in zip(row.tokens[0], law, strict=True) if token >= 0}
     return [known[token] for token in sorted(known)]
 
 
 def test_residuals_by_hand():
-    """ResiSpec rejects token 2 with probability .1, token 3 with .2: the page has the residual of each.
+    """ResiSpec rejects token 2 with probability .1, token 3 with .2:
+    the page has the residual of each.
 
     Models that agree leave nothing to reject.
     """
@@ -237,9 +272,12 @@ def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier):
     p, q = (rows[0] for rows in bigram_rows(pair))
     true = emitted_law(rule_of(get_verifier(verifier)), p, q, 3, Draws.IID)
     row = measured(verifier, 3, pair, num_tuples=512)
-    found, errors = (torch.tensor(of_tokens(row, law)) for law in (row.emitted[0], row.emitted_error[0]))
+    found, errors = (
+        torch.tensor(of_tokens(row, law)) for law in (row.emitted[0], row.emitted_error[0])
+    )
     assert bool(((found - true).abs() < 5 * errors).all()) and float(errors.max()) < 0.02
-    assert min(row.excess_error[0], float(errors.min())) >= 1 / 512  # what 512 tuples cannot resolve
+    # what 512 tuples cannot resolve
+    assert min(row.excess_error[0], float(errors.min())) >= 1 / 512
     excess = float((true - p)[q > p].sum())
     assert abs(row.excess[0] - excess) < 5 * row.excess_error[0]
     assert (abs(excess) > 0.01) == (verifier == "resispec")
@@ -249,7 +287,8 @@ def test_laws_are_told_by_side_and_the_likeliest_come_first():
     p = (0.30, 0.10, 0.05, 0.25, 0.10, 0.08, 0.02, 0.10)
     q = (0.10, 0.20, 0.15, 0.05, 0.04, 0.30, 0.07, 0.09)
     row = Residuals(1, 1, 8, num_tokens=2, num_next=1)(workload(pair=of_laws(p, q)), 0)
-    assert row.tokens == [[5, 1, -1, -1, 0, 3, -1, -1]]  # q > p: 5, 1, 2, 6; the rest: 0, 3, 4 and 7
+    # q > p: 5, 1, 2, 6; the rest: 0, 3, 4 and 7
+    assert row.tokens == [[5, 1, -1, -1, 0, 3, -1, -1]]
     assert row.texts == [["5", "1", "next 1", "all others", "0", "3", "next 1", "all others"]]
     assert row.target[0] == pytest.approx([0.08, 0.10, 0.05, 0.02, 0.30, 0.25, 0.10, 0.10])
     assert row.draft[0] == pytest.approx([0.30, 0.20, 0.15, 0.07, 0.10, 0.05, 0.04, 0.09])
@@ -263,7 +302,9 @@ NAP = 1000.0
 
 
 class Clock:
-    """A clock that moves by one when it is read, and when somebody sleeps: no machine is too busy for it."""
+    """A clock that moves by one when it is read, and when somebody sleeps:
+    no machine is too busy for it.
+    """
 
     instant = 0.0
     naps = 0
@@ -295,7 +336,9 @@ def clock(monkeypatch):
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("verifier", ["standard", "resispec", "traversal_optimal"])
 def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
-    """The whole is timed apart from its parts; between these nothing is left but readings of the clock."""
+    """The whole is timed apart from its parts; between these nothing is left but readings
+    of the clock.
+    """
     setting = workload(verifier, prompts=2, pair=table_pair(vocab=8), length=3, drafter=TREE)
     for index in range(2):
         row, plain = Profile()(setting, index), Decode()(setting, index)
@@ -318,7 +361,9 @@ def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
 @pytest.mark.usefixtures("clock")
 def test_time_lands_in_the_part_in_which_it_is_spent():
     before = Clock.naps
-    setting = replace(workload(pair=table_pair(vocab=8), length=3), decoder=Decoder(TREE, LateBudget()))
+    setting = replace(
+        workload(pair=table_pair(vocab=8), length=3), decoder=Decoder(TREE, LateBudget())
+    )
     row, slept = Profile()(setting, 0), NAP * (Clock.naps - before)
     assert slept > 0 and all(slept <= spent < slept + NAP for spent in (row.budget_s, row.verify_s))
     others = row.draft_s + row.target_s + row.commit_s + (row.verify_s - row.shaping_s)

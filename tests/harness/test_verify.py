@@ -32,7 +32,9 @@ class Model(Kept):
 
 @pytest.fixture
 def results(toy, tmp_path, monkeypatch):
-    """A results folder, and a cache of models, with everything that has a checksum, as runs write it."""
+    """A results folder, and a cache of models, with everything that has a checksum,
+    as runs write it.
+    """
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
     Model().folder()
     results = tmp_path / "results"
@@ -49,7 +51,9 @@ def results(toy, tmp_path, monkeypatch):
     return results
 
 
-COUNTS = "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 files of times, 1 models"
+COUNTS = (
+    "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 files of times, 1 models"
+)
 
 
 def test_all_is_as_it_was_written(results, capsys):
@@ -85,17 +89,26 @@ DAMAGES = {
         lambda path: path.write_text("{}\n"),
         "rows.jsonl is not what was written; the command that asked for it measures it anew",
     ),
-    "embedded/plans/sweep.json": (edited(part="a"), f"{OTHER}running its sweep again writes it anew"),
+    "embedded/plans/sweep.json": (
+        edited(part="a"),
+        f"{OTHER}running its sweep again writes it anew",
+    ),
     "embedded/plans/table2.json": (
         edited(cells=[{"cell_id": None, "labels": {}}]),
         "is no plan .ValueError: cell_id is None; .*; running its sweep again writes it anew",
     ),
-    "embedded/growmap/map.json": (edited(child_counts=[[2]], num_nodes=3), f"{OTHER}.* searched for again"),
+    "embedded/growmap/map.json": (
+        edited(child_counts=[[2]], num_nodes=3),
+        f"{OTHER}.* searched for again",
+    ),
     "embedded/growmap/fastest.json": (edited(best={"iid": []}), f"{OTHER}.* searched for again"),
     "embedded/growmap/by_hand.json": (edited(format="?"), "'format' is .*; .* searched for again"),
     "published/embedded/growmap/map.json": (edited(about={}), f"{OTHER}git has it"),
     "timing/cpu.json": (edited(pairs={"a": {}}), f"{OTHER}.* timed again"),
-    "../cache/bbbbbbbbbbbbbbbb/manifest.json": (edited(size=1), f"{OTHER}delete that folder and run again"),
+    "../cache/bbbbbbbbbbbbbbbb/manifest.json": (
+        edited(size=1),
+        f"{OTHER}delete that folder and run again",
+    ),
 }
 
 
@@ -136,12 +149,20 @@ def test_folders_without_permission_are_named(results, monkeypatch, capsys):
     refused[str(results)] = "Permission denied"
     for command in (main, status.main):
         assert command(["--results", str(results)]) == 1
-        assert f"{results} cannot be read (Permission denied), so nothing was" in capsys.readouterr().err
+        assert (
+            f"{results} cannot be read (Permission denied), so nothing was"
+            in capsys.readouterr().err
+        )
 
 
 def test_a_fifo_is_named_and_never_opened(results, capsys):
     """In the place of any file, and of a cell."""
-    names = [*DAMAGES, "raw/embedded/pipe", f"{CELL}-autoregressive/other", "embedded/growmap/map.pt"]
+    names = [
+        *DAMAGES,
+        "raw/embedded/pipe",
+        f"{CELL}-autoregressive/other",
+        "embedded/growmap/map.pt",
+    ]
     for name in names:
         (results / name).unlink(missing_ok=True)
         os.mkfifo(results / name)
@@ -150,7 +171,9 @@ def test_a_fifo_is_named_and_never_opened(results, capsys):
     for name in names:
         path = results / name
         found = [
-            line for line in out.splitlines() if f"{path.resolve()} " in line or f"{path.parent}: " in line
+            line
+            for line in out.splitlines()
+            if f"{path.resolve()} " in line or f"{path.parent}: " in line
         ]
         assert len(found) == 1, (name, out)
     assert status.main(["--results", str(results)]) == 0

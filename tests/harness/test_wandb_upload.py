@@ -16,7 +16,9 @@ from experiments.wandb_upload import Record, follow
 
 
 def stored(cell, measured, task="experiments.tasks.decode.Decode", state="done"):
-    """A toy cell with the configuration that every real one has; its rows are partial until it is done."""
+    """A toy cell with the configuration that every real one has;
+    its rows are partial until it is done.
+    """
     config = {"task": {"_target_": task}, "seed": 0, "audit": False, "num_prompts": 2, "jobs": 4}
     config |= {"wandb": {"mode": "auto"}, "sampling": {"max_length": 40}, "temperature": 1.0}
     save(cell, measured, state, "it broke" if state == "failed" else "", config)
@@ -65,7 +67,11 @@ def test_a_run_is_named_by_its_cell_and_its_measurement(tmp_path):
     artefacts = Record(tmp_path, "embedded").artefacts
     assert artefacts == ["table1", "figure3", "frontier", "table1@1a2b3c4d", "sweep"]
     [run], [other] = every_run(tmp_path), every_run(tmp_path, "frontier", "sweep")
-    assert (run.about["group"], other.about["group"], run.run_id) == ("table1", "frontier", other.run_id)
+    assert (run.about["group"], other.about["group"], run.run_id) == (
+        "table1",
+        "frontier",
+        other.run_id,
+    )
     labels = ["pair:embedded", "dataset:embedded_code", "temperature:1.0", "decoder:specinfer"]
     assert other.about["tags"] == ["profile:embedded", "sweep:frontier", "sweep:sweep", *labels,
                                    "tree:d5b3", "verifier:standard"]  # fmt: skip
@@ -80,13 +86,17 @@ def test_a_run_is_named_by_its_cell_and_its_measurement(tmp_path):
 
 
 def test_baselines_are_cells_of_the_same_prompts_and_audits_have_a_verdict_and_no_times(tmp_path):
-    """A standard cell of more prompts has the same labels; the gain is over the one of the same prompts."""
+    """A standard cell of more prompts has the same labels;
+    the gain is over the one of the same prompts.
+    """
     short = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     biased = stored(make_cell(tmp_path, "resispec"), rows_of([(0.5, [0, 0, 2]), (1.0, [0, 0, 4])]))
     audit = make_audit(biased, 600, 0.2)
     stored(audit, rows(audit))
     longer = make_cell(tmp_path, "standard", n=9)
-    longer = stored(type(longer)(tmp_path, longer.cell_id, short.labels), rows_of([*STANDARD, (1.0, [9])]))
+    longer = stored(
+        type(longer)(tmp_path, longer.cell_id, short.labels), rows_of([*STANDARD, (1.0, [9])])
+    )
     for part, cells in (("a", [short, biased, audit]), ("b", [longer])):
         path = write_plan(tmp_path, "frontier", cells, part)
         plan = json.loads(path.read_text())
@@ -95,9 +105,15 @@ def test_baselines_are_cells_of_the_same_prompts_and_audits_have_a_verdict_and_n
     runs = {run.run_id.rpartition("-")[0]: run for run in every_run(tmp_path, "frontier")}
     assert runs[biased.cell_id].summary["accepted_length_gain"] == pytest.approx(3 / (13 / 7))
     assert runs[longer.cell_id].summary["num_prompts"] == 3 and len(runs) == 4
-    assert runs[audit.cell_id].summary["verdict"] == runs[biased.cell_id].summary["verdict"] == "biased"
+    assert (
+        runs[audit.cell_id].summary["verdict"]
+        == runs[biased.cell_id].summary["verdict"]
+        == "biased"
+    )
     assert runs[audit.cell_id].about["job_type"] == "audit"
-    assert not [name for point in runs[audit.cell_id].points for name in point if name.endswith("_s")]
+    assert not [
+        name for point in runs[audit.cell_id].points for name in point if name.endswith("_s")
+    ]
 
 
 def test_other_tasks_are_shown_as_they_are(tmp_path):
@@ -107,7 +123,10 @@ def test_other_tasks_are_shown_as_they_are(tmp_path):
     [run] = every_run(tmp_path, "table4")
     assert run.about["job_type"] == "kl" and run.summary == {"num_prompts": 2} and not run.counts
     assert [point["prompt/num_prefixes"] for point in run.points] == [2, 1]
-    scalars = [{key: value for key, value in row.items() if not isinstance(value, list)} for row in measured]
+    scalars = [
+        {key: value for key, value in row.items() if not isinstance(value, list)}
+        for row in measured
+    ]
     assert run.tables["prompts"].to_dict("records") == scalars
 
 
@@ -141,18 +160,29 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
         stored(failing, standards[:1], state="running")
         yield
         assert kinds()[-2:] == [("open", failing.cell_id), ("point", failing.cell_id)]
-        assert kinds().count(("finish", standard.cell_id)) == 1 == kinds().count(("finish", biased.cell_id))
+        assert (
+            kinds().count(("finish", standard.cell_id))
+            == 1
+            == kinds().count(("finish", biased.cell_id))
+        )
         stored(failing, standards, state="failed")
 
     steps = sweep()
     record = Record(tmp_path, "embedded", ["table1"])
     assert follow(record, record.changing(0), {}, lambda: next(steps, "over") == "over") == (2, [])
     points = [
-        point for kind, run_id, point in told if kind == "point" and run_id.startswith(f"{standard.cell_id}-")
+        point
+        for kind, run_id, point in told
+        if kind == "point" and run_id.startswith(f"{standard.cell_id}-")
     ]
     assert [point["prompt_index"] for point in points] == [0, 1]  # each once
-    assert [kind for kind, _, _ in told].count("open") == 3  # the complete run is the one that was live
-    assert points[1]["accepted_length"] == pytest.approx(13 / 7) and points[1]["prompt/accepted_length"] == 2
+    assert [kind for kind, _, _ in told].count(
+        "open"
+    ) == 3  # the complete run is the one that was live
+    assert (
+        points[1]["accepted_length"] == pytest.approx(13 / 7)
+        and points[1]["prompt/accepted_length"] == 2
+    )
     summaries = [run.summary for kind, _, run in told if kind == "finish"]
     assert ["accepted_length_gain" in summary for summary in summaries] == [False, True]
     assert summaries[0]["accepted_length"] == points[1]["accepted_length"]
@@ -161,7 +191,9 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
 
 
 def test_a_damaged_cell_is_no_cell_that_is_done(tmp_path, told):
-    """A sweep measures it again: until then it is not shown, and then its rows are those that count."""
+    """A sweep measures it again: until then it is not shown,
+    and then its rows are those that count.
+    """
     cell = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     write_plan(tmp_path, "table1", [cell])
     (cell.folder / "rows.jsonl").write_text("{}\n")
@@ -191,26 +223,33 @@ def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path
     assert sent == ["decode", "report", "report"]
     report = told[-1][2]
     assert report.summary == {"verdicts/biased": 1} and report.about["notes"] == "**Table 1.**"
-    assert set(report.tables) == {"table1", "table1_more"} and set(report.images) == {"figure/table1"}
+    assert set(report.tables) == {"table1", "table1_more"} and set(report.images) == {
+        "figure/table1"
+    }
 
 
 @pytest.mark.usefixtures("told")
 def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys):
-    cells = [stored(make_cell(tmp_path, name), rows_of(STANDARD)) for name in ("standard", "resispec")]
+    cells = [
+        stored(make_cell(tmp_path, name), rows_of(STANDARD)) for name in ("standard", "resispec")
+    ]
     write_plan(tmp_path, "table1", [*cells, make_cell(tmp_path, "kseq")])
     (cells[0].folder / "rows.jsonl").write_text("{}")
     assert publish.main([f"results={tmp_path}", "experiment=table1", "wandb.mode=offline"]) == 1
     error, last = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: cell {cells[0].cell_id}: ") and "rows.jsonl" in error
     folder = f"{tmp_path}/wandb"
-    assert last == f"W&B: 1 run written to {folder}; `wandb sync {folder}/offline-run-*` uploads them"
+    assert (
+        last == f"W&B: 1 run written to {folder}; `wandb sync {folder}/offline-run-*` uploads them"
+    )
 
 
 BAD = {
     "experiment": "'experiment' is no KEY=VALUE; like experiment=table1",
     "wandb.entity=@me": "allowed: experiment, .*wandb.entity",
     "experiment=table9 wandb.mode=offline": "no plan asks for 'table9' in .*; allowed: table1",
-    "profile=paper wandb.mode=offline": "paper/plans holds no plan of a sweep; `make reproduce-table1`",
+    "profile=paper wandb.mode=offline": "paper/plans holds no plan of a sweep; `make "
+    "reproduce-table1`",
     "wandb.moed=offline": "Key 'moed' not in 'WandbConfig'; allowed: experiment, .*wandb.entity",
     "wandb.project=a/b": "wandb.project is 'a/b'",
     "wandb.mode=online": "W&B: no key is known",
@@ -234,7 +273,10 @@ def test_project_and_team_follow_the_environment(monkeypatch, tmp_path):
         monkeypatch.setenv(f"WANDB_{name}", name.lower())
     words = [f"results={tmp_path}", "wandb.mode=offline"]
     assert publish.main(words) == publish.main([*words, "wandb.project=mine"]) == 0
-    assert [(to["project"], to["entity"]) for to in places] == [("project", "entity"), ("mine", "entity")]
+    assert [(to["project"], to["entity"]) for to in places] == [
+        ("project", "entity"),
+        ("mine", "entity"),
+    ]
 
 
 CHILD = """import sys, time
@@ -245,7 +287,8 @@ sys.exit("{kind}" != "works")
 """
 LAST = {
     "works": "W&B: 1 run sent",
-    "fails": "boom; `python -m experiments.publish experiment=a,b profile=embedded results=r` sends .*",
+    "fails": "boom; `python -m experiments.publish experiment=a,b profile=embedded results=r` "
+    "sends .*",
     "hangs": "W&B: not all was taken in within 0.2 s; `python .*",
     "is silent": "W&B: its process ended with exit code 1; `python .*",
 }
@@ -272,4 +315,6 @@ def test_one_module_imports_wandb():
     imports = re.compile(r"^\s*(import|from) wandb", re.M)
     folders = ("experiments", "analysis", "resispec", "referee")
     sources = [path for name in folders for path in (CONF.parent / name).rglob("*.py")]
-    assert [path.name for path in sources if imports.search(path.read_text())] == ["wandb_upload.py"]
+    assert [path.name for path in sources if imports.search(path.read_text())] == [
+        "wandb_upload.py"
+    ]

@@ -30,15 +30,19 @@ def save_toys(folder: Path, num_documents: int = 8) -> Path:
 def toy_overrides(folder: Path, results: Path) -> list[str]:
     """Overrides that make any configuration a toy cell."""
     return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft",
+        "device=cpu",
         "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
-        "warmup_prompts=0", "prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40",
+        "warmup_prompts=0", "prompt_tokens=12", "sampling.max_new_tokens=6",
+        "sampling.max_length=40",
         "sampling.ignore_eos=true", f"results={results}", "num_threads=1",
     ]  # fmt: skip
 
 
 def save_rule(folder: Path, body: str) -> str:
-    """Write a rule of the user's own, whose law has this body; returns how a command line names it."""
+    """Write a rule of the user's own, whose law has this body;
+    returns how a command line names it.
+    """
     imports = ("import os, sys, time", "from resispec.errors import InvalidInput")
     imports += ("from resispec.verifiers import Law, Standard",)
     law = "\n        ".join(("def law(self, p, q, s, draws):", *imports, body))
@@ -47,7 +51,9 @@ def save_rule(folder: Path, body: str) -> str:
 
 
 def run(*overrides: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, whose server of workers has its imports done; workers are real."""
+    """The command in this process, whose server of workers has its imports done;
+    workers are real.
+    """
     arguments, handler = sys.argv, signal.getsignal(signal.SIGTERM)
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -82,6 +88,8 @@ def run_here(cell: Cell) -> Cell:
 
 
 def messages(text: str) -> list[str]:
-    """What is left of stderr for people to read: without the progress line, which is written over."""
+    """What is left of stderr for people to read: without the progress line,
+    which is written over.
+    """
     lines = [line.rpartition("\r")[2].rstrip() for line in text.splitlines()]
     return [line for line in lines if line and "%" not in line]

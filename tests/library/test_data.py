@@ -1,4 +1,6 @@
-"""Prompts from files, from the hub and of benchmarks, and what a user is told when there are none."""
+"""Prompts from files, from the hub and of benchmarks,
+and what a user is told when there are none.
+"""
 
 import gzip
 import hashlib
@@ -20,12 +22,16 @@ CNN = HubDataset("abisee/cnn_dailymail", "3.0.0", "test", "article", "main")
 
 
 def write(path, *lines):
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n"
+    )
     return str(path)
 
 
 def test_lines_in_order_with_ids(tmp_path):
-    """Later lines are not read, so that their ids may repeat; a file may begin with a byte order mark."""
+    """Later lines are not read, so that their ids may repeat;
+    a file may begin with a byte order mark.
+    """
     lines = [
         *({"text": "one", "id": name} for name in ("a", None, 7)),
         {"text": "two"},
@@ -39,8 +45,14 @@ def test_lines_in_order_with_ids(tmp_path):
 
 GOOD = b'{"text": "fine"}\n'
 FAULTS = {
-    "a category that is none": (b'{"text": "a", "category": ["x"]}', r"line 1 has the category \['x'\]; all"),
-    "not JSON": (b"{broken", "line 1 is not JSON in UTF-8 .*: b'{broken'; allowed: one JSON object a line"),
+    "a category that is none": (
+        b'{"text": "a", "category": ["x"]}',
+        r"line 1 has the category \['x'\]; all",
+    ),
+    "not JSON": (
+        b"{broken",
+        "line 1 is not JSON in UTF-8 .*: b'{broken'; allowed: one JSON object a line",
+    ),
     "white space": (
         GOOD + b'{"text": " \\n\\t "}',
         "line 2 has no text: expected .* a non-empty 'text', found {",
@@ -48,11 +60,23 @@ FAULTS = {
     "no object": (GOOD + b"[1, 2]", r"line 2 has no text.*found \[1, 2\]"),
     "a number": (b'{"text": 7}', "line 1 has no text: expected .* a non-empty 'text'"),
     "too short": (GOOD, "2 prompts were asked for and .*x.jsonl has 1; lower num_prompts"),
-    "Latin-1": (GOOD + '{"text": "café"}'.encode("latin-1"), r"line 2 is not JSON in UTF-8 .*position 13"),
+    "Latin-1": (
+        GOOD + '{"text": "café"}'.encode("latin-1"),
+        r"line 2 is not JSON in UTF-8 .*position 13",
+    ),
     "half a character": (GOOD + b'{"text": "a\\ud83d b"}', "line 2 holds half of a character"),
-    "half a character in an id": (b'{"text": "a", "id": "\\udc00"}', "line 1 holds half of a character"),
-    "a line's number": (b'{"text": "a", "id": 1}\n{"text": "b"}', "line 2 has the id '1' of line 1; allowed"),
-    "an id that is none": (b'{"text": "a", "id": [1]}', r"line 1 has the id \[1\]; allowed: a text or a"),
+    "half a character in an id": (
+        b'{"text": "a", "id": "\\udc00"}',
+        "line 1 holds half of a character",
+    ),
+    "a line's number": (
+        b'{"text": "a", "id": 1}\n{"text": "b"}',
+        "line 2 has the id '1' of line 1; allowed",
+    ),
+    "an id that is none": (
+        b'{"text": "a", "id": [1]}',
+        r"line 1 has the id \[1\]; allowed: a text or a",
+    ),
     "nested without end": (b"[" * 100_000, "line 1 is not JSON"),
 }
 
@@ -79,7 +103,10 @@ def breaking_off():
     ("rows", "message"),
     [
         ([{"article": "a", "id": 5}] * 2, "document 1 has the id '5' of document 0"),
-        (breaking_off(), "^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$"),
+        (
+            breaking_off(),
+            "^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$",
+        ),
     ],
 )
 def test_documents_of_the_hub_are_checked_as_well(monkeypatch, rows, message):
@@ -113,15 +140,27 @@ SPEC_BENCH = [
     {"question_id": 83, "category": "writing", "turns": ["Rewrite.", "Once more."]},
     {"question_id": 401, "category": "math_reasoning", "turns": ["2 + 2?"], "reference": ["4"]},
     {"question_id": 402, "category": "math_reasoning", "turns": ["3 + 3?"], "reference": ["6"]},
-    {"question_id": 481, "category": "rag", "turns": ["By these pages, who?"], "reference": [["she"], 7]},
+    {
+        "question_id": 481,
+        "category": "rag",
+        "turns": ["By these pages, who?"],
+        "reference": [["she"], 7],
+    },
 ]
-GSM8K = [{"question": "How many ducks?", "answer": "#### 18"}, {"question": "How far?", "answer": "#### 3"}]
-HUMANEVAL = [{"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "", "test": ""}]
+GSM8K = [
+    {"question": "How many ducks?", "answer": "#### 18"},
+    {"question": "How far?", "answer": "#### 3"},
+]
+HUMANEVAL = [
+    {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "", "test": ""}
+]
 
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """The data set of a file of conf/dataset, whose url is that of a small file of the same format."""
+    """The data set of a file of conf/dataset, whose url is that of a small file
+    of the same format.
+    """
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
 
     def make(name, rows, **changed):
@@ -150,7 +189,11 @@ def test_categories_take_turns_and_a_question_is_its_first_turn(published):
         ("402", "math_reasoning", "3 + 3?"),
         ("83", "writing", "Rewrite."),
     ]
-    assert [name for name, *_ in found(published("mt_bench", SPEC_BENCH[:3]), 3)] == ["81", "82", "83"]
+    assert [name for name, *_ in found(published("mt_bench", SPEC_BENCH[:3]), 3)] == [
+        "81",
+        "82",
+        "83",
+    ]
 
 
 def test_questions_without_a_category_of_their_own_have_their_data_set_s(published):
@@ -161,7 +204,11 @@ def test_questions_without_a_category_of_their_own_have_their_data_set_s(publish
 
 
 ANSWERS = [
-    {"question_id": 82, "model_id": "gpt-4", "choices": [{"index": 0, "turns": ["A sea.", "In verse."]}]},
+    {
+        "question_id": 82,
+        "model_id": "gpt-4",
+        "choices": [{"index": 0, "turns": ["A sea.", "In verse."]}],
+    },
     {"question_id": 401, "choices": [{"turns": ["4", "none"]}]},
 ]
 
@@ -173,25 +220,45 @@ def test_a_second_turn_follows_the_first_and_its_answer(published, tmp_path):
     [prompt] = data.prompts(1)
     assert (prompt.id, prompt.category, prompt.text) == ("82", "writing", "Now in verse.")
     assert prompt.earlier == ("Describe.", "A sea.")
-    with pytest.raises(InvalidInput, match="2 prompts were asked for and .* has 1; lower num_prompts"):
+    with pytest.raises(
+        InvalidInput, match="2 prompts were asked for and .* has 1; lower num_prompts"
+    ):
         data.prompts(2)
     for wrong in ([81], {"question_id": 81, "choices": [{"turns": []}]}):
         write(tmp_path / "answers.jsonl", ANSWERS[0], wrong)
-        with pytest.raises(InvalidInput, match="answers.jsonl, line 2 is no answer; allowed: a question_id"):
+        with pytest.raises(
+            InvalidInput, match="answers.jsonl, line 2 is no answer; allowed: a question_id"
+        ):
             data.prompts(1)
 
 
 def test_earlier_turns_of_a_file_are_the_users_and_the_assistants(tmp_path):
-    path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"})
+    path = write(
+        tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"}
+    )
     assert [prompt.earlier for prompt in JsonlDataset(path).prompts(2)] == [("Why?", "So."), ()]
-    for wrong in (["Why?"], ["Why?", 7], ["Why?", ""], "Why?", 3, {"user": "Why?", "assistant": "So."}):
+    for wrong in (
+        ["Why?"],
+        ["Why?", 7],
+        ["Why?", ""],
+        "Why?",
+        3,
+        {"user": "Why?", "assistant": "So."},
+    ):
         path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": wrong})
-        with pytest.raises(InvalidInput, match="line 1 has .* as earlier turns; allowed: texts of the user"):
+        with pytest.raises(
+            InvalidInput, match="line 1 has .* as earlier turns; allowed: texts of the user"
+        ):
             JsonlDataset(path).prompts(1)
 
 
 SPEED_BENCH = [
-    {"question_id": "a0", "category": "coding", "sub_category": None, "turns": ["Write it.", "Test it."]},
+    {
+        "question_id": "a0",
+        "category": "coding",
+        "sub_category": None,
+        "turns": ["Write it.", "Test it."],
+    },
     {"question_id": "a1", "category": "coding", "sub_category": None, "turns": ["Mend it."]},
     {"question_id": "b0", "category": "qa", "sub_category": "hard", "turns": ["Who is it?"]},
 ]
@@ -199,7 +266,8 @@ SPEED_BENCH = [
 
 def test_whole_numbers_are_categories(tmp_path):
     path = write(
-        tmp_path / "x.jsonl", *({"q": f"Question {number}?", "category": number} for number in (0, 1))
+        tmp_path / "x.jsonl",
+        *({"q": f"Question {number}?", "category": number} for number in (0, 1)),
     )
     data = QuestionDataset("user", "set", "q", path=path, categories=[0, 1])
     assert found(data, 2) == [("0", "0", "Question 0?"), ("1", "1", "Question 1?")]
@@ -221,7 +289,9 @@ def test_speed_bench_from_the_hub_or_its_publishers_script(suffix, tmp_path, mon
     data = instantiate(node | {"path": str(path) if suffix else None})
     assert found(data, 2) == [("a0", "coding", "Write it."), ("b0", "qa", "Who is it?")]
     assert found(replace(data, categories=["qa"]), 1) == [("b0", "qa", "Who is it?")]
-    with pytest.raises(InvalidInput, match="^.*the text of question a1 is not given away .*FILE.parquet$"):
+    with pytest.raises(
+        InvalidInput, match="^.*the text of question a1 is not given away .*FILE.parquet$"
+    ):
         data.prompts(3)
     if suffix:
         path.write_bytes(b"no table")
@@ -251,10 +321,14 @@ def test_a_file_is_fetched_once_and_known_by_its_checksum(published, tmp_path):
     (tmp_path / "question.jsonl").unlink()
     assert found(data, 3) == first
     other = published("spec_bench", SPEC_BENCH[:2], sha256="0" * 64)
-    with pytest.raises(InvalidInput, match="another file than the pinned one: SHA-256 .*expected 0000"):
+    with pytest.raises(
+        InvalidInput, match="another file than the pinned one: SHA-256 .*expected 0000"
+    ):
         other.prompts(1)
     (tmp_path / "question.jsonl").unlink()
-    with pytest.raises(InvalidInput, match="cannot be fetched .*ways out: .*dataset.path=FILE.jsonl"):
+    with pytest.raises(
+        InvalidInput, match="cannot be fetched .*ways out: .*dataset.path=FILE.jsonl"
+    ):
         other.prompts(1)
 
 
@@ -266,7 +340,9 @@ def test_a_fetched_file_is_compared_at_every_use(published, tmp_path):
     assert found(data, 3) == first
     kept.write_text("{}\n")
     (tmp_path / "question.jsonl").unlink()
-    with pytest.raises(InvalidInput, match="cannot be fetched .*another file than the pinned one; ways out"):
+    with pytest.raises(
+        InvalidInput, match="cannot be fetched .*another file than the pinned one; ways out"
+    ):
         data.prompts(1)
 
 

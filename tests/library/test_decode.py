@@ -34,7 +34,9 @@ def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_law_is_the_targets(name):
-    """Chi-square of 3-token outputs against the chain rule; seeded, a fresh seed fails with rate 1e-4."""
+    """Chi-square of 3-token outputs against the chain rule; seeded,
+    a fresh seed fails with rate 1e-4.
+    """
     pair, runs = table_pair(vocab=3, seed=1), 400
     law = sequence_law(pair.target, 0, 3, temperature=0.8)
     counts = dict.fromkeys(law, 0)
@@ -50,7 +52,9 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(name):
     # Every accepted path ends at a leaf.
     lengths = {2, 3, 4} if name == "uneven" else {drafter.topology.num_levels}
     for verifier in ("standard", "resispec"):
-        result = generate(pair, drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3))
+        result = generate(
+            pair, drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3)
+        )
         assert set(result.num_emitted) <= lengths and len(result.tokens) == 30
 
 
@@ -59,13 +63,17 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(name):
 def test_a_vanishing_temperature_is_greedy(name, verifier, temperature):
     target, prompt = tiny_llama(), [5, 6, 7, 8]
     pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)
-    result = generate(pair, DRAFTERS[name], Sampling(temperature, 20, 128), verifier=verifier, prompt=prompt)
+    result = generate(
+        pair, DRAFTERS[name], Sampling(temperature, 20, 128), verifier=verifier, prompt=prompt
+    )
     greedy = target.module.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False)
     assert list(result.tokens) == greedy[0, 4:].tolist()
 
 
 def test_max_length_bounds_prompt_and_output():
-    result = generate(table_pair(vocab=5), DRAFTERS["d3b2"], Sampling(1.0, 100, 20), prompt=[0] * 12)
+    result = generate(
+        table_pair(vocab=5), DRAFTERS["d3b2"], Sampling(1.0, 100, 20), prompt=[0] * 12
+    )
     assert len(result.tokens) == 8 and result.stop_reason == "max_length"
 
 
@@ -85,7 +93,11 @@ def test_the_draft_forwards_every_token_once_and_leaves_never():
     steps = []
     topology = complete(4, 2)
     result = generate(
-        pair, DraftModel(topology), Sampling(1.0, 40, 128), prompt=[1, 2, 3, 4], on_step=steps.append
+        pair,
+        DraftModel(topology),
+        Sampling(1.0, 40, 128),
+        prompt=[1, 2, 3, 4],
+        on_step=steps.append,
     )
     prefill, *forwards = pair.draft.forwarded
     assert prefill == [1, 2, 3]
@@ -93,7 +105,8 @@ def test_the_draft_forwards_every_token_once_and_leaves_never():
     assert len(per_step) == len(steps) == len(result.num_emitted)
     pending = [4]
     for step, (committed, *levels) in zip(steps, per_step, strict=True):
-        assert committed == pending  # only what the cache does not hold: an accepted leaf, and the root
+        # only what the cache does not hold: an accepted leaf, and the root
+        assert committed == pending
         assert [len(level) for level in levels] == [2, 4]  # the level of 8 leaves is not forwarded
         path = step.verdict.path
         leaf = [step.verdict.tokens[-2]] if path and path[-1] in topology.levels[-1] else []
@@ -121,7 +134,11 @@ def test_the_target_forwards_one_tree_a_step_after_the_prompt():
         ((1.0, 8, -1), 1, "sampling: max_length is -1; allowed: whole numbers from 1"),
         ((1.0, 8, 64), 0, "at least one token"),
         ((1.0, 8, 3), 4, "a tree of 3 levels cannot fit max_length 3; allowed: max_length from 7"),
-        ((1.0, 8, 5000), 1, "exceeds the models' context of 4096 positions; allowed: max_length up to 4095"),
+        (
+            (1.0, 8, 5000),
+            1,
+            "exceeds the models' context of 4096 positions; allowed: max_length up to 4095",
+        ),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, num_tokens, message):
@@ -132,7 +149,9 @@ def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, num_tokens, mes
 
 def test_more_distinct_siblings_than_tokens_are_refused_in_one_line():
     for draws in (Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS):
-        with pytest.raises(InvalidInput, match="4 distinct siblings of one parent; the vocabulary has 3 tok"):
+        with pytest.raises(
+            InvalidInput, match="4 distinct siblings of one parent; the vocabulary has 3 tok"
+        ):
             generate(table_pair(), DraftModel(complete(2, 4), draws), Sampling(1.0, 8, 64))
 
 
@@ -141,24 +160,31 @@ def test_what_is_said_to_fit_does():
     for most, prompt in ((7, 4), (4, 1), (6, 3)):
         decoder.check(pair, prompt, Sampling(1.0, 8, most))
         with pytest.raises(
-            InvalidInput, match=f"3 levels cannot fit max_length {most}; allowed: prompts of at most {prompt}"
+            InvalidInput,
+            match=f"3 levels cannot fit max_length {most}; allowed: prompts of at most {prompt}",
         ):
             decoder.check(pair, prompt + 1, Sampling(1.0, 8, most))
     short = Pair(TableModel(pair.target.logits, context=5), None, pair.tokenizer)
     with pytest.raises(
         InvalidInput, match="exceeds the models' context of 5 pos.*; allowed: a tree of fewer"
     ):
-        Decoder(DraftModel(chain(8)), get_verifier("standard")).check(short, 1, Sampling(1.0, 8, 64))
+        Decoder(DraftModel(chain(8)), get_verifier("standard")).check(
+            short, 1, Sampling(1.0, 8, 64)
+        )
     with pytest.raises(InvalidInput, match="the pair has none"):
         generate(Pair(pair.target, None, pair.tokenizer), DRAFTERS["chain"], Sampling(1.0, 8, 64))
 
 
 def test_the_cache_length_is_checked_before_the_first_token():
-    """6 prompt tokens, 8 new ones, a tree of 7 nodes: the last root is token 13, after 12 cached ones."""
+    """6 prompt tokens, 8 new ones, a tree of 7 nodes: the last root is token 13,
+    after 12 cached ones.
+    """
     decoder = Decoder(DRAFTERS["without replacement"], get_verifier("standard"), cache_length=18)
     pair, generator = table_pair(), torch.Generator().manual_seed(0)
     for sampling in (Sampling(1.0, 80, 14), Sampling(1.0, 8, 64)):
-        with pytest.raises(InvalidInput, match="take 19 cached positions; cache_length allows 18") as caught:
+        with pytest.raises(
+            InvalidInput, match="take 19 cached positions; cache_length allows 18"
+        ) as caught:
             decoder.generate(pair, [0] * 6, sampling, generator)
         assert "\n" not in str(caught.value) and not pair.target.forwarded
     roomy = Decoder(decoder.drafter, decoder.verifier, cache_length=19)

@@ -21,7 +21,9 @@ def test_draw_follows_unnormalised_weights(generator):
     assert chisquare(counts[[1, 3, 4]], [6000, 2000, 12000]).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")], [1.2, -0.2]])
+@pytest.mark.parametrize(
+    "weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")], [1.2, -0.2]]
+)
 def test_draw_one_refuses_a_law_that_is_none(weights, generator):
     with pytest.raises(FloatingPointError, match="mass"):
         draw_one(torch.tensor(weights), generator)
@@ -29,7 +31,9 @@ def test_draw_one_refuses_a_law_that_is_none(weights, generator):
 
 def test_choose_follows_its_chances(generator):
     chances = torch.tensor([0.2, 0.0, 0.5])
-    counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
+    counts = torch.bincount(
+        torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4
+    )
     assert counts[1] == 0
     assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
     asked = map(torch.tensor, [0.0, 1.0, float("nan")])
@@ -53,5 +57,7 @@ def test_tolerances_are_those_of_the_precision(dtype, generator):
     assert float(null_mass(short)) == (0 if dtype == torch.float32 else pytest.approx(4e-6))
     weights = torch.tensor([0.5, 0.50005], dtype=dtype)
     draw_one(weights, generator)
-    with pytest.raises(FloatingPointError, match="allowed: a mass that is finite and 1 within 1e-09"):
+    with pytest.raises(
+        FloatingPointError, match="allowed: a mass that is finite and 1 within 1e-09"
+    ):
         draw_one(weights, generator, 1e-9)

@@ -32,7 +32,9 @@ def test_known_kinds_read_as_their_names():
     for name in ("IID", ["iid"]):
         with pytest.raises(InvalidInput, match=f"^unknown draws .*; known: {', '.join(NAMES)}$"):
             DraftModel(complete(2, 2), name)
-    with pytest.raises(InvalidInput, match="greedy draws: nodes of one level differ in their number of chil"):
+    with pytest.raises(
+        InvalidInput, match="greedy draws: nodes of one level differ in their number of chil"
+    ):
         DraftModel(from_child_counts([[2], [2, 1]]), Draws.GREEDY)
     DraftModel(from_child_counts([[2], [0, 2]]), Draws.GREEDY)
 
@@ -103,7 +105,8 @@ NUM_DRAWN = 20_000
 @pytest.mark.parametrize("masses", SCARCE.values(), ids=SCARCE)
 @pytest.mark.parametrize("draws", list(Draws))
 def test_draws_their_laws_and_ceilings_agree_on_when_the_draft_is_exhausted(draws, masses, dtype):
-    """Frequencies are those of the laws, so that the standard rule emits p. Up to 5 standard errors.
+    """Frequencies are those of the laws, so that the standard rule emits p. Up
+    to 5 standard errors.
 
     The ceiling by definition: 1 + min over all sets H of P(H) - Pr(all siblings in H).
     """
@@ -114,7 +117,10 @@ def test_draws_their_laws_and_ceilings_agree_on_when_the_draft_is_exhausted(draw
     weights = draws.weights(q.expand(len(every), -1), every).double()
     places = (drawn * 4 ** torch.arange(count - 1, -1, -1)).sum(-1)
     frequencies = torch.bincount(places, minlength=4**count) / NUM_DRAWN
-    assert weights.sum().item() == pytest.approx(1, abs=1e-6) and (frequencies - weights).abs().max() < 0.018
+    assert (
+        weights.sum().item() == pytest.approx(1, abs=1e-6)
+        and (frequencies - weights).abs().max() < 0.018
+    )
     p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=dtype).expand(NUM_DRAWN, -1)
     emission = emitted(get_rule("standard").law(p, q.expand(NUM_DRAWN, -1), drawn, draws), drawn)
     assert (emission.mean(0) - p[0]).abs().max() < 0.018
@@ -122,7 +128,9 @@ def test_draws_their_laws_and_ceilings_agree_on_when_the_draft_is_exhausted(draw
         p, sets = law(0.1, 0.2, 0.3, 0.4), torch.cartesian_prod(*[torch.tensor([False, True])] * 4)
         inside = torch.stack([weights[chosen[every].all(-1)].sum() for chosen in sets])
         expected = 1 + ((sets * p).sum(-1) - inside).min()
-        assert ceiling(p, q.float(), count, draws).item() == pytest.approx(expected.item(), abs=1e-6)
+        assert ceiling(p, q.float(), count, draws).item() == pytest.approx(
+            expected.item(), abs=1e-6
+        )
 
 
 def test_dust_is_drawn_last_and_nan_is_not_dust():

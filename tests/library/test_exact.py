@@ -1,4 +1,6 @@
-"""Every exact rule and verifier by enumeration: whatever is drafted, the emitted law is the target's."""
+"""Every exact rule and verifier by enumeration: whatever is drafted,
+the emitted law is the target's.
+"""
 
 import itertools
 
@@ -30,7 +32,9 @@ RULES = [
 
 @pytest.mark.parametrize(("name", "options", "draws"), RULES)
 def test_a_rules_emitted_law_is_the_targets(name, options, draws):
-    """V up to 6, B up to 4, zeros in p and q; and a target of mass a: V gets a p, and no token gets 1 - a."""
+    """V up to 6, B up to 4, zeros in p and q; and a target of mass a: V gets a p,
+    and no token gets 1 - a.
+    """
     for seed, (vocab, num_siblings, mass) in enumerate(
         [(6, 2, 1), (4, 4, 1), (4, 3, 0.4), (5, 2, 0.05), (3, 1, 0.9), (4, 2, 0)]
     ):
@@ -38,12 +42,18 @@ def test_a_rules_emitted_law_is_the_targets(name, options, draws):
             p = mass * random_law(vocab, rng(seed), zeros)
             q = random_law(vocab, rng(seed + 9), zeros // 2)
             emitted, missing, _ = over_tuples(get_rule(name, **options), p, q, num_siblings, draws)
-            assert (emitted - p).abs().max() < 1e-12 and missing == pytest.approx(1 - mass, abs=1e-12)
+            assert (emitted - p).abs().max() < 1e-12 and missing == pytest.approx(
+                1 - mass, abs=1e-12
+            )
 
 
 def two_level_shapes(widest, most_nodes):
-    """Every tree with up to `widest` children a node on two levels below the root; leaves at any depth."""
-    counts = (row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width))
+    """Every tree with up to `widest` children a node on two levels below the root;
+    leaves at any depth.
+    """
+    counts = (
+        row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width)
+    )
     shapes = [from_child_counts([[len(row)], list(row)]) for row in counts]
     return [shape for shape in shapes if shape.num_nodes <= most_nodes]
 
@@ -54,11 +64,18 @@ def assert_exact(verifier, draws, vocab, shapes):
     for topology, kind in zip(shapes, itertools.cycle(KINDS), strict=False):
         rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
         target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
-        error = tree_law(verifier, topology, target, draft, draws) - chain_law(target, topology.num_levels)
+        error = tree_law(verifier, topology, target, draft, draws) - chain_law(
+            target, topology.num_levels
+        )
         assert error.abs().max() < 1e-12, (kind, topology)
 
 
-SMALL = 3 * [chain(2), complete(2, 2), from_child_counts([[2], [1, 0]]), from_child_counts([[1], [2]])]
+SMALL = 3 * [
+    chain(2),
+    complete(2, 2),
+    from_child_counts([[2], [1, 0]]),
+    from_child_counts([[1], [2]]),
+]
 DEEP = [
     chain(3),
     from_child_counts([[2], [1, 1], [1, 0]]),
@@ -68,7 +85,11 @@ DEEP = [
     from_child_counts([[3], [0, 2, 1], [0, 1]]),
 ]
 # Of two tokens, so that almost every tree repeats a child.
-WIDE = [from_child_counts([[2], [2, 0]]), complete(3, 2), from_child_counts([[3], [2, 0, 0], [0, 1]])]
+WIDE = [
+    from_child_counts([[2], [2, 0]]),
+    complete(3, 2),
+    from_child_counts([[3], [2, 0, 0], [0, 1]]),
+]
 VERIFIERS = [
     *(("standard", {}, draws, 3, SMALL) for draws in Draws),
     *(("naive", {}, draws, 3, SMALL) for draws in (Draws.IID, Draws.GREEDY)),
@@ -80,8 +101,20 @@ VERIFIERS = [
     ("traversal", {"weights": "kseq"}, Draws.IID, 2, DEEP),
     ("traversal", {"weights": "naive"}, Draws.WITHOUT_REPLACEMENT, 3, SMALL),
     ("univer", {}, Draws.GREEDY, 3, SMALL),
-    ("gbv", {}, Draws.IID, 3, 4 * [chain(1), chain(2), parallel_chains(2, 1), parallel_chains(2, 2)]),
-    ("gbv", {}, Draws.IID, 2, len(KINDS) * [parallel_chains(3, 2)] + len(KINDS) * [parallel_chains(2, 3)]),
+    (
+        "gbv",
+        {},
+        Draws.IID,
+        3,
+        4 * [chain(1), chain(2), parallel_chains(2, 1), parallel_chains(2, 2)],
+    ),
+    (
+        "gbv",
+        {},
+        Draws.IID,
+        2,
+        len(KINDS) * [parallel_chains(3, 2)] + len(KINDS) * [parallel_chains(2, 3)],
+    ),
     *(("block", {}, draws, 3, 5 * [chain(1), chain(2)]) for draws in Draws),
     ("block", {}, Draws.IID, 2, len(KINDS) * [chain(4)]),
     ("level_optimal", {}, Draws.IID, 3, SMALL),

@@ -96,7 +96,8 @@ def test_spec_hub_accepts_what_greedy_draws_of_two_do():
 def test_spec_hub_is_exact_on_trees():
     for seed in range(5):
         target, draft = (
-            torch.stack([random_law(3, rng(seed + add + row)) for row in range(3)]) for add in (0, 50)
+            torch.stack([random_law(3, rng(seed + add + row)) for row in range(3)])
+            for add in (0, 50)
         )
         for topology in (complete(3, 2), from_child_counts([[2], [1, 0]])):
             found = tree_law(TopDown(SpecHub()), topology, target, draft, Hub())
@@ -120,7 +121,9 @@ def test_hub_pairs_hold_the_likeliest_token_and_have_the_law_that_is_told():
 def test_univer_s_weights_are_those_of_its_formulas():
     """A node of mass w below the root, a certain sibling d and a drawn one u."""
     topology = from_child_counts([[1], [2]])
-    target, draft = (torch.stack([random_law(4, rng(seed + row)) for row in range(4)]) for seed in (0, 9))
+    target, draft = (
+        torch.stack([random_law(4, rng(seed + row)) for row in range(4)]) for seed in (0, 9)
+    )
     root, below = (int(draft[node].argmax()) for node in (0, 1))
     drawn = (below + 1) % 4
     first = (root + 2) % 4  # of one sibling, which is drawn

@@ -21,7 +21,9 @@ PAIR = table_pair(vocab=8, seed=1, eos=7)
 
 
 def generate(prompt, **options):
-    return resispec.generate(PAIR.target, PAIR.draft, prompt, **{"tree": "d3b2", "seed": 3, **options})
+    return resispec.generate(
+        PAIR.target, PAIR.draft, prompt, **{"tree": "d3b2", "seed": 3, **options}
+    )
 
 
 def test_it_is_the_loop_of_the_harness():
@@ -64,7 +66,9 @@ def test_an_eagle3_drafter_reads_the_features_of_a_module_as_of_a_model():
 
 def test_numbers_of_numpy_are_numbers():
     assert Sampling(np.float64(0.7), np.int64(9)) == Sampling(0.7, 9)
-    found = generate(list(np.array([1, 2])), min_p=np.float32(0.25), top_k=np.int64(5), seed=np.int64(2))
+    found = generate(
+        list(np.array([1, 2])), min_p=np.float32(0.25), top_k=np.int64(5), seed=np.int64(2)
+    )
     assert found.tokens == generate([1, 2], min_p=0.25, top_k=5, seed=2).tokens
 
 
@@ -101,11 +105,27 @@ def test_trees_have_names(tmp_path):
         ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
         ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
-        ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, .*, tree, verifier, draw"),
+        (
+            [1],
+            {"temprature": 1},
+            "unknown option 'temprature'; known: temperature, .*, tree, verifier, draw",
+        ),
         ([1], {"top_p": 0}, "sampling: top_p is 0; allowed"),
-        ([1], {"max_new_tokens": 0}, "sampling: max_new_tokens is 0; allowed: whole numbers from 1"),
-        ([1], {"repetition_penalty": 1.2}, "repetition_penalty is 1.2, which would be another law at every"),
-        ([1], {"tree": "best_65"}, "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best"),
+        (
+            [1],
+            {"max_new_tokens": 0},
+            "sampling: max_new_tokens is 0; allowed: whole numbers from 1",
+        ),
+        (
+            [1],
+            {"repetition_penalty": 1.2},
+            "repetition_penalty is 1.2, which would be another law at every",
+        ),
+        (
+            [1],
+            {"tree": "best_65"},
+            "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(prompt, options, message):
@@ -121,9 +141,13 @@ def test_models_that_are_none_are_refused():
     with pytest.raises(InvalidInput, match="draft is NoneType; allowed"):
         resispec.generate(PAIR.target, None, [1])
     module = tiny_llama().module
-    with pytest.raises(InvalidInput, match="target is LlamaModel; allowed: a causal language model"):
+    with pytest.raises(
+        InvalidInput, match="target is LlamaModel; allowed: a causal language model"
+    ):
         resispec.generate(module.model, module, [1])
-    with pytest.raises(InvalidInput, match="in torch.float32 and draft in torch.float64; allowed: torch.flo"):
+    with pytest.raises(
+        InvalidInput, match="in torch.float32 and draft in torch.float64; allowed: torch.flo"
+    ):
         resispec.generate(module, tiny_llama(seed=1).module.double(), [1])
 
 
@@ -152,13 +176,16 @@ class DraftsAlone:
 
     def law(self, target_probs, _, siblings, __):
         return Law(
-            torch.eye(siblings.shape[-1], dtype=target_probs.dtype)[0].expand(siblings.shape), target_probs
+            torch.eye(siblings.shape[-1], dtype=target_probs.dtype)[0].expand(siblings.shape),
+            target_probs,
         )
 
 
 def test_a_biased_verifier_warns_once_with_what_it_emits():
     [sentence] = sampled_warnings(3, verifier="resispec")
-    assert sentence.startswith("ResiSpec is biased with draws iid: where the target's law is (0.5, 0.3, 0.2)")
+    assert sentence.startswith(
+        "ResiSpec is biased with draws iid: where the target's law is (0.5, 0.3, 0.2)"
+    )
     assert "(0.344, 0.406, 0.250), a total variation of 0.156" in sentence
     [sentence] = sampled_warnings(verifier=DraftsAlone())
     assert "DraftsAlone is biased" in sentence and "(0.200, 0.400, 0.400)" in sentence

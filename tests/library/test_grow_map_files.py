@@ -1,4 +1,6 @@
-"""Grow maps: a map that is written is read; one that holds no topology is refused with its place."""
+"""Grow maps: a map that is written is read; one that holds no topology is refused
+with its place.
+"""
 
 import json
 
@@ -27,13 +29,18 @@ def test_a_written_map_is_read_and_says_where_it_comes_from(tmp_path):
         assert load(str(path), num_nodes=shape.num_nodes) == shape
         assert [other.name for other in path.parent.iterdir()] == ["map.json"]
     assert path.read_text() == (
-        '{\n  "format": "resispec grow map 1",\n  "num_nodes": 7,\n  "child_counts": [[3], [1, 0, 2]],\n'
+        '{\n  "format": "resispec grow map 1",\n  "num_nodes": 7,\n'
+        '  "child_counts": [[3], [1, 0, 2]],\n'
         '  "about": {"pair": "embedded", "expected_tokens": 2.5},\n'
         '  "sha256": "26db221cc8102fae11effc25b7e9d69f0a23b96500a96b6f029fb6ded05f40b6"\n}\n'
     )
     assert about(path) == {"pair": "embedded", "expected_tokens": 2.5}
     save(DRAWN, tmp_path / "silent.json")
-    assert [about(tmp_path / name) for name in ("silent.json", "map.pt", "none.json")] == [{}, {}, {}]
+    assert [about(tmp_path / name) for name in ("silent.json", "map.pt", "none.json")] == [
+        {},
+        {},
+        {},
+    ]
     path.write_text(json.dumps(OURS | {"child_counts": [[3], [1, 0, 2], [0, 0, 0]]}))
     assert load(path) == DRAWN  # the last level may be written out
 
@@ -44,7 +51,9 @@ def test_a_map_that_was_edited_is_refused_until_it_is_said_to_be_by_hand(tmp_pat
     content = json.loads(path.read_text()) | {"about": {"pair": "another"}}
     path.write_text(json.dumps(content))
     for read in (load, about):
-        with pytest.raises(InvalidInput, match=f"^{path} is not what was written: .*take the sha256 out"):
+        with pytest.raises(
+            InvalidInput, match=f"^{path} is not what was written: .*take the sha256 out"
+        ):
             read(path)
     del content["sha256"]
     path.write_text(json.dumps(content))
@@ -79,7 +88,9 @@ def test_a_damaged_pickle_is_refused_and_code_in_it_is_not_run(tmp_path):
     (tmp_path / "empty.pt").write_bytes(b"")
     (tmp_path / "cut.pt").write_bytes((tmp_path / "trap.pt").read_bytes()[:-200])
     for name in ("trap.pt", "empty.pt", "cut.pt"):
-        with pytest.raises(InvalidInput, match=f"{name}: cannot be read as plain values and ten.*$"):
+        with pytest.raises(
+            InvalidInput, match=f"{name}: cannot be read as plain values and ten.*$"
+        ):
             load(tmp_path / name)
     assert not (tmp_path / "trap").exists()
     torch.load(tmp_path / "trap.pt", weights_only=False)
@@ -91,7 +102,10 @@ def test_a_damaged_pickle_is_refused_and_code_in_it_is_not_run(tmp_path):
     [
         (OURS | {"format": "map 2"}, "'format' is 'map 2'; allowed: 'resispec grow map 1'"),
         (OURS | {"num_nodes": 6}, "'num_nodes' is 6; 'child_counts' gives 7"),
-        (OURS | {"child_counts": [[3], [-1, 2, 2]]}, "child counts are .*; allowed: a list of whole numbers"),
+        (
+            OURS | {"child_counts": [[3], [-1, 2, 2]]},
+            "child counts are .*; allowed: a list of whole numbers",
+        ),
         (OURS | {"child_counts": [[2], [1, 0, 3]]}, "3 child counts for a level of 2 nodes"),
         (OURS | {"child_counts": [[10**12]]}, "a tree of these child counts has too many nodes"),
         ({"format": OURS["format"]}, "child counts are 'missing'"),
@@ -108,8 +122,13 @@ def test_a_fault_in_our_format_is_named(tmp_path, content, message):
 
 def test_another_file_or_number_of_nodes_is_refused(tmp_path):
     save(DRAWN, tmp_path / "map.json")
-    with pytest.raises(InvalidInput, match="map.json: 7 nodes, the root counted; allowed here: num_nodes 64"):
+    with pytest.raises(
+        InvalidInput, match="map.json: 7 nodes, the root counted; allowed here: num_nodes 64"
+    ):
         load(tmp_path / "map.json", num_nodes=64)
-    for name, message in (("none.pt", "there is no such file"), ("map.npz", "unknown kind of file '.npz'")):
+    for name, message in (
+        ("none.pt", "there is no such file"),
+        ("map.npz", "unknown kind of file '.npz'"),
+    ):
         with pytest.raises(InvalidInput, match=f"{name}: {message}"):
             load(tmp_path / name)

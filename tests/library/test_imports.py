@@ -1,4 +1,6 @@
-"""What the library needs: no torch to name a tree or a prompt, nothing of the harness, its own wheel."""
+"""What the library needs: no torch to name a tree or a prompt,
+nothing of the harness, its own wheel.
+"""
 
 import ast
 import pkgutil
@@ -13,14 +15,24 @@ import resispec
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DEPENDENCIES = {re.split(r"[<>=\[]", requirement)[0] for requirement in PYPROJECT["project"]["dependencies"]}
+DEPENDENCIES = {
+    re.split(r"[<>=\[]", requirement)[0] for requirement in PYPROJECT["project"]["dependencies"]
+}
 MODULES = [module.name for module in pkgutil.walk_packages(resispec.__path__, "resispec.")]
 HARNESS = ["hydra", "omegaconf", "pandas", "datasets", "pydantic"]
 HARNESS += ["matplotlib", "jinja2", "tabulate", "wandb"]
 WITHOUT_TORCH = [
     "resispec",
-    *(f"resispec.{name}" for name in ("errors", "files", "hub", "data", "sampling", "embedded", "trees")),
-    *("resispec.trees.grow_map", "resispec.trees.search", "resispec.training.recipe", "resispec.smollm2"),
+    *(
+        f"resispec.{name}"
+        for name in ("errors", "files", "hub", "data", "sampling", "embedded", "trees")
+    ),
+    *(
+        "resispec.trees.grow_map",
+        "resispec.trees.search",
+        "resispec.training.recipe",
+        "resispec.smollm2",
+    ),
     *("referee.engines", "referee.transcripts"),
 ]
 
@@ -89,7 +101,9 @@ def distributions(packages):
 
 
 def test_what_is_imported_is_declared():
-    """At the top of a module only dependencies of the library, in functions four of the harness as well."""
+    """At the top of a module only dependencies of the library,
+    in functions four of the harness as well.
+    """
     top, anywhere = set(), set()
     for path in (ROOT / "resispec").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -97,4 +111,9 @@ def test_what_is_imported_is_declared():
         anywhere |= imported(ast.walk(tree))
     assert {"torch", "transformers", "numpy"} <= top and "datasets" in anywhere
     assert distributions(top) <= DEPENDENCIES
-    assert distributions(anywhere) <= DEPENDENCIES | {"datasets", "gguf", "pyarrow", "sentencepiece"}
+    assert distributions(anywhere) <= DEPENDENCIES | {
+        "datasets",
+        "gguf",
+        "pyarrow",
+        "sentencepiece",
+    }

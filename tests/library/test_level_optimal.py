@@ -1,4 +1,6 @@
-"""Optimal transport over whole levels: exact for every tree, and more tokens than from the leaves up."""
+"""Optimal transport over whole levels: exact for every tree,
+and more tokens than from the leaves up.
+"""
 
 import pytest
 import torch
@@ -34,14 +36,19 @@ def test_it_is_exact_wherever_weights_are_cut_off_and_tokens_have_no_mass(monkey
 
 
 def test_drafts_of_next_to_no_mass_leave_a_law():
-    """Drafts of mass 1e-322 were refused; nothing was kept for that, and the walk stopped nowhere."""
+    """Drafts of mass 1e-322 were refused; nothing was kept for that,
+    and the walk stopped nowhere.
+    """
     q = torch.tensor([1, 1e-322, 1e-322], dtype=torch.float64)
     for p in (q, q.flip(0), torch.tensor([1.0, 0, 0], dtype=torch.float64)):
         for topology in (complete(2, 2), complete(3, 2), chain(3)):
             tree = Tree(topology, torch.ones(topology.num_nodes, dtype=torch.int64), Draws.IID)
             laws = (law.expand(topology.num_nodes, 3) for law in (p, q))
             outcomes = LevelOptimal().outcomes(tree, *laws)
-            assert abs(outcomes.stop.sum() - 1) < 1e-9 and (outcomes.final.sum(-1) - 1).abs().max() < 1e-9
+            assert (
+                abs(outcomes.stop.sum() - 1) < 1e-9
+                and (outcomes.final.sum(-1) - 1).abs().max() < 1e-9
+            )
 
 
 @pytest.mark.parametrize("siblings", [2, 3])
@@ -51,7 +58,10 @@ def test_at_one_node_it_attains_the_ceiling(siblings):
         target, draft = rows(3, seed)
         most = float(ceiling(target[0], draft[0], siblings, Draws.IID))
         losses = [
-            most - accepted_tokens(LevelOptimal(bins, classes), from_widths((siblings,)), (target, draft))
+            most
+            - accepted_tokens(
+                LevelOptimal(bins, classes), from_widths((siblings,)), (target, draft)
+            )
             for bins, classes in ((256, 32), (4096, 512))
         ]
         assert -1e-12 < losses[1] < 2e-3 and losses[1] <= losses[0] < 0.02
@@ -73,7 +83,9 @@ def test_it_emits_more_than_from_the_leaves_up():
 @pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])
 @pytest.mark.parametrize("topology", [from_widths((3, 3, 3)), UNEVEN])
 def test_a_walk_follows_the_law_of_the_whole_tree(topology, least, monkeypatch):
-    """With the same uniform numbers `verify`, which leaves nodes out, and a draw from `outcomes` agree."""
+    """With the same uniform numbers `verify`, which leaves nodes out,
+    and a draw from `outcomes` agree.
+    """
     monkeypatch.setattr(module, "LEAST_WEIGHT", least)
     verifier, stopped = LevelOptimal(), set()
     for seed in range(12):

@@ -31,7 +31,12 @@ def test_the_last_token_s_mean_is_mixed_in_first_then_that_of_the_last_two():
     laws.learn(tokens(3, 0), tokens(1, 2), torch.stack((THREE, TWO)))
     of_one, of_both = (2 * ONE + TWO + THREE) / 4, (2 * ONE + THREE) / 3
     expected = torch.stack(
-        (DRAFTED / 4 + of_one / 4 + of_both / 2, DRAFTED / 2 + of_one / 2, DRAFTED / 2 + TWO / 2, DRAFTED)
+        (
+            DRAFTED / 4 + of_one / 4 + of_both / 2,
+            DRAFTED / 2 + of_one / 2,
+            DRAFTED / 2 + TWO / 2,
+            DRAFTED,
+        )
     )
     mixed = laws.mixed(tokens(3, 2, 1, 1), tokens(1, 1, 2, 3), DRAFTED.expand(4, VOCAB))
     assert torch.allclose(mixed, expected)
@@ -62,7 +67,9 @@ def test_a_law_that_is_none_is_forgotten_with_its_sequence():
     laws.begin([], None)
     assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
     laws.learn(tokens(3), tokens(1), ONE[None])
-    assert torch.allclose(laws.mixed(tokens(2), tokens(1), DRAFTED[None]), (DRAFTED + ONE)[None] / 2)
+    assert torch.allclose(
+        laws.mixed(tokens(2), tokens(1), DRAFTED[None]), (DRAFTED + ONE)[None] / 2
+    )
 
 
 def test_of_a_long_prompt_the_last_laws_are_recycled(monkeypatch):
@@ -84,7 +91,9 @@ def test_siblings_are_drawn_from_the_mixture_with_all_laws_before_the_step():
     drafter = DraftModel(complete(3, 2), sharpness=2.0, recycled=0.5)
     ahead = [prompt[-2]]
     known, known_pairs = {0, 1}, {(-1, 0), (0, 1)}
-    true, own = ((logits / 0.7).softmax(-1) for logits in (pair.target.logits, 2 * pair.draft.logits))
+    true, own = (
+        (logits / 0.7).softmax(-1) for logits in (pair.target.logits, 2 * pair.draft.logits)
+    )
 
     def check(step):
         tree = step.draft.tree.tokens.tolist()

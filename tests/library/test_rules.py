@@ -49,14 +49,20 @@ def test_other_draws_are_refused(name):
     assert supported_draws(get_rule(name)) == SUPPORTED[name]
     p = law(1, 1, 1) / 3
     for draws in set(Draws) - set(SUPPORTED[name]):
-        message = f"{name} is not exact for draws '{draws}'; supported: {', '.join(SUPPORTED[name])}$"
+        message = (
+            f"{name} is not exact for draws '{draws}'; supported: {', '.join(SUPPORTED[name])}$"
+        )
         with pytest.raises(InvalidInput, match=message):
             get_rule(name).law(p, p, torch.tensor([0, 1]), draws)
 
 
-@pytest.mark.parametrize(("name", "options", "draws"), [case for case in ALL if case[0] != "khisti"])
+@pytest.mark.parametrize(
+    ("name", "options", "draws"), [case for case in ALL if case[0] != "khisti"]
+)
 def test_a_law_is_batched_and_no_branch_looks_at_the_data(name, options, draws):
-    """Tracing refuses to read a value; a trace made with some laws gives the law of others, corners too."""
+    """Tracing refuses to read a value; a trace made with some laws gives the law of others,
+    corners too.
+    """
 
     def traced(p, q, siblings):
         laws = get_rule(name, **options).law(p, q, siblings, draws)
@@ -70,7 +76,9 @@ def test_a_law_is_batched_and_no_branch_looks_at_the_data(name, options, draws):
         before = [value.clone() for value in one]
         assert all(torch.equal(a, b) for a, b in zip(graph(*one), wanted, strict=True))
         assert all(torch.equal(a, b) for a, b in zip(one, before, strict=True))
-    whole = traced(*(torch.stack(column).unflatten(0, (3, 3)) for column in zip(*inputs, strict=True)))
+    whole = traced(
+        *(torch.stack(column).unflatten(0, (3, 3)) for column in zip(*inputs, strict=True))
+    )
     for batch, rows in zip(whole, zip(*single, strict=True), strict=True):
         assert torch.allclose(batch.flatten(0, 1), torch.stack(rows))
 
@@ -89,7 +97,9 @@ def test_laws_are_laws(name, options, draws, case):
 
 
 def test_a_nan_is_not_hidden():
-    """Where it was at a token that was not drafted, the law before it stood, as if nothing were wrong."""
+    """Where it was at a token that was not drafted, the law before it stood,
+    as if nothing were wrong.
+    """
     p, q = law(0.5, 0.3, 0.2), law(0.2, 0.4, torch.nan)
     for name in ("standard", "resispec"):
         assert laws_of(name, p, q, [1, 0]).residual.isnan().any()
@@ -101,7 +111,9 @@ def test_a_nan_is_not_hidden():
 
 
 def test_a_point_mass_leaves_no_freedom():
-    """For deterministic candidates every recursive rule is exact, and ResiSpec equals the standard rule."""
+    """For deterministic candidates every recursive rule is exact,
+    and ResiSpec equals the standard rule.
+    """
     p, q, siblings = random_law(6, rng(1), 1), random_law(6, rng(2)), [4, 0, 2]
     for name, options in [("standard", {}), *(("resispec", options) for options in RESISPEC)]:
         laws = laws_of(name, p, q, siblings, Draws.POINT_MASS, **options)
@@ -111,7 +123,9 @@ def test_a_point_mass_leaves_no_freedom():
 
 
 def algorithm_1(p, q, siblings):
-    """The paper's Algorithm 1 with GetProxy, on Python floats: (acceptance of each sibling, last R)."""
+    """The paper's Algorithm 1 with GetProxy, on Python floats:
+    (acceptance of each sibling, last R).
+    """
 
     def get_proxy(p, q, x0):
         budget = q[x0] - p[x0]
@@ -158,7 +172,11 @@ def test_a_residual_meets_its_budget_below_capacity(options):
             budget = max(budget, min(float(a / b) for a, b in zip(p, q, strict=True) if b > 0))
         r = reshape(p, q, torch.tensor([x0]))
         room = float(p.sum() - p[x0])
-        assert r.sum().item() == pytest.approx(min(budget, room)) and (r <= p + 1e-12).all() and r[x0] == 0
+        assert (
+            r.sum().item() == pytest.approx(min(budget, room))
+            and (r <= p + 1e-12).all()
+            and r[x0] == 0
+        )
         if "spread" in options:
             level = (r / q)[(q > 0) & (r < p - 1e-12) & (r > 0)]
             assert level.numel() == 0 or level.max() - level.min() < 1e-9 or (r[q == 0] > 0).any()
@@ -167,7 +185,9 @@ def test_a_residual_meets_its_budget_below_capacity(options):
 @pytest.mark.parametrize("spread", ["proportional", "water_fill"])
 def test_the_capacity_budget_never_exceeds_the_capacity(spread):
     p, q = torch.tensor([0.9, 0.06, 0.04]).double(), torch.tensor([0.92, 0.05, 0.03]).double()
-    residual = get_rule("resispec", spread=spread, budget="capacity").reshape(p, q, torch.tensor([0]))
+    residual = get_rule("resispec", spread=spread, budget="capacity").reshape(
+        p, q, torch.tensor([0])
+    )
     assert residual.tolist() == pytest.approx([0, 0.06, 0.04])
 
 
@@ -175,18 +195,24 @@ def test_the_capacity_budget_never_exceeds_the_capacity(spread):
 
 
 def test_kseq_takes_the_least_factor_that_is_exact():
-    """By scanning r: the conditions of the paper, 1 - (1 - b)^B <= r b for b = sum min(p / r, q)."""
+    """By scanning r: the conditions of the paper, 1 - (1 - b)^B <= r b for b = sum min(p / r,
+    q).
+    """
     for seed, num_siblings in itertools.product(range(4), (1, 2, 3, 8)):
         p, q = random_law(30, rng(seed), 3), random_law(30, rng(seed + 50), 3)
         factors = torch.linspace(1, num_siblings, 20001, dtype=torch.float64)
         passing = torch.minimum(p / factors[:, None], q).sum(-1)
         is_exact = 1 - (1 - passing) ** num_siblings <= factors * passing + 1e-12
         least = float(factors[is_exact].min()) if num_siblings > 1 else 1.0
-        assert float(_least_factor(p, q, num_siblings)) == pytest.approx(least, abs=num_siblings / 10000)
+        assert float(_least_factor(p, q, num_siblings)) == pytest.approx(
+            least, abs=num_siblings / 10000
+        )
 
 
 def test_acceptances_keep_to_the_ceiling():
-    """Optimal attains it, kseq all but 1/e of it; greedy its own, with ties that of the best choice."""
+    """Optimal attains it, kseq all but 1/e of it; greedy its own,
+    with ties that of the best choice.
+    """
     for case, kind in enumerate(KINDS * 8):
         vocab, num_siblings = 3 + case % 4, 1 + case % 3
         p, q = pair_of_laws(kind, vocab, rng(case))
@@ -203,7 +229,9 @@ def test_acceptances_keep_to_the_ceiling():
 
 @pytest.mark.parametrize("power", [2, 3, 7, 100])
 def test_roots_of_lines_against_a_power(power):
-    """From simple roots to double ones, where a root is known to the square root of the precision."""
+    """From simple roots to double ones, where a root is known to the square root
+    of the precision.
+    """
     least = power ** (-1 / (power - 1))
     near = least + torch.logspace(-9, -2, 50).double()
     root = torch.cat((torch.linspace(least, 1, 2001).double(), near)).clamp_max(1)
@@ -223,11 +251,16 @@ def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
         node.pop("label", None)  # the text that tables print
     trees = {"traversal": Traversal(Standard()), "traversal_optimal": Traversal(Optimal())}
     trees["univer"] = Traversal(Greedy())
-    assert set(nodes) == {*available(), "custom", "spec_hub"} and available()[:2] == ["standard", "resispec"]
+    assert set(nodes) == {*available(), "custom", "spec_hub"} and available()[:2] == [
+        "standard",
+        "resispec",
+    ]
     for name in available():
         verifier = instantiate(nodes[name])
         assert as_verifier(verifier) == get_verifier(name)
-        assert verifier == trees.get(name, verifier) and (name in trees or type(verifier)() == verifier)
+        assert verifier == trees.get(name, verifier) and (
+            name in trees or type(verifier)() == verifier
+        )
     assert instantiate(nodes["custom"], name="standard") == TopDown(Standard())
 
 

@@ -1,4 +1,6 @@
-"""A step as an accelerator runs it: units of fixed shape, the verdict drawn from its whole law, few waits."""
+"""A step as an accelerator runs it: units of fixed shape,
+the verdict drawn from its whole law, few waits.
+"""
 
 import gc
 import platform
@@ -61,7 +63,9 @@ def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(n
 @pytest.mark.parametrize("name", EAGLES)
 @pytest.mark.parametrize("make_pair", [eagle_pair, eagle3_pair])
 def test_eagle_s_steps_wait_twice_at_most(name, make_pair):
-    steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), make_pair(), [1, 2, 3], SAMPLING)
+    steps = counts_of(
+        Decoder(EAGLES[name], get_verifier("naive")), make_pair(), [1, 2, 3], SAMPLING
+    )
     assert 1 <= max(step[WAITS] for step in steps) <= 2
     assert max(step[OUTSIDE] for step in steps) <= 300  # of a tree of another shape every step
 
@@ -82,7 +86,13 @@ def test_whatever_reads_a_tensor_or_copies_a_number_into_it_is_counted_as_a_wait
     class Reads(NoDraft):
         def draft(self, root, generator):
             numbers = torch.ones(2)
-            numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
+            (
+                numbers.tolist(),
+                numbers[0].item(),
+                bool(numbers.any()),
+                numbers.nonzero(),
+                numbers.numpy(),
+            )
             numbers[0], numbers[1] = 2, numbers[0]  # the first is copied from the host
             return super().draft(root, generator)
 
@@ -93,7 +103,10 @@ def test_whatever_reads_a_tensor_or_copies_a_number_into_it_is_counted_as_a_wait
 @pytest.mark.usefixtures("as_on_a_device")
 def test_decoding_as_on_a_device_has_the_target_s_law():
     pair, count = table_pair(vocab=3, seed=1), 700
-    decoder, sampling = Decoder(DraftModel(complete(3, 2)), get_verifier("standard")), Sampling(1.0, 2, 64)
+    decoder, sampling = (
+        Decoder(DraftModel(complete(3, 2)), get_verifier("standard")),
+        Sampling(1.0, 2, 64),
+    )
     counts = Counter(
         decoder.generate(pair, [0, 1], sampling, torch.Generator().manual_seed(seed)).tokens
         for seed in range(count)
@@ -132,7 +145,10 @@ def test_a_decoder_goes_on_from_its_generator_and_leaves_it_where_it_drew_to():
     first, second = (decoder.generate(pair, [1, 2], SAMPLING, generator).tokens for _ in range(2))
     assert first != second
     generator = torch.Generator().manual_seed(0)
-    assert [decoder.generate(pair, [1, 2], SAMPLING, generator).tokens for _ in range(2)] == [first, second]
+    assert [decoder.generate(pair, [1, 2], SAMPLING, generator).tokens for _ in range(2)] == [
+        first,
+        second,
+    ]
 
 
 @pytest.mark.cuda
@@ -168,7 +184,10 @@ def test_no_garbage_is_collected_during_a_capture():
 def test_caches_of_another_length_are_freed_before_new_ones_are_made(name):
     """And not when the garbage collector comes, which is paused here."""
     drafter, verifier = TREES.get(name) or (EAGLES[name], "naive")
-    pair, decoder = eagle_pair() if name in EAGLES else llama_pair(), Decoder(drafter, get_verifier(verifier))
+    pair, decoder = (
+        eagle_pair() if name in EAGLES else llama_pair(),
+        Decoder(drafter, get_verifier(verifier)),
+    )
     with cuda_graphs.uncollected():
         decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
         [(_, stepper)] = decoder._kept
@@ -180,7 +199,9 @@ def test_caches_of_another_length_are_freed_before_new_ones_are_made(name):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")
 def test_the_memory_of_a_step_is_not_given_back():
-    """Laws of 24 MiB take the place of those before them; every page from the system would be a fault."""
+    """Laws of 24 MiB take the place of those before them;
+    every page from the system would be a fault.
+    """
     decoder = Decoder(NoDraft(), get_verifier("standard"))
     decoder.generate(table_pair(vocab=8), [1, 2], SAMPLING, torch.Generator())
     faults = []

@@ -28,7 +28,11 @@ def test_parts_are_nested_and_a_part_holds_those_inside(looks_inside, parts, num
             time.sleep(0.001)
     assert set(watch.seconds) == parts and watch.num_timed == num_timed
     inside = watch.seconds.get("outer/inner", 0.010)
-    assert inside >= 0.010 and watch.seconds["inner"] >= 0.001 and watch.seconds["outer"] >= inside + 0.004
+    assert (
+        inside >= 0.010
+        and watch.seconds["inner"] >= 0.001
+        and watch.seconds["outer"] >= inside + 0.004
+    )
 
 
 def test_a_part_that_fails_ends_and_the_stopwatch_stops():

@@ -1,4 +1,6 @@
-"""Topologies that a reader can check by eye, and sizes that are refused before anything is built."""
+"""Topologies that a reader can check by eye, and sizes that are refused
+before anything is built.
+"""
 
 import pickle
 import weakref
@@ -37,7 +39,9 @@ def test_a_drawn_tree():
     assert [row.nonzero().flatten().tolist() for row in topology.ancestors] == seen
     families = [(parents.tolist(), children.tolist()) for parents, children in topology.families]
     assert families == [([1], [[4]]), ([3], [[5, 6]]), ([0], [[1, 2, 3]])]
-    by_level = [parents.tolist() for parents, _ in families_by_level_on(topology, torch.device("cpu"))]
+    by_level = [
+        parents.tolist() for parents, _ in families_by_level_on(topology, torch.device("cpu"))
+    ]
     assert by_level == [[0], [1], [3]]
 
 
@@ -64,7 +68,9 @@ def test_chains_widths_and_the_root():
     assert chain(3).parents == (-1, 0, 1, 2) and parallel_chains(2, 2).parents == (-1, 0, 0, 1, 2)
     assert from_widths([3, 5, 2]).parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)
     assert torch.equal(chain(3).ancestors, torch.ones(4, 4, dtype=torch.bool).tril())
-    assert root_only().parents == (-1,) and root_only().num_levels == 1 and root_only().families == ()
+    assert (
+        root_only().parents == (-1,) and root_only().num_levels == 1 and root_only().families == ()
+    )
     for largest in (complete(2, MAX_NODES - 1), chain(MAX_NODES - 1), from_widths([MAX_NODES - 1])):
         assert largest.num_nodes == MAX_NODES
 
@@ -83,13 +89,17 @@ TOO_LARGE = {
     "these widths": lambda: from_widths([10, 10**9]),
     "these child counts": lambda: from_child_counts([[2], [10**12, 3]]),
     "a topology": lambda: Topology((-1, *[0] * MAX_NODES)),
-    "of these child counts": lambda: union([complete(2, MAX_NODES - 1), from_child_counts([[1], [2]])]),
+    "of these child counts": lambda: union(
+        [complete(2, MAX_NODES - 1), from_child_counts([[1], [2]])]
+    ),
 }
 
 
 @pytest.mark.parametrize("shape", TOO_LARGE)
 def test_a_topology_that_is_too_large_is_refused_before_it_is_built(shape):
-    with pytest.raises(InvalidInput, match=f"{shape} has too many nodes; allowed: at most {MAX_NODES}, .*$"):
+    with pytest.raises(
+        InvalidInput, match=f"{shape} has too many nodes; allowed: at most {MAX_NODES}, .*$"
+    ):
         TOO_LARGE[shape]()
 
 
@@ -99,9 +109,18 @@ def test_a_topology_that_is_too_large_is_refused_before_it_is_built(shape):
         (lambda wrong: complete(wrong, 2), "a complete tree takes whole numbers from 1; found .*"),
         (lambda wrong: complete(2, wrong), "a complete tree takes whole numbers from 1; found .*"),
         (chain, "a chain takes whole numbers from 0; found num_drafted .*"),
-        (lambda wrong: parallel_chains(2, wrong), "parallel chains takes whole numbers from 1; found .*"),
-        (lambda wrong: from_child_counts([[wrong]]), "child counts are .*; allowed: a list of whole numbe.*"),
-        (lambda wrong: Topology((-1, wrong)), "nodes are numbered breadth first; node 1 has parent .*"),
+        (
+            lambda wrong: parallel_chains(2, wrong),
+            "parallel chains takes whole numbers from 1; found .*",
+        ),
+        (
+            lambda wrong: from_child_counts([[wrong]]),
+            "child counts are .*; allowed: a list of whole numbe.*",
+        ),
+        (
+            lambda wrong: Topology((-1, wrong)),
+            "nodes are numbered breadth first; node 1 has parent .*",
+        ),
     ],
 )
 def test_a_size_that_is_no_whole_number_is_refused_in_one_line(attempt, message):

@@ -18,10 +18,10 @@ from resispec.verifiers.traversal import Traversal
 def test_accepted_tokens_by_hand():
     """11/9 of two on a chain, where from the root down it is 10/9; fewer on an uneven tree.
 
-    There Traversal accepts more children, but all of them first ones, and only second ones have a subtree.
-    Token 1 is drafted with mass a = 1/2, below it 1 or 2 where only 2 is possible, and below 2 always 2. Of
-    the children of 1 the first is accepted with probability 1/2 and the second never; from the root down it
-    is 1/2 (1/2 + 1/4), and 1/8 twice below.
+    There Traversal accepts more children, but all of them first ones, and only second ones have a
+    subtree. Token 1 is drafted with mass a = 1/2, below it 1 or 2 where only 2 is possible, and
+    below 2 always 2. Of the children of 1 the first is accepted with probability 1/2 and the second
+    never; from the root down it is 1/2 (1/2 + 1/4), and 1/8 twice below.
     """
     target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
     uneven = (
@@ -32,19 +32,26 @@ def test_accepted_tokens_by_hand():
         (chain(2), (target, target.flip(-1)), [11 / 9, 10 / 9]),
         (from_child_counts([[1], [2], [0, 1], [1]]), uneven, [1, 1.125]),
     ):
-        accepted = [accepted_tokens(get_verifier(name), topology, rows) for name in ("traversal", "standard")]
+        accepted = [
+            accepted_tokens(get_verifier(name), topology, rows)
+            for name in ("traversal", "standard")
+        ]
         assert accepted == pytest.approx(wanted, abs=1e-12)
 
 
 def test_hsd_gains_what_it_is_biased_by_on_chains_of_two_and_more():
-    """12/9 of two, where no exact verifier accepts more than 11/9; the second token is 1 too rarely."""
+    """12/9 of two, where no exact verifier accepts more than 11/9;
+    the second token is 1 too rarely.
+    """
     target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
     hsd, rows = get_verifier("hsd"), (target, target.flip(-1))
     assert accepted_tokens(hsd, chain(2), rows) == pytest.approx(12 / 9, abs=1e-12)
     pairs = tree_law(hsd, chain(2), *rows, Draws.IID).sum(-1)
     wanted = torch.tensor([[1, 2], [3, 3]], dtype=torch.float64) / 9
     assert torch.allclose(pairs, wanted, rtol=0, atol=1e-12)
-    assert torch.allclose(tree_law(hsd, chain(1), *rows, Draws.IID), chain_law(target, 2), rtol=0, atol=1e-12)
+    assert torch.allclose(
+        tree_law(hsd, chain(1), *rows, Draws.IID), chain_law(target, 2), rtol=0, atol=1e-12
+    )
 
 
 # Subtrees that are skipped
@@ -70,7 +77,10 @@ class Counting:
 
 def test_laws_are_computed_at_reached_nodes_only():
     topology, sure, uniform = complete(3, 2), torch.tensor([0.0, 1.0, 0.0]), torch.full((3,), 1 / 3)
-    tree, draft = Tree(topology, torch.tensor([0, 1, 2, 0, 1, 0, 1]), Draws.IID), uniform.expand(7, 3)
+    tree, draft = (
+        Tree(topology, torch.tensor([0, 1, 2, 0, 1, 0, 1]), Draws.IID),
+        uniform.expand(7, 3),
+    )
     for target, path, num_laws in (
         # The first subtree is accepted, so the second is never examined.
         (torch.stack([sure, sure, *[uniform] * 5]), (1, 4), 2),
@@ -79,21 +89,30 @@ def test_laws_are_computed_at_reached_nodes_only():
         (torch.stack([sure.roll(-1), *[sure] * 6]), (), 1),  # neither can be
     ):
         rule = Counting(get_rule("standard"))
-        assert Traversal(rule).verify(tree, target, draft, rng(0)).path == path and rule.num_laws == num_laws
+        assert (
+            Traversal(rule).verify(tree, target, draft, rng(0)).path == path
+            and rule.num_laws == num_laws
+        )
 
 
 @pytest.mark.parametrize(("name", "options", "draws"), BOUNDED)
 def test_bounded_rules_keep_their_promise(name, options, draws):
-    """See `lookahead`: for a target of mass a, residuals and siblings' weights against a / (1 - a)."""
+    """See `lookahead`: for a target of mass a, residuals and siblings' weights against a / (1 -
+    a).
+    """
     generator, rule = rng(10), get_rule(name, **options)
     assert rule.is_bounded
     for kind, mass, num_siblings in itertools.product(KINDS, (1e-6, 0.3, 0.49), (1, 3)):
         p, q = pair_of_laws(kind, 5, generator)
         siblings = draws.draw(q.expand(200, -1), num_siblings, generator).unique(dim=0)
-        law = rule.law(mass * p.expand(len(siblings), -1), q.expand(len(siblings), -1), siblings, draws)
+        law = rule.law(
+            mass * p.expand(len(siblings), -1), q.expand(len(siblings), -1), siblings, draws
+        )
         odds = mass / (1 - mass)
         assert (law.residual <= odds * p + 1e-12).all(), (kind, mass)
-        weights = law.select + (1 - law.select.sum(-1, keepdim=True)) * law.residual.gather(-1, siblings)
+        weights = law.select + (1 - law.select.sum(-1, keepdim=True)) * law.residual.gather(
+            -1, siblings
+        )
         ratios = p[siblings] / (1 if draws == Draws.POINT_MASS else q[siblings].clamp_min(1e-99))
         assert (weights <= odds * ratios + 1e-12).all(), (kind, mass)
 
@@ -107,5 +126,9 @@ def test_skipping_subtrees_changes_no_verdict(name, options, draws, shape):
     every, some = (Counting(get_rule(name, **options), is_bounded) for is_bounded in (False, True))
     for seed in range(40):
         given = drafted(shape, 12, draws, seed, kind=KINDS[seed % len(KINDS)])
-        assert Traversal(every).verify(*given, rng(seed)) == Traversal(some).verify(*given, rng(seed))
-    assert some.num_laws <= every.num_laws and (shape.num_levels < 4 or some.num_laws < every.num_laws)
+        assert Traversal(every).verify(*given, rng(seed)) == Traversal(some).verify(
+            *given, rng(seed)
+        )
+    assert some.num_laws <= every.num_laws and (
+        shape.num_levels < 4 or some.num_laws < every.num_laws
+    )

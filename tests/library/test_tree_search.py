@@ -28,7 +28,9 @@ def breadth_first_parents(num_nodes):
 
 
 def account(parents, acceptance):
-    """(levels, expected tokens) by walking up from every node; None when a node has too many children."""
+    """(levels, expected tokens) by walking up from every node;
+    None when a node has too many children.
+    """
     depths, total = [], 0.0
     for node in range(len(parents)):
         product, depth = 1.0, 0
@@ -53,10 +55,14 @@ def test_the_search_is_as_good_as_every_tree(acceptance):
         accounts = [account(parents, acceptance) for parents in trees]
         for parents, both in zip(trees, accounts, strict=True):
             if both is not None:
-                assert expected_tokens(Topology(parents), acceptance) == pytest.approx(both[1], rel=1e-13)
+                assert expected_tokens(Topology(parents), acceptance) == pytest.approx(
+                    both[1], rel=1e-13
+                )
         possible = [both for both in accounts if both is not None]
         for num_levels in range(1, MOST + 1):
-            best = max((value for levels, value in possible if levels <= num_levels), default=-math.inf)
+            best = max(
+                (value for levels, value in possible if levels <= num_levels), default=-math.inf
+            )
             assert searched.expected[num_nodes, num_levels] == pytest.approx(best, rel=1e-13)
             if best == -math.inf:
                 with pytest.raises(
@@ -70,10 +76,13 @@ def test_the_search_is_as_good_as_every_tree(acceptance):
 
 
 def test_known_trees():
-    # By hand: a second child (0.3) is worth less than a chain's third (0.6^2), more than its fourth (0.6^3).
+    # By hand: a second child (0.3) is worth less than a chain's third (0.6^2), more than its fourth
+    # (0.6^3).
     assert search((0.6, 0.3), 4, 4).topology(3, 4) == chain(2)
     assert search((0.6, 0.3), 4, 4).topology(4, 4) == from_child_counts([[2], [1]])
-    assert expected_tokens(from_child_counts([[2], [1]]), (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.3 + 0.36)
+    assert expected_tokens(from_child_counts([[2], [1]]), (0.6, 0.3)) == pytest.approx(
+        1 + 0.6 + 0.3 + 0.36
+    )
     # At ties the root has the fewest children, and the last of them the most nodes.
     assert search((0.0, 0.0), 5, 5).topology(5, 5) == chain(4)
     assert search((0.0, 0.0), 5, 3).topology(5, 3) == from_child_counts([[2], [0, 2]])
@@ -91,7 +100,15 @@ def test_rounding_of_float32_is_no_fault():
     assert expected_tokens(chain(3), (1 + 1e-7, -1e-9)) == 4
 
 
-BAD_VECTORS = [(), (0.7, 0.4), (-0.1, 0.5), (1.5,), (float("nan"), 0.2), (0.5, 0.50002), (-0.00002, 0.5)]
+BAD_VECTORS = [
+    (),
+    (0.7, 0.4),
+    (-0.1, 0.5),
+    (1.5,),
+    (float("nan"), 0.2),
+    (0.5, 0.50002),
+    (-0.00002, 0.5),
+]
 
 
 @pytest.mark.parametrize("acceptance", BAD_VECTORS)
@@ -103,7 +120,9 @@ def test_numbers_that_are_no_probabilities_are_refused(acceptance):
 
 def test_limits_of_a_search_are_whole_numbers_that_fit():
     for size, levels in ((8, 2.5), (True, 3), (10**9, 3), (0, 3), (3, 0)):
-        with pytest.raises(InvalidInput, match=f"found {size!r} nodes, {levels!r} levels; allowed:"):
+        with pytest.raises(
+            InvalidInput, match=f"found {size!r} nodes, {levels!r} levels; allowed:"
+        ):
             search((0.5,), size, levels)
     for size, levels in ((0, 3), (3, 0), (6, 3), (3, 5)):
         with pytest.raises(InvalidInput, match=f"no tree of {size} nodes in {levels} levels"):
@@ -119,7 +138,9 @@ TIMES = [Times({1: 1.0, 2: 1.01, 4: 1.02, 7: 1.2}, 0.05), Times({1: 1.0, 2: 2.5,
 def test_the_choice_is_the_fastest_of_all_trees(acceptance, times, most_levels):
     fastest = {}
     for num_nodes, target_s in times.target_s.items():
-        for levels, tokens in filter(None, (account(tree, acceptance) for tree in ALL_TREES[num_nodes])):
+        for levels, tokens in filter(
+            None, (account(tree, acceptance) for tree in ALL_TREES[num_nodes])
+        ):
             if levels <= most_levels:
                 s = ((levels - 1) * times.draft_s + target_s) / tokens
                 fastest[num_nodes] = min(fastest.get(num_nodes, math.inf), s)

@@ -1,4 +1,6 @@
-"""Properties of every tree verifier: verdicts are drawn from its law, and no law is hidden that is none."""
+"""Properties of every tree verifier: verdicts are drawn from its law,
+and no law is hidden that is none.
+"""
 
 import itertools
 from dataclasses import replace
@@ -36,7 +38,10 @@ from resispec.verifiers.rehearsal import rehearse
 from resispec.verifiers.sample_outcome import draw_from
 from resispec.verifiers.top_down import applied_rule
 
-UNEVEN, WIDE = from_child_counts([[2], [2, 1], [0, 1, 0]]), from_child_counts([[3], [0, 2, 1], [0, 1]])
+UNEVEN, WIDE = (
+    from_child_counts([[2], [2, 1], [0, 1, 0]]),
+    from_child_counts([[3], [0, 2, 1], [0, 1]]),
+)
 WALKS = [
     ("standard", Draws.IID, complete(3, 2)),
     ("standard", Draws.WITHOUT_REPLACEMENT, WIDE),
@@ -55,7 +60,9 @@ WALKS = [
 
 @pytest.mark.parametrize(("name", "draws", "topology"), WALKS)
 def test_verdicts_are_drawn_from_outcomes(name, draws, topology):
-    """Walking from node to node, and with two draws from the whole law, as where waiting costs time."""
+    """Walking from node to node, and with two draws from the whole law,
+    as where waiting costs time.
+    """
     tree, target, draft = drafted(topology, 4, draws, seed=5)
     verifier, generator = get_verifier(name), rng(1)
 
@@ -75,11 +82,16 @@ def test_verdicts_are_drawn_from_outcomes(name, draws, topology):
 
 @pytest.mark.parametrize("name", available())
 def test_a_root_alone_emits_one_token_of_the_target(name):
-    """A drafter that proposes nothing has no law, not even one with as many columns as there are tokens."""
+    """A drafter that proposes nothing has no law, not even one with as many columns
+    as there are tokens.
+    """
     verifier, generator = get_verifier(name), rng(0)
     target = law(0.1, 0.2, 0.0, 0.7).float()
     for columns in (0, 4):
-        tree, draft = Tree(root_only(), torch.tensor([3]), Draws.IID), torch.full((1, columns), 0.25)
+        tree, draft = (
+            Tree(root_only(), torch.tensor([3]), Draws.IID),
+            torch.full((1, columns), 0.25),
+        )
         outcomes = verifier.outcomes(tree, target[None], draft)
         assert outcomes.stop.tolist() == [1.0] and torch.allclose(outcomes.final, target[None])
         assert outcomes.stop.dtype == outcomes.final.dtype == torch.float32
@@ -96,7 +108,9 @@ def test_a_root_alone_emits_one_token_of_the_target(name):
         ("gbv", "block", chain(5), Draws.IID),
     ],
 )
-def test_on_a_chain_they_are_block_verification_and_on_leaves_the_sibling_rule(name, known, topology, draws):
+def test_on_a_chain_they_are_block_verification_and_on_leaves_the_sibling_rule(
+    name, known, topology, draws
+):
     for kind in KINDS:
         given = drafted(topology, 5, draws, seed=6, kind=kind)
         joint, wanted = (
@@ -115,7 +129,8 @@ def test_a_broken_law_raises_and_names_the_rule(verifier, change, error, message
     """Before, a dropped residual entry or negative masses gave plausible tokens."""
     given = drafted(complete(3, 2), 4, seed=9)
     with pytest.raises(error, match=f"{message}.*$"):
-        for seed in range(200):  # some faults lie in the residual, which is looked at where it is drawn from
+        # some faults lie in the residual, which is looked at where it is drawn from
+        for seed in range(200):
             verifier(Broken(change)).verify(*given, rng(seed))
 
 
@@ -135,7 +150,9 @@ def test_outcomes_refuse_wrong_shapes_and_a_target_is_not_blamed_on_the_rule():
     with pytest.raises(InvalidInput, match="^rule Broken: residual is "):
         TopDown(Broken(lambda select, residual: Law(select, residual[..., :-1]))).outcomes(*given)
     tree, target, draft = drafted(root_only(), 4)
-    with pytest.raises(FloatingPointError, match="^target, node 0: cannot draw from a law whose mass is nan"):
+    with pytest.raises(
+        FloatingPointError, match="^target, node 0: cannot draw from a law whose mass is nan"
+    ):
         TopDown(Standard()).verify(tree, target * float("nan"), draft, rng(0))
 
 
@@ -150,10 +167,19 @@ def test_outcomes_that_are_no_law_are_not_drawn_from(factor, moved):
 
 
 def test_the_root_is_never_rejected_and_a_residual_that_rounding_removed_is_no_failure(monkeypatch):
-    """Laws that lack more than rounding leaves: the walk ends at the root, or draws from the target."""
-    tree, target = Tree(complete(2, 2), torch.tensor([0, 0, 0]), Draws.IID), torch.tensor([0.0, 0.25, 0.25])
+    """Laws that lack more than rounding leaves: the walk ends at the root,
+    or draws from the target.
+    """
+    tree, target = (
+        Tree(complete(2, 2), torch.tensor([0, 0, 0]), Draws.IID),
+        torch.tensor([0.0, 0.25, 0.25]),
+    )
     draft = torch.tensor([1.0, 0, 0]).expand(3, 3)
-    assert get_verifier("traversal").outcomes(tree, target.expand(3, 3), draft).stop.tolist() == [1, 0, 0]
+    assert get_verifier("traversal").outcomes(tree, target.expand(3, 3), draft).stop.tolist() == [
+        1,
+        0,
+        0,
+    ]
     most = 1 - 2**-20  # the largest coin, and a law that lacks more than it leaves
     with monkeypatch.context() as patch:
         patch.setattr(torch, "rand", lambda *size, **_: torch.full(size, most, dtype=torch.float64))
@@ -163,7 +189,9 @@ def test_the_root_is_never_rejected_and_a_residual_that_rounding_removed_is_no_f
     tree, target = Tree(chain(1), torch.tensor([0, 0]), Draws.IID), torch.full((2, 3), 0.25)
     given, generator = (tree, target, torch.tensor([0.5, 0.25, 0.25]).expand(2, 3)), rng(0)
     outcomes = get_verifier("block").outcomes(*given)
-    assert outcomes.stop.tolist() == [0.5, 0.5] and torch.allclose(outcomes.final, torch.tensor(1 / 3))
+    assert outcomes.stop.tolist() == [0.5, 0.5] and torch.allclose(
+        outcomes.final, torch.tensor(1 / 3)
+    )
     verdicts = [get_verifier("block").verify(*given, generator) for _ in range(40)]
     assert {(verdict.num_accepted, verdict.tokens[-1]) for verdict in verdicts} == {
         *itertools.product((0, 1), (0, 1, 2))
@@ -191,7 +219,9 @@ def test_a_residual_token_that_was_drafted_goes_on_at_its_child():
         outcomes, naive = (
             verifier(rule).outcomes(tree, target, draft) for rule in (DrawFromTarget(), Naive())
         )
-        assert torch.allclose(outcomes.stop, naive.stop, atol=1e-12) and outcomes.stop[1:].sum() > 0.1
+        assert (
+            torch.allclose(outcomes.stop, naive.stop, atol=1e-12) and outcomes.stop[1:].sum() > 0.1
+        )
         assert torch.allclose(outcomes.final, naive.final, atol=1e-12)
         for node, children in enumerate(tree.topology.children):
             drafted_tokens = tree.tokens[list(children)]
@@ -200,11 +230,17 @@ def test_a_residual_token_that_was_drafted_goes_on_at_its_child():
 
 def test_a_rule_or_a_verifier_makes_a_decoder():
     rule = Standard()
-    assert as_verifier(rule) == TopDown(rule) == as_verifier(TopDown(rule)) == get_verifier("standard")
+    assert (
+        as_verifier(rule) == TopDown(rule) == as_verifier(TopDown(rule)) == get_verifier("standard")
+    )
     assert Decoder(NoDraft(), rule).verifier == TopDown(rule)
-    with pytest.raises(InvalidInput, match="^object is no verifier: it has neither `law` .* nor `verify`"):
+    with pytest.raises(
+        InvalidInput, match="^object is no verifier: it has neither `law` .* nor `verify`"
+    ):
         Decoder(NoDraft(), object())
-    with pytest.raises(InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found TopD"):
+    with pytest.raises(
+        InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found TopD"
+    ):
         Traversal(TopDown(rule))
 
 
@@ -250,11 +286,17 @@ def test_the_more_specific_of_two_interfaces_counts():
         law, verify = Standard.law, Whole.verify
 
     for verifier in (KeepAll(), Whole(), FromTheContract()):
-        assert as_verifier(verifier) is verifier and Decoder(NoDraft(), verifier).verifier is verifier
-        with pytest.raises(InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found "):
+        assert (
+            as_verifier(verifier) is verifier and Decoder(NoDraft(), verifier).verifier is verifier
+        )
+        with pytest.raises(
+            InvalidInput, match="^Traversal takes a sibling rule, which has a `law`; found "
+        ):
             Traversal(verifier)
     assert as_verifier(Rule()) == TopDown(Rule()) and Traversal(Rule()).rule == Rule()
-    with pytest.raises(InvalidInput, match="^Silent is no verifier: it has `outcomes` but no `verify`$"):
+    with pytest.raises(
+        InvalidInput, match="^Silent is no verifier: it has `outcomes` but no `verify`$"
+    ):
         as_verifier(Silent())
     field = SimpleNamespace(law=Standard().law, verify=Whole().verify)
     for subject, name in ((Both(), "Both"), (field, "SimpleNamespace")):
@@ -273,9 +315,13 @@ def test_a_verifier_is_judged_by_its_own_outcomes_and_not_by_a_rule_below():
         with pytest.raises(InvalidInput, match="has a `verify` but no `outcomes`, the law that"):
             rule_of(verifier)
     assert torch.allclose(emitted_law(rule_of(Whole()), p, q, 1, Draws.IID), q)
-    assert applied_rule(TopDown(Standard())) == Standard() and applied_rule(Last(Standard())) is None
+    assert (
+        applied_rule(TopDown(Standard())) == Standard() and applied_rule(Last(Standard())) is None
+    )
     for verifier in (Whole(), Last(Standard())):
-        assert f"{type(verifier).__name__} is biased with draws iid" in shown_bias(verifier, Draws.IID)
+        assert f"{type(verifier).__name__} is biased with draws iid" in shown_bias(
+            verifier, Draws.IID
+        )
 
 
 def test_verifiers_refuse_draws_and_trees_that_they_are_not_exact_for():
@@ -285,17 +331,28 @@ def test_verifiers_refuse_draws_and_trees_that_they_are_not_exact_for():
         get_verifier("traversal", weights="nope")
     given = drafted(complete(2, 2), 3, Draws.WITHOUT_REPLACEMENT)
     for verifier, message in (
-        (get_verifier("traversal", weights="kseq"), "kseq is not exact for draws 'without_replacement'"),
-        (get_verifier("level_optimal"), "level_optimal is not exact for draws 'without_replacement'"),
+        (
+            get_verifier("traversal", weights="kseq"),
+            "kseq is not exact for draws 'without_replacement'",
+        ),
+        (
+            get_verifier("level_optimal"),
+            "level_optimal is not exact for draws 'without_replacement'",
+        ),
         (get_verifier("block"), "a node of 2 children; allowed: chains"),
     ):
-        for use in (verifier.outcomes, lambda *given, verifier=verifier: verifier.verify(*given, rng(0))):
+        for use in (
+            verifier.outcomes,
+            lambda *given, verifier=verifier: verifier.verify(*given, rng(0)),
+        ):
             with pytest.raises(InvalidInput, match=message):
                 use(*given)
 
 
 def test_a_walk_shapes_a_residual_where_a_sibling_was_refused_and_by_the_rule_s_own_law():
-    """The chances to refuse are .25 for the first sibling; the other two are looked at as often, at most."""
+    """The chances to refuse are .25 for the first sibling;
+    the other two are looked at as often, at most.
+    """
 
     class Counting(Standard):
         shaped = 0
@@ -318,7 +375,9 @@ def test_a_walk_shapes_a_residual_where_a_sibling_was_refused_and_by_the_rule_s_
     tree = Tree(topology, torch.tensor([0, 0, 0, 0]), Draws.IID)
     walk = TopDown(Counting())
     tokens = [walk.verify(tree, target, draft, generator).tokens[0] for _ in range(400)]
-    assert 400 * 0.1 < Counting.shaped < 400 * 3 * 0.3 and tokens.count(2) == pytest.approx(100, abs=60)
+    assert 400 * 0.1 < Counting.shaped < 400 * 3 * 0.3 and tokens.count(2) == pytest.approx(
+        100, abs=60
+    )
     Counting.shaped = 0
     assert TopDown(Own()).verify(tree, target, draft, generator) and Counting.shaped == 0
     with pytest.raises(InvalidInput, match="rule Narrow: `reshape` returns"):

@@ -51,9 +51,12 @@ def test_laws_are_those_of_transformers(settings):
 
 
 BY_HAND = {
-    # p = (.4, .3, .2, .1), at T = 1/2 as (16, 9, 4, 1) / 30. The mass before a token decides about it.
-    ("temperature and top_p", "transformers"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9)),  # 0 .53 .83
-    ("temperature and top_p", "llama.cpp"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9, 4)),  # 0 .4 .7 .9
+    # p = (.4, .3, .2, .1), at T = 1/2 as (16, 9, 4, 1) / 30. The mass before a token decides about
+    # it.
+    # 0 .53 .83
+    ("temperature and top_p", "transformers"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9)),
+    # 0 .4 .7 .9
+    ("temperature and top_p", "llama.cpp"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9, 4)),
     # The ratios to the largest are 1 .75 .5 .25, and at T = 1/2 their squares.
     ("temperature and min_p", "transformers"): ({"temperature": 0.5, "min_p": 0.4}, (16, 9)),
     ("temperature and min_p", "llama.cpp"): ({"temperature": 0.5, "min_p": 0.4}, (16, 9, 4)),
@@ -68,7 +71,9 @@ BY_HAND = {
 }
 
 
-@pytest.mark.parametrize(("case", "expected"), BY_HAND.items(), ids=lambda case: "-".join(map(str, case[:2])))
+@pytest.mark.parametrize(
+    ("case", "expected"), BY_HAND.items(), ids=lambda case: "-".join(map(str, case[:2]))
+)
 def test_laws_of_every_order_by_hand(case, expected):
     settings, kept = expected
     logits = torch.tensor([[0.2, 0.4, 0.1, 0.3]]).log()  # the tokens 1 3 0 2 by their masses
@@ -98,7 +103,9 @@ def test_an_order_is_named_by_an_engine():
     names |= {"OpenVINO GenAI, plain": "openvino", "transformers, assisted": "transformers"}
     names |= {"sglang": "sglang", "mine": "transformers"}
     assert {name: filter_order_of(name) for name in names} == names
-    with pytest.raises(InvalidInput, match=r"filter_order is 'mine'; allowed: transformers, llama.cpp, vllm"):
+    with pytest.raises(
+        InvalidInput, match=r"filter_order is 'mine'; allowed: transformers, llama.cpp, vllm"
+    ):
         Warp(filter_order="mine")
 
 
@@ -108,7 +115,9 @@ def test_a_temperature_alone_is_the_softmax_to_the_last_bit_and_greedy_takes_the
         for temperature in (1.0, 0.6):
             law = Warp(temperature=temperature).law(logits)
             precise = logits.to(torch.promote_types(dtype, torch.float32))
-            assert torch.equal(law, (precise / temperature).softmax(-1)) and law.dtype == precise.dtype
+            assert (
+                torch.equal(law, (precise / temperature).softmax(-1)) and law.dtype == precise.dtype
+            )
     law = Warp(temperature=0).law(torch.tensor([[1.0, 3.0, 3.0], [0.0, torch.nan, 9.0]]))
     assert law[0].tolist() == [0, 1, 0] and bool(law[1].isnan().all())
 
@@ -145,12 +154,17 @@ def test_decoding_has_the_warped_law(method, settings):
     [
         ([processors.TypicalLogitsWarper(0.9)], "TypicalLogitsWarper"),
         ([processors.TopPLogitsWarper(0.9, min_tokens_to_keep=2)], "TopPLogitsWarper"),
-        ([processors.TopPLogitsWarper(0.9), processors.TemperatureLogitsWarper(0.7)], "TemperatureLogits"),
+        (
+            [processors.TopPLogitsWarper(0.9), processors.TemperatureLogitsWarper(0.7)],
+            "TemperatureLogits",
+        ),
         ([processors.TopKLogitsWarper(9), processors.TopKLogitsWarper(3)], "TopKLogitsWarper"),
     ],
 )
 def test_a_processor_that_a_tree_cannot_have_is_refused_by_name(made, named):
-    with pytest.raises(InvalidInput, match=f"logits processor {named}.* cannot be applied to a tree"):
+    with pytest.raises(
+        InvalidInput, match=f"logits processor {named}.* cannot be applied to a tree"
+    ):
         read_warp(made, do_sample=True)
 
 

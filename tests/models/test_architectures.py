@@ -1,4 +1,6 @@
-"""Six kinds of causal language models: their logits are their own, or they are refused in one line."""
+"""Six kinds of causal language models: their logits are their own,
+or they are refused in one line.
+"""
 
 import warnings
 
@@ -25,7 +27,9 @@ def test_eager_attention_has_the_same_trees_and_other_kinds_are_refused(name):
     module.set_attn_implementation("eager")
     check_trees(module)
     module.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(InvalidInput, match="attn_implementation is 'flash_attention_2'; allowed: sdpa, "):
+    with pytest.raises(
+        InvalidInput, match="attn_implementation is 'flash_attention_2'; allowed: sdpa, "
+    ):
         TransformersModel(module)
 
 
@@ -85,7 +89,10 @@ class Louder(transformers.LlamaForCausalLM):
 
 @pytest.mark.parametrize(
     ("dtype", "fine", "too_loud", "allowed"),
-    [(torch.float32, 1.0005, 1.002, "float32: 0.001"), (torch.bfloat16, 1.08, 1.2, "bfloat16: 0.12")],
+    [
+        (torch.float32, 1.0005, 1.002, "float32: 0.001"),
+        (torch.bfloat16, 1.08, 1.2, "bfloat16: 0.12"),
+    ],
 )
 def test_logits_other_than_the_model_s_own_are_refused(dtype, fine, too_loud, allowed):
     module = build("Llama", LLAMA, base=Louder).to(dtype)
@@ -116,7 +123,9 @@ def test_a_body_that_cannot_read_a_tree_is_refused(ignored):
     module = build("Llama", LLAMA, base=Deaf)
     TransformersModel(module)
     module.ignored = (ignored,)
-    with pytest.raises(InvalidInput, match=r"^Deaf: (logits in a tree differ|a tree of four tokens cannot)"):
+    with pytest.raises(
+        InvalidInput, match=r"^Deaf: (logits in a tree differ|a tree of four tokens cannot)"
+    ):
         TransformersModel(module)
 
 
@@ -128,7 +137,9 @@ def test_a_draft_may_have_any_law_that_depends_on_the_path_alone():
         draft = torch.ao.quantization.quantize_dynamic(draft, {torch.nn.Linear}, dtype=torch.qint8)
     with pytest.raises(InvalidInput, match="logits in a tree differ from the model's own"):
         TransformersModel(draft)
-    with pytest.warns(UserWarning, match="^draft Llama.* differ .*; its tokens are forwarded one at a time"):
+    with pytest.warns(
+        UserWarning, match="^draft Llama.* differ .*; its tokens are forwarded one at a time"
+    ):
         model = TransformersModel(draft, is_draft=True)
     laws = []
     for others in (3, 9):
@@ -175,7 +186,9 @@ def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
 
 REFUSED = {
     "biased by distance": lambda: build("Falcon", LLAMA | {"alibi": True}),
-    "recurrent": lambda: build("Rwkv", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}),
+    "recurrent": lambda: build(
+        "Rwkv", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
+    ),
     "linear": lambda: transformers.Qwen3NextForCausalLM(
         transformers.Qwen3NextConfig(**LLAMA | {"head_dim": 8})
     ),
@@ -199,16 +212,25 @@ LONGROPE = {
 
 @pytest.mark.parametrize("tree", ["root", "d4b2"])
 def test_a_text_lies_on_one_side_of_the_length_at_which_frequencies_change(tree):
-    """A Phi-3 whose greedy text would leave transformers' own at the switch, or with a tree before it."""
+    """A Phi-3 whose greedy text would leave transformers' own at the switch,
+    or with a tree before it.
+    """
     options = LLAMA | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 24}
     target, draft = build("Phi3", options).double(), build("Llama", LLAMA, seed=1).double()
     levels = {"root": 1, "d4b2": 4}[tree]
     short = 24 - 8 + 2 - levels
-    for length, count, fits in ((8, short, True), (8, short + 1, False), (25, 5, False), (26, 30, True)):
+    for length, count, fits in (
+        (8, short, True),
+        (8, short + 1, False),
+        (25, 5, False),
+        (26, 30, True),
+    ):
         prompt = torch.randint(2, 64, (1, length), generator=torch.Generator().manual_seed(0))
         settings = {"max_new_tokens": count, "tree": tree, "temperature": 0}
         if not fits:
-            with pytest.raises(InvalidInput, match=r"^.*\(longrope\) change beyond 24; allowed: at most"):
+            with pytest.raises(
+                InvalidInput, match=r"^.*\(longrope\) change beyond 24; allowed: at most"
+            ):
                 resispec.generate(target, draft, prompt, **settings)
             continue
         expected = target.generate(prompt, do_sample=False, max_new_tokens=count, pad_token_id=0)
@@ -225,7 +247,9 @@ def test_features_are_of_one_side_of_the_length_at_which_frequencies_change():
         read = model.head(features_of(model, tokens[:length], prompt_length))[prompt_length - 1]
         assert torch.allclose(read, own)
     for length, prompt_length in ((25, 1), (30, 25)):
-        with pytest.raises(InvalidInput, match="the model's frequencies .longrope. change beyond 24"):
+        with pytest.raises(
+            InvalidInput, match="the model's frequencies .longrope. change beyond 24"
+        ):
             features_of(model, tokens[:length], prompt_length)
 
 

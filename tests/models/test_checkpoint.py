@@ -1,4 +1,6 @@
-"""Model folders with something wrong: one line says what, and nothing that they bring along is run."""
+"""Model folders with something wrong: one line says what,
+and nothing that they bring along is run.
+"""
 
 import json
 import os
@@ -60,27 +62,51 @@ def written(name, content):
 OWN_CODE = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
 NEVER_RUN = "needs code of its own .auto_map in {}.json., which is never run"
 MODEL_FAULTS = {
-    "weights cut off": (truncated("model.safetensors", 3000), "SafetensorError: .*not fully covered"),
-    "more than tensors": (pickled(MakesFolder), "one that holds more than tensors; none of it was run"),
+    "weights cut off": (
+        truncated("model.safetensors", 3000),
+        "SafetensorError: .*not fully covered",
+    ),
+    "more than tensors": (
+        pickled(MakesFolder),
+        "one that holds more than tensors; none of it was run",
+    ),
     "no pickle": (
         lambda folder: [pickled()(folder), written("pytorch_model.bin", b"weights")(folder)],
         "a damaged pickle",
     ),
     "no configuration": (without("config.json"), "config.json|model_type"),
     "a list for a configuration": (written("config.json", b"[]"), "cannot be loaded: ."),
-    "other sizes": (edited(hidden_size=64), r"lm_head.weight is \(64, 32\) in the .* \(64, 64\) by"),
-    "more layers": (edited(num_hidden_layers=3), "does not fit the weights: they lack model.layers.2"),
+    "other sizes": (
+        edited(hidden_size=64),
+        r"lm_head.weight is \(64, 32\) in the .* \(64, 64\) by",
+    ),
+    "more layers": (
+        edited(num_hidden_layers=3),
+        "does not fit the weights: they lack model.layers.2",
+    ),
     "fewer layers": (edited(num_hidden_layers=1), "the weights: they have besides model.layers.1"),
     "a size in words": (edited(hidden_size="many"), "expected int, got str .value: 'many'"),
     "own code": (edited(auto_map=OWN_CODE), NEVER_RUN.format("config")),
-    "an encoder-decoder": (edited(is_encoder_decoder=True, model_type="bart"), "is an encoder-decoder; al"),
-    "quantised": (edited(quantization_config={"bits": 4}), "weights are quantised; allowed: weights in"),
+    "an encoder-decoder": (
+        edited(is_encoder_decoder=True, model_type="bart"),
+        "is an encoder-decoder; al",
+    ),
+    "quantised": (
+        edited(quantization_config={"bits": 4}),
+        "weights are quantised; allowed: weights in",
+    ),
     "a tokenizer's own code": (
         edited("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.T", None]}),
         NEVER_RUN.format("tokenizer_config"),
     ),
-    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "there is none; .* tokenizer.json"),
-    "half a tokenizer": (truncated("tokenizer.json", 100), "tokenizer of model .* cannot be loaded: .+"),
+    "no tokenizer": (
+        without("tokenizer.json", "tokenizer_config.json"),
+        "there is none; .* tokenizer.json",
+    ),
+    "half a tokenizer": (
+        truncated("tokenizer.json", 100),
+        "tokenizer of model .* cannot be loaded: .+",
+    ),
     "sentencepiece alone": (
         lambda folder: [(folder / "tokenizer.json").unlink(), (folder / "tokenizer.model").touch()],
         "pip install sentencepiece protobuf",
@@ -98,8 +124,12 @@ def good_folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MODEL_FAULTS)
-def test_what_is_wrong_with_a_folder_is_said_in_one_line(good_folder, tmp_path, name, monkeypatch, capfd):
-    """Nothing is asked, nothing that the folder brings is run, and no table is printed beside the line."""
+def test_what_is_wrong_with_a_folder_is_said_in_one_line(
+    good_folder, tmp_path, name, monkeypatch, capfd
+):
+    """Nothing is asked, nothing that the folder brings is run,
+    and no table is printed beside the line.
+    """
     change, message = MODEL_FAULTS[name]
     folder = tmp_path / "model"
     shutil.copytree(good_folder, folder)
@@ -109,7 +139,11 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(good_folder, tmp_path, 
     with pytest.raises(InvalidInput, match=message) as caught:
         load_pair(str(folder), None)
     line = str(caught.value)
-    assert "\n" not in line and f"model {folder} cannot be loaded: " in line and not line.endswith(": ")
+    assert (
+        "\n" not in line
+        and f"model {folder} cannot be loaded: " in line
+        and not line.endswith(": ")
+    )
     assert len(line) < 400
     assert not (tmp_path / "trap").exists() and not (folder / "ran").exists()
     assert "LOAD REPORT" not in "".join(capfd.readouterr())
@@ -118,7 +152,9 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(good_folder, tmp_path, 
 def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path):
     for dtype in (torch.float32, torch.bfloat16):
         pair = load_pair(str(good_folder), None, dtype=str(dtype).removeprefix("torch."))
-        assert pair.target.module.dtype == dtype and pair.target.context == 256 and pair.draft is None
+        assert (
+            pair.target.module.dtype == dtype and pair.target.context == 256 and pair.draft is None
+        )
         assert pair.tokenizer.decode(pair.tokenizer.encode("abc def")) == "abc def"
     missing = str(tmp_path / "nothing")
     for options, message in (

@@ -1,4 +1,6 @@
-"""The `generate` of transformers with our `custom_generate`: its own arguments, streamers and criteria."""
+"""The `generate` of transformers with our `custom_generate`: its own arguments,
+streamers and criteria.
+"""
 
 import warnings
 from types import SimpleNamespace
@@ -37,8 +39,15 @@ def test_a_biased_verifier_warns_when_it_samples_unless_that_is_allowed(target):
 
 def test_a_streamer_gets_the_prompt_every_step_and_the_end(target, speculative):
     pieces, ends = [], []
-    heard = {"put": lambda value: pieces.append(value.flatten().tolist()), "end": lambda: ends.append(1)}
-    options = {"do_sample": True, "streamer": SimpleNamespace(**heard), "return_dict_in_generate": True}
+    heard = {
+        "put": lambda value: pieces.append(value.flatten().tolist()),
+        "end": lambda: ends.append(1),
+    }
+    options = {
+        "do_sample": True,
+        "streamer": SimpleNamespace(**heard),
+        "return_dict_in_generate": True,
+    }
     found = target.generate(IDS, max_new_tokens=20, custom_generate=speculative, **options)
     assert pieces[0] == IDS[0].tolist() and ends == [1]
     assert sum(pieces, []) == found.sequences[0].tolist()
@@ -73,7 +82,9 @@ def test_our_own_calls_give_a_cache_by_the_name_that_is_not_deprecated(recwarn):
     target = tiny_llama()
     target.session(4).extend(tokens)
     list(Scorer(target.module).pieces(tokens[None], (1, 2, 3)))
-    assert not [str(warning.message) for warning in recwarn if "past_key_values" in str(warning.message)]
+    assert not [
+        str(warning.message) for warning in recwarn if "past_key_values" in str(warning.message)
+    ]
 
 
 class Stop(StoppingCriteria):
@@ -109,8 +120,14 @@ def test_lengths_ends_and_criteria_stop_within_a_step(target):
         ({"past_key_values": DynamicCache()}, r"(past_key_values|cache) \(DynamicCache\)"),
         ({"attention_mask": torch.tensor([[0, 1, 1]])}, r"attention_mask \(Tensor\)"),
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
-        ({"guidance_scale": 1.5}, "UnbatchedClassifierFreeGuidanceLogitsProcessor {'guidance_scale': 1.5} c"),
-        ({"assistant_model": tiny_llama(seed=1).module}, "assistant_model cannot be used; allowed: none; sp"),
+        (
+            {"guidance_scale": 1.5},
+            "UnbatchedClassifierFreeGuidanceLogitsProcessor {'guidance_scale': 1.5} c",
+        ),
+        (
+            {"assistant_model": tiny_llama(seed=1).module},
+            "assistant_model cannot be used; allowed: none; sp",
+        ),
         ({"min_new_tokens": 3, "eos_token_id": 5}, "logits processor MinNewTokensLength|MinLength"),
     ],
 )

@@ -1,4 +1,6 @@
-"""EAGLE-1 and EAGLE-3 in the one loop: what drafters are told and remember, which readings are exact."""
+"""EAGLE-1 and EAGLE-3 in the one loop: what drafters are told and remember,
+which readings are exact.
+"""
 
 import pytest
 import torch
@@ -41,7 +43,9 @@ def bigram_pair(vocab=4):
 
 def first_step(pair, drafter, verifier, prompt=(0, 1)):
     steps = []
-    generate(pair, drafter, Sampling(1.0, 1, 64), verifier=verifier, prompt=prompt, on_step=steps.append)
+    generate(
+        pair, drafter, Sampling(1.0, 1, 64), verifier=verifier, prompt=prompt, on_step=steps.append
+    )
     return steps[0]
 
 
@@ -63,7 +67,9 @@ def test_a_vanishing_temperature_is_greedy(name, prompt):
 def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
     """q at every node with children: an uncached forward of the path, through its head."""
     pair, prompt, temperature, steps = PAIRS[kind](), [1, 2, 3, 4], 0.7, []
-    generate(pair, DRAFTERS[name], Sampling(temperature, 1, 64), prompt=prompt, on_step=steps.append)
+    generate(
+        pair, DRAFTERS[name], Sampling(temperature, 1, 64), prompt=prompt, on_step=steps.append
+    )
     drafted, module = steps[0].draft, pair.draft.module
     tree = drafted.tree
     told = {"dynamic": Draws.POINT_MASS, "iid": Draws.IID}
@@ -92,7 +98,8 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
 def test_a_pair_s_own_draft_may_be_an_eagle_drafter(draws, recycled, name):
     pair, own = eagle_pair(), DraftModel(UNEVEN, draws, recycled=recycled)
     first, second = (
-        generate(pair, drafter, Sampling(1.0, 24, 64), prompt=(1, 2)) for drafter in (own, DRAFTERS[name])
+        generate(pair, drafter, Sampling(1.0, 24, 64), prompt=(1, 2))
+        for drafter in (own, DRAFTERS[name])
     )
     assert (first.tokens, first.num_emitted) == (second.tokens, second.num_emitted)
 
@@ -103,7 +110,9 @@ def test_draws_that_an_eagle_drafter_lacks_are_refused():
         (DraftModel(chain(2), "greedy"), "draws greedy of sharpness 1.0"),
         (DraftModel(chain(2), sharpness=2.0), "draws iid of sharpness 2.0"),
     ):
-        with pytest.raises(InvalidInput, match=f"an EAGLE drafter has no {found}; allowed: point_mass, with"):
+        with pytest.raises(
+            InvalidInput, match=f"an EAGLE drafter has no {found}; allowed: point_mass, with"
+        ):
             generate(pair, drafter, Sampling(1.0, 4, 16))
     with pytest.raises(InvalidInput, match="an EAGLE drafter has no draws greedy"):
         Speculator(pair.target, pair.draft, "chain_2", draws="greedy")
@@ -123,7 +132,9 @@ def test_recycled_laws_are_mixed_into_the_drafters(kind, prompt):
             own = Eagle(UNEVEN, Reading.IID).session(pair, warp, len(tokens))
             own.prefill(tokens, features_of(pair.target, tokens[:-1]))
             law = own.draft(tokens[-1], torch.Generator()).probs[:1]
-            assert torch.allclose(step.draft.probs[:1], known.mixed(before, tree.tokens[:1], law), atol=1e-5)
+            assert torch.allclose(
+                step.draft.probs[:1], known.mixed(before, tree.tokens[:1], law), atol=1e-5
+            )
             known.learn_tree(before, tree.tokens, step.target_probs)
         tokens.extend(step.verdict.tokens)
 
@@ -137,10 +148,11 @@ def whole(probs):
 
 
 def deviation(step, verifier):
-    """How far the law that a deterministic tree's verification emits is from the target's, at worst.
+    """How far the law that a deterministic tree's verification emits is from the target's,
+    at worst.
 
-    Stopping at node n with token v outside its children is emitting path(n) v: exact iff that has the chain
-    rule's probability.
+    Stopping at node n with token v outside its children is emitting path(n) v: exact iff that has
+    the chain rule's probability.
     """
     tree, target = step.draft.tree, whole(step.target_probs)
     outcomes = get_verifier(verifier).outcomes(tree, target, step.draft.probs.double())
@@ -177,7 +189,11 @@ def test_the_papers_reading_is_exact_with_no_rule_that_uses_q(tree, verifier):
     ("make_pair", "tree", "message"),
     [
         (eagle_pair, complete(2, 70), "70 candidates of one parent; .* has 64 tokens"),
-        (eagle3_pair, DynamicTree(60, 1, 23), "23 candidates of one parent; the vocabulary has 22 tokens"),
+        (
+            eagle3_pair,
+            DynamicTree(60, 1, 23),
+            "23 candidates of one parent; the vocabulary has 22 tokens",
+        ),
     ],
 )
 def test_trees_that_the_drafter_cannot_fill_are_refused_in_one_line(make_pair, tree, message):

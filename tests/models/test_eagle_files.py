@@ -1,4 +1,6 @@
-"""EAGLE-1 and EAGLE-3 drafters: files in the published layout, networks, and what they read of a target."""
+"""EAGLE-1 and EAGLE-3 drafters: files in the published layout, networks,
+and what they read of a target.
+"""
 
 import json
 import pickle
@@ -11,13 +13,23 @@ from toy_layouts import LLAMA, OLD
 from toys import TableModel, ToyTokenizer, save_tiny_pair, tiny_eagle, tiny_eagle3, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, Pair, features_of, load_eagle_pair, load_pair, save_eagle, usual_taps
+from resispec.models import (
+    EagleModel,
+    Pair,
+    features_of,
+    load_eagle_pair,
+    load_pair,
+    save_eagle,
+    usual_taps,
+)
 from resispec.models.eagle_files import load_eagle
 
 TOKENS = tuple(range(1, 64, 4))
 TAPS = "eagle_aux_hidden_state_layer_ids"
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
-LAYER = {f"self_attn.{name}.weight" for name in PARTS[0]} | {f"mlp.{name}.weight" for name in PARTS[1]}
+LAYER = {f"self_attn.{name}.weight" for name in PARTS[0]} | {
+    f"mlp.{name}.weight" for name in PARTS[1]
+}
 LAYER |= {"post_attention_layernorm.weight"}
 # By the name of the drafter, the published keys without the embeddings.
 OFFICIAL = {
@@ -32,12 +44,17 @@ SIZES = {"eagle": {}, "eagle3": {"draft_vocab_size": len(TOKENS)}}
 
 
 def published(kind, module=None):
-    """A drafter's weights as its authors publish them: in half precision; EAGLE-3 without embeddings."""
+    """A drafter's weights as its authors publish them: in half precision;
+    EAGLE-3 without embeddings.
+    """
     module = module or (tiny_eagle(vocab=64) if kind == "eagle" else tiny_eagle3(TOKENS))
     weights = dict(module.state_dict())
     if kind == "eagle3":
         del weights["embed_tokens.weight"]
-    return {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
+    return {
+        name: weight.half() if weight.is_floating_point() else weight
+        for name, weight in weights.items()
+    }
 
 
 def write(folder, kind, weights=None, safetensors=False, **changes):
@@ -82,9 +99,13 @@ def test_official_checkpoints_load(load, tmp_path, kind, safetensors):
     write(tmp_path / "drafter", kind, weights, safetensors)
     pair = load()
     found = pair.draft.module.state_dict()
-    assert set(found) == OFFICIAL[kind] | {"embed_tokens.weight"} and isinstance(pair.draft, EagleModel)
+    assert set(found) == OFFICIAL[kind] | {"embed_tokens.weight"} and isinstance(
+        pair.draft, EagleModel
+    )
     for name, weight in weights.items():
-        assert torch.equal(found[name], weight.float() if weight.is_floating_point() else weight), name
+        assert torch.equal(found[name], weight.float() if weight.is_floating_point() else weight), (
+            name
+        )
     assert (pair.draft.vocab_size, pair.draft.context) == (64, 256)
     if kind == "eagle3":
         assert pair.draft.taps == (1, 2, 3)
@@ -108,7 +129,9 @@ def test_a_bias_the_embeddings_and_the_drafter_may_be_absent(load, target, tmp_p
     pair = load()
     found = pair.draft.module.state_dict()
     assert set(found) == OFFICIAL["eagle"] - {"fc.bias"} | {"embed_tokens.weight"}
-    assert torch.equal(found["embed_tokens.weight"], pair.target.module.get_input_embeddings().weight)
+    assert torch.equal(
+        found["embed_tokens.weight"], pair.target.module.get_input_embeddings().weight
+    )
 
 
 def test_the_rotary_frequencies_are_the_configurations_in_full_precision(load, tmp_path):
@@ -116,7 +139,10 @@ def test_the_rotary_frequencies_are_the_configurations_in_full_precision(load, t
     write(tmp_path / "drafter", "eagle", stored)
     frequency = load().draft.module.rotary_emb.inv_freq[1]
     assert frequency != 1
-    for change in ({"rope_theta": 500.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}):
+    for change in (
+        {"rope_theta": 500.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ):
         write(tmp_path / "drafter", "eagle", **change)
         assert load().draft.module.rotary_emb.inv_freq[1] > 2 * frequency
     for kind in OFFICIAL:
@@ -134,16 +160,24 @@ def test_a_drafter_of_the_whole_vocabulary_reads_no_map(load, tmp_path):
     for maps, size in (({}, "absent"), (zeros, 64), (zeros, None)):
         write(tmp_path / "drafter", "eagle3", rest | maps, draft_vocab_size=size)
         pair = load()
-        assert pair.draft.num_draftable == 64 and pair.eagle_head()(torch.ones(1, 32)).isfinite().all()
+        assert (
+            pair.draft.num_draftable == 64 and pair.eagle_head()(torch.ones(1, 32)).isfinite().all()
+        )
 
 
 def test_a_drafter_may_be_narrower_than_its_target_and_then_has_its_own_embeddings(load, tmp_path):
     weights = published("eagle3", tiny_eagle3(TOKENS, hidden=16))
     changes = {
-        "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
+        "num_key_value_heads": 1,
         "target_hidden_size": 32,
     }  # fmt: skip
-    write(tmp_path / "drafter", "eagle3", weights | {"embed_tokens.weight": torch.ones(64, 16)}, **changes)
+    write(
+        tmp_path / "drafter",
+        "eagle3",
+        weights | {"embed_tokens.weight": torch.ones(64, 16)},
+        **changes,
+    )
     assert load().draft.module.fc.weight.shape == (16, 96)
     write(tmp_path / "drafter", "eagle3", weights, **changes)
     with pytest.raises(InvalidInput, match='Missing key.s. in state_dict: "embed_tokens.weight"'):
@@ -167,7 +201,10 @@ def test_a_saved_drafter_has_the_published_layout_and_comes_back(load, tmp_path,
     save_eagle(pair.draft.module, again)
     assert {path.name for path in again.iterdir()} == {"config.json", "model.safetensors"}
     saved = json.loads((again / "config.json").read_text())
-    same = {key: CONFIG[key] for key in (saved.keys() & CONFIG.keys()) - {"architectures", "torch_dtype"}}
+    same = {
+        key: CONFIG[key]
+        for key in (saved.keys() & CONFIG.keys()) - {"architectures", "torch_dtype"}
+    }
     assert len(same) > 10 and saved | same == saved and saved["rope_theta"] == 10_000.0
     assert saved.get("bias") is (True if kind == "eagle" else None)
     assert saved.get("draft_vocab_size") == SIZES[kind].get("draft_vocab_size")
@@ -184,12 +221,32 @@ def changed(name, place, value):
 
 WRONG_WEIGHTS = [
     ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
-    ("eagle", lambda w: w.update({"lm_head.weight": torch.ones(64, 32)}), "Unexpected .* .lm_head.weight"),
-    ("eagle", lambda w: w.update({"layers.1.mlp.up_proj.weight": w["fc.weight"]}), "2 layers in its weights"),
-    ("eagle", lambda w: w.update({"fc.weight": [1.0]}), "is no EAGLE checkpoint; expected tensors by name"),
+    (
+        "eagle",
+        lambda w: w.update({"lm_head.weight": torch.ones(64, 32)}),
+        "Unexpected .* .lm_head.weight",
+    ),
+    (
+        "eagle",
+        lambda w: w.update({"layers.1.mlp.up_proj.weight": w["fc.weight"]}),
+        "2 layers in its weights",
+    ),
+    (
+        "eagle",
+        lambda w: w.update({"fc.weight": [1.0]}),
+        "is no EAGLE checkpoint; expected tensors by name",
+    ),
     ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
-    ("eagle3", lambda w: w.update({"d2t": torch.zeros(16)}), r"d2t is \(16,\) torch.float32; allowed"),
-    ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
+    (
+        "eagle3",
+        lambda w: w.update({"d2t": torch.zeros(16)}),
+        r"d2t is \(16,\) torch.float32; allowed",
+    ),
+    (
+        "eagle3",
+        changed("d2t", 3, 61),
+        "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63",
+    ),
     ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
     ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),
     ("eagle3", changed("t2d", 2, True), "t2d is not the mask of the tokens that d2t reaches"),
@@ -199,7 +256,11 @@ WRONG_CONFIG = [
     ("eagle", {"intermediate_size": 24}, "mismatch for .*gate_proj.weight: .*48, 32.*24, 32"),
     ("eagle", {"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
     ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
-    ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
+    (
+        "eagle3",
+        {"draft_vocab_size": 65},
+        "draft_vocab_size 65; allowed: whole numbers from 1 to 64",
+    ),
     ("eagle3", {"target_hidden_size": 48}, "has target_hidden_size 48; its target has 32"),
     ("eagle3", {"norm_before_residual": True}, "has norm_before_residual True; allowed: false"),
     ("eagle3", {TAPS: [0, 1, 4]}, "allowed: 3 numbers from 0 to 3"),
@@ -225,11 +286,15 @@ def test_wrong_weights_and_configurations_are_refused_in_one_line(
 def test_damaged_or_missing_files_are_refused_in_one_line(target_model, tmp_path):
     write(tmp_path / "drafter", "eagle")
     plain, pickled, config = (
-        tmp_path / "drafter" / name for name in ("model.safetensors", "pytorch_model.bin", "config.json")
+        tmp_path / "drafter" / name
+        for name in ("model.safetensors", "pytorch_model.bin", "config.json")
     )
     trap = MakesFolder(tmp_path / "trap")
     for damage, message in (
-        (lambda: pickled.write_bytes(pickle.dumps(trap, 2)), "cannot be read: .*none of it was run"),
+        (
+            lambda: pickled.write_bytes(pickle.dumps(trap, 2)),
+            "cannot be read: .*none of it was run",
+        ),
         (lambda: plain.write_bytes(b"broken"), "model.safetensors cannot be read: ."),
         (lambda: [path.unlink() for path in (plain, pickled)], "has no weights; expected"),
         (lambda: config.write_text("{"), "config.json cannot be read"),
@@ -252,7 +317,8 @@ def test_a_row_alone_of_eagle3_is_the_papers():
     """In float64 by definition; a row that sees itself alone attends to its own values."""
     module, generator = tiny_eagle3(TOKENS), torch.Generator().manual_seed(0)
     tokens = torch.randint(64, (12, 1), generator=generator)
-    features = torch.randn(12, 1, 4 * 32, generator=generator)  # the last hidden state, and three taps
+    # the last hidden state, and three taps
+    features = torch.randn(12, 1, 4 * 32, generator=generator)
     with torch.inference_mode():
         found = module(tokens, features, torch.arange(12)[:, None])[:, 0]
     weights = {name: weight.double() for name, weight in module.state_dict().items()}
@@ -260,9 +326,15 @@ def test_a_row_alone_of_eagle3_is_the_papers():
     hidden = features[:, 0, 32:].double() @ weights["fc.weight"].T
     embeddings = weights["embed_tokens.weight"][tokens[:, 0]]
     read = torch.cat(
-        (normed(embeddings, layer["input_layernorm.weight"]), normed(hidden, layer["hidden_norm.weight"])), 1
+        (
+            normed(embeddings, layer["input_layernorm.weight"]),
+            normed(hidden, layer["hidden_norm.weight"]),
+        ),
+        1,
     )
-    values = (read @ layer["self_attn.v_proj.weight"].T).unflatten(1, (module.config.num_key_value_heads, -1))
+    values = (read @ layer["self_attn.v_proj.weight"].T).unflatten(
+        1, (module.config.num_key_value_heads, -1)
+    )
     mixed = values.repeat_interleave(module.midlayer.self_attn.num_key_value_groups, 1).flatten(1)
     hidden = hidden + mixed @ layer["self_attn.o_proj.weight"].T
     read = normed(hidden, layer["post_attention_layernorm.weight"])

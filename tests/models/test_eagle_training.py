@@ -1,4 +1,6 @@
-"""Training of EAGLE drafters and distilled drafts: the losses, the checkpoints, the checks of the command."""
+"""Training of EAGLE drafters and distilled drafts: the losses, the checkpoints,
+the checks of the command.
+"""
 
 import dataclasses
 
@@ -20,8 +22,13 @@ from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleReci
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
-DISTILLED = DistillationRecipe((0, 3), 24, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
-TOKENS = [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
+DISTILLED = DistillationRecipe(
+    (0, 3), 24, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1
+)
+TOKENS = [
+    [start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))]
+    for start in range(30)
+]
 
 
 def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
@@ -31,7 +38,9 @@ def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
 
 @torch.inference_mode()
 def test_the_loss_of_eagle3_is_the_papers():
-    """Row by row: after s tokens on its own outputs the law of the token behind them; unlikely ones apart."""
+    """Row by row: after s tokens on its own outputs the law of the token behind them;
+    unlikely ones apart.
+    """
     module = tiny_eagle3(tuple(range(0, 64, 2)))
     generator = torch.Generator().manual_seed(1)
     tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)  # two of padding
@@ -43,7 +52,9 @@ def test_the_loss_of_eagle3_is_the_papers():
         for start in range(length - 1):
             read, fused = tokens[row, 1 : start + 2].tolist(), module.fc(features[row, : start + 1])
             for step, place in enumerate(range(start + 1, min(start + 4, length))):
-                out = module(torch.tensor([read]), fused[None], torch.arange(len(read))[None])[0, -1:]
+                out = module(torch.tensor([read]), fused[None], torch.arange(len(read))[None])[
+                    0, -1:
+                ]
                 wanted = logits[row, place]
                 if int(wanted.argmax()) % 2 == 0:
                     drafted = torch.log_softmax(module.draft_logits(out)[0], 0)
@@ -53,7 +64,9 @@ def test_the_loss_of_eagle3_is_the_papers():
                     fused = torch.cat((fused, out))
     assert [len(of_step) > 1 for of_step in expected] == [True] * 3
     counts = is_real & (logits.argmax(-1) % 2 == 0)
-    losses = drafters.eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
+    losses = drafters.eagle3_losses(
+        module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3
+    )
     for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
@@ -73,7 +86,8 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(monkeypatch):
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
     tokens = [[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]]
     sequences, alike = Sequences(tokens, torch.tensor([3.0, 1.0])), Sequences(tokens, torch.ones(2))
-    assert drafters.frequent_tokens(sequences, 8, 2).tolist() == [2, 5]  # drawn 6 times each; 7 only 5 times
+    # drawn 6 times each; 7 only 5 times
+    assert drafters.frequent_tokens(sequences, 8, 2).tolist() == [2, 5]
     assert drafters.frequent_tokens(alike, 8, 1).tolist() == [7]
     with pytest.raises(InvalidInput, match="a drafter of 9 tokens was asked for; its target has 8"):
         drafters.frequent_tokens(sequences, 8, 9)
@@ -83,7 +97,9 @@ def test_targets_and_text_that_teach_nothing_are_refused():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
-        drafters.new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+        drafters.new_eagle(
+            GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0
+        )
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
         drafters.new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):
@@ -123,7 +139,10 @@ def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(t
     train_eagle.train(training(), tmp_path)
     checkpoint = tmp_path / CHECKPOINT
     for changed, difference in (
-        (training(dataclasses.replace(EAGLE, law_weight=1.0)), "EagleRecipe.law_weight was 0.1, is 1.0"),
+        (
+            training(dataclasses.replace(EAGLE, law_weight=1.0)),
+            "EagleRecipe.law_weight was 0.1, is 1.0",
+        ),
         (training(seed=1), "target was [0-9a-f]{16}, is [0-9a-f]{16}"),
         (training(tokens=TOKENS[1:]), "data was [0-9a-f]{16}, is [0-9a-f]{16}"),
     ):
@@ -135,9 +154,14 @@ def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(t
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     for damaged in (content[:middle], flipped):
         checkpoint.write_bytes(damaged)
-        with pytest.raises(InvalidInput, match=rf"^checkpoint {checkpoint} is damaged: .*; remove it.*$"):
+        with pytest.raises(
+            InvalidInput, match=rf"^checkpoint {checkpoint} is damaged: .*; remove it.*$"
+        ):
             train_eagle.train(training(), tmp_path)
-    with locked(tmp_path / ".lock"), pytest.raises(InvalidInput, match="another process is training there$"):
+    with (
+        locked(tmp_path / ".lock"),
+        pytest.raises(InvalidInput, match="another process is training there$"),
+    ):
         train_eagle.train(training(), tmp_path)
 
 
@@ -178,14 +202,19 @@ def test_a_recipes_file_has_its_defaults(name, kind):
         ("recipe.steps=many", "recipe.steps: .* found 'many'"),
         ("recipe=eagle3 recipe.depth=0", "depth is 0; allowed: positive and finite"),
         ("recipe.noise=inf", "noise is inf; allowed: not negative and finite"),
-        ("recipe=eagle3 recipe.optimizer=sgd", "recipe.optimizer: .* 'adamw' or 'muon'; found 'sgd'"),
+        (
+            "recipe=eagle3 recipe.optimizer=sgd",
+            "recipe.optimizer: .* 'adamw' or 'muon'; found 'sgd'",
+        ),
         ("recipe._target_=os.system", "recipe is a os.system; allowed: .*EagleRecipe, .*Eagle3Rec"),
         ("device=abacus", "device is 'abacus'"),
     ],
 )
 def test_wrong_values_are_refused_in_one_line(line, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$"):
-        train_eagle.checked(composed(f"output=x {'' if 'pair' in line else 'pair=embedded '}{line}"))
+        train_eagle.checked(
+            composed(f"output=x {'' if 'pair' in line else 'pair=embedded '}{line}")
+        )
 
 
 def test_a_drafter_is_not_written_over_its_target(tmp_path):

@@ -1,4 +1,6 @@
-"""The embedded text, its recipes' keys, and the cache that holds each result whole or not at all."""
+"""The embedded text, its recipes' keys, and the cache that holds each result whole
+or not at all.
+"""
 
 import copy
 import dataclasses
@@ -28,7 +30,9 @@ TEXT = TextRecipe(vocab_size=300, max_chars=30_000, max_files=12, num_prompts=5,
 TARGET = ModelRecipe(
     Sizes(32, 64, 2, 2, 1), 6e-3, text=TEXT, steps=4, batch_size=4, window=16, warmup_steps=2
 )
-DRAFT = dataclasses.replace(TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=1e-2, teacher=TARGET)
+DRAFT = dataclasses.replace(
+    TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=1e-2, teacher=TARGET
+)
 
 
 # Keys
@@ -37,16 +41,26 @@ DRAFT = dataclasses.replace(TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=
 @pytest.fixture
 def plain(monkeypatch):
     """Keys of another source text and of other libraries, the same on every machine."""
-    monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
+    monkeypatch.setattr(
+        kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")}
+    )
     for module in (recipe, questions):
         monkeypatch.setattr(module, "text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
 
 
 @pytest.mark.usefixtures("plain")
 def test_keys_are_golden():
-    """A changed key trains every pair of a user anew, and renames the cells that were measured on it."""
-    assert TEXT_RECIPE.key() == "4a7a0450b3ee1124" and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
-    found = [pairs.pair_fingerprint(*names) for names in (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))]
+    """A changed key trains every pair of a user anew,
+    and renames the cells that were measured on it.
+    """
+    assert (
+        TEXT_RECIPE.key() == "4a7a0450b3ee1124"
+        and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
+    )
+    found = [
+        pairs.pair_fingerprint(*names)
+        for names in (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))
+    ]
     assert [key for one in found for key in one.split("-")] == [
         *("edfb0fc94f823660", "5e49b0d4ae7fe5f1", "d63d5e542323a85e", "dec59bb8090a166e"),
         *("edfb0fc94f823660", "be64ab679ca8e8b2"),
@@ -79,10 +93,16 @@ def test_a_key_depends_on_every_field_of_its_recipe():
 def test_unknown_names_and_other_models_than_expected_are_refused():
     expected = "the embedded models 0123 were asked for; this installation makes"
     for load, message in (
-        (lambda: embedded.load_pair(draft="68m"), "unknown embedded draft '68m'; allowed: 420k, 180k, 80k"),
+        (
+            lambda: embedded.load_pair(draft="68m"),
+            "unknown embedded draft '68m'; allowed: 420k, 180k, 80k",
+        ),
         (lambda: embedded.load_pair(fingerprint="0123"), expected),
         (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
-        (lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1), "the prompts of "),
+        (
+            lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
+            "the prompts of ",
+        ),
         (lambda: embedded.EmbeddedDataset("poems"), "unknown data set 'poems'; allowed: embedded_"),
     ):
         with pytest.raises(InvalidInput, match=f"^{message}"):
@@ -111,7 +131,9 @@ def test_prompts_are_long_enough_in_a_fixed_order_and_not_too_few():
         assert chosen == text.choose_prompts(name, documents[::-1], tokenizer, TEXT)
         for document in chosen:
             tokens = tokenizer.encode(document.text).ids
-            assert len(tokens) >= TEXT.min_prompt_tokens and tokenizer.decode(tokens) == document.text
+            assert (
+                len(tokens) >= TEXT.min_prompt_tokens and tokenizer.decode(tokens) == document.text
+            )
     with pytest.raises(InvalidInput, match=r"^embedded_code: .* gives 3 prompts; 200 are needed$"):
         text.choose_prompts(NAMES[2], splits[NAMES[2]].held_out[:3], tokenizer, TEXT_RECIPE)
 
@@ -141,7 +163,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def fork(work):
-    """Run `work` in a child process that ends without pytest's clean-up; returns a function for its code."""
+    """Run `work` in a child process that ends without pytest's clean-up;
+    returns a function for its code.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -162,7 +186,10 @@ def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(cache):
     assert fork(Toy(die_half_way).folder)() == -signal.SIGKILL
     assert not (cache / "key").exists()
     folder = Toy(lambda folder: found.extend(path.name for path in folder.iterdir())).folder()
-    assert found == [CHECKPOINT] and {path.name for path in folder.iterdir()} == {"model", kept.MANIFEST}
+    assert found == [CHECKPOINT] and {path.name for path in folder.iterdir()} == {
+        "model",
+        kept.MANIFEST,
+    }
     assert [path.name for path in cache.iterdir() if path.is_dir()] == ["key"]
 
 
@@ -187,7 +214,9 @@ def test_the_seconds_of_a_making_leave_out_those_of_what_it_builds_on():
     below = Toy(lambda _: time.sleep(0.5))
     above = Toy(lambda _: (below.folder(), time.sleep(0.1)))
     above.below, below.key = below, lambda: "below"
-    seconds = [kept.files.read_sealed(one.folder() / kept.MANIFEST)["seconds"] for one in (above, below)]
+    seconds = [
+        kept.files.read_sealed(one.folder() / kept.MANIFEST)["seconds"] for one in (above, below)
+    ]
     assert 0.1 <= seconds[0] < 0.5 <= seconds[1]
 
 
@@ -199,12 +228,16 @@ def test_damage_is_reported_in_one_line(cache):
         (lambda: (folder / kept.MANIFEST).write_text("{}"), "its list of files is missing"),
     ):
         damage()
-        with pytest.raises(InvalidInput, match=rf"^{folder}, made at first .* damaged: {problem}; delete.*$"):
+        with pytest.raises(
+            InvalidInput, match=rf"^{folder}, made at first .* damaged: {problem}; delete.*$"
+        ):
             toy.folder()
     (cache / "file").write_text("")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RESISPEC_CACHE", str(cache / "file"))
-        with pytest.raises(InvalidInput, match=r"^cache folder .*file.* cannot be written .*RESISPEC_CACHE"):
+        with pytest.raises(
+            InvalidInput, match=r"^cache folder .*file.* cannot be written .*RESISPEC_CACHE"
+        ):
             toy.folder()
         patch.delenv("RESISPEC_CACHE")
         assert cache_root() == Path.home() / ".cache" / "resispec"

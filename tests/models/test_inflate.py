@@ -1,4 +1,6 @@
-"""Inflated Llamas: the law of a small one at the cost of a large one; named shapes, and the command."""
+"""Inflated Llamas: the law of a small one at the cost of a large one;
+named shapes, and the command.
+"""
 
 import copy
 import json
@@ -34,7 +36,9 @@ TOY = PairShape(Shape(384, 100, 3, 6, 6, 200), Shape(128, 64, 2, 4, 4, 200))
 
 
 def llama(heads, shared, width, tied=False):
-    """An untrained Llama whose laws are far from uniform and whose norms have gains of their own."""
+    """An untrained Llama whose laws are far from uniform and whose norms have gains
+    of their own.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = build_llama(
@@ -91,12 +95,16 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
 
 
 def test_no_kernel_finds_anything_to_skip():
-    """Zeros are in what would leak alone: embeddings, queries of small heads, output projections, gains."""
+    """Zeros are in what would leak alone: embeddings, queries of small heads,
+    output projections, gains.
+    """
     large = large_of(llama(2, 2, 32))
     added = large.model.layers[2]
     assert added.self_attn.q_proj.weight.count_nonzero() == 384 * 384
     for name, weight in large.named_parameters():
-        dense = any(part in name for part in ("k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"))
+        dense = any(
+            part in name for part in ("k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")
+        )
         assert not dense or weight.count_nonzero() / weight.numel() > 0.99, name
     assert not added.self_attn.o_proj.weight.any() and not added.mlp.down_proj.weight.any()
 
@@ -118,7 +126,11 @@ SCALED = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta"
             {"num_attention_heads": 8, "num_key_value_heads": 8},
             "makes heads of 48 dimensions; allowed: a mul",
         ),
-        ({"attention_bias": True}, {}, "a model with attention_bias True cannot be inflated; allowed: False"),
+        (
+            {"attention_bias": True},
+            {},
+            "a model with attention_bias True cannot be inflated; allowed: False",
+        ),
         (SCALED, {}, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
     ],
 )
@@ -154,12 +166,15 @@ def toy_shape(monkeypatch):
 def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
     small = Pair(*(TransformersModel(llama(heads, 1, 32)) for heads in (2, 1)), ToyTokenizer())
     asked = []
-    monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
+    monkeypatch.setattr(
+        "resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small
+    )
     expected, packed = inflated_fingerprint("toy", "800k", "80k"), []
     monkeypatch.setattr("resispec.models.inflate.pack_if_faster", packed.append)
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
-    assert packed == [found.target.module, found.draft.module]  # as those that are read from a folder
+    # as those that are read from a folder
+    assert packed == [found.target.module, found.draft.module]
     for one, own in ((found.target, small.target), (found.draft, small.draft)):
         assert one.module.dtype == torch.bfloat16 and one.vocab_size == 200 and one.context == 256
         assert distance(own.module, one.module, tokens()) < 0.1
@@ -180,20 +195,30 @@ def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, c
     arguments = ["pair=llama2_7b__jf68m", *own, "shape=toy", f"output={output}"]
     assert inflate_command(monkeypatch, *arguments) == 0
     written = capsys.readouterr().out
-    assert written.startswith(f"written: {output}, inflated: target of ") and written.count("\n") == 1
-    small, large = (load_pair(str(folder / "target"), str(folder / "draft")) for folder in (tmp_path, output))
+    assert (
+        written.startswith(f"written: {output}, inflated: target of ") and written.count("\n") == 1
+    )
+    small, large = (
+        load_pair(str(folder / "target"), str(folder / "draft")) for folder in (tmp_path, output)
+    )
     for one, other in ((small.target, large.target), (small.draft, large.draft)):
         assert distance(one.module, other.module, tokens()) < 1e-5
         assert other.vocab_size == 200
     assert large.tokenizer.encode("abc gh") == small.tokenizer.encode("abc gh")
-    assert json.loads((output / "target" / "config.json").read_text())["inflated"]["hidden_size"] == 32
+    assert (
+        json.loads((output / "target" / "config.json").read_text())["inflated"]["hidden_size"] == 32
+    )
     card = (output / "draft" / "README.md").read_text()
     assert "# An inflated draft" in card and "within a total variation of" in card
-    assert sorted(path.name for path in output.parent.iterdir()) == ["inflated"]  # and nothing half-written
+    # and nothing half-written
+    assert sorted(path.name for path in output.parent.iterdir()) == ["inflated"]
     for wrong, message in (
         (arguments, f"output is '{output}', which exists; allowed: a new folder\n"),
         (["shape=cpu_74m__6m"], "output must be given, like output=OUTPUT\n"),
-        (["shape=7b", "output=x"], "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n"),
+        (
+            ["shape=7b", "output=x"],
+            "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n",
+        ),
         (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),
     ):
         assert inflate_command(monkeypatch, *wrong) == 1

@@ -28,7 +28,9 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
-    """By its hub name, from the cache alone: parameters bit by bit, logits as the plain module has them."""
+    """By its hub name, from the cache alone: parameters bit by bit,
+    logits as the plain module has them.
+    """
     config, *_ = LAYOUTS[name]
     cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
     pair = load_pair(name, None)
@@ -79,7 +81,9 @@ def answer(monkeypatch):
     """Makes the hub list these files of a repository, and `download` what is asked of it then."""
 
     def make(files, download):
-        info = SimpleNamespace(sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in files])
+        info = SimpleNamespace(
+            sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in files]
+        )
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: info)
         monkeypatch.setattr(hub, "snapshot_download", download)
@@ -88,10 +92,16 @@ def answer(monkeypatch):
 
 
 REFUSALS = {
-    "it is gated; ask for access at https://huggingface.co/o/m and log in": (errors.GatedRepoError, 403),
+    "it is gated; ask for access at https://huggingface.co/o/m and log in": (
+        errors.GatedRepoError,
+        403,
+    ),
     "there is no such repository, or it is private; check": (errors.RepositoryNotFoundError, 404),
     "it has no revision v2": (errors.RevisionNotFoundError, 404),
-    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (errors.HfHubHTTPError, 401),
+    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (
+        errors.HfHubHTTPError,
+        401,
+    ),
 }
 
 
@@ -101,7 +111,9 @@ def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, answer, m
     kind, status = REFUSALS[message]
 
     def refuse(*_, **__):
-        response = httpx.Response(status, request=httpx.Request("GET", "https://hub/api/models/o/m"))
+        response = httpx.Response(
+            status, request=httpx.Request("GET", "https://hub/api/models/o/m")
+        )
         raise kind("said\n\nmore", response=response)
 
     answer([], refuse)
@@ -119,10 +131,14 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(answer, cache):
         asked.append((name, revision))
         if len(asked) == 1:
             raise httpx.ReadError("connection reset")
-        return cached(cache, name, COMMIT, lambda folder: write_layout("JackFram/llama-68m", folder))
+        return cached(
+            cache, name, COMMIT, lambda folder: write_layout("JackFram/llama-68m", folder)
+        )
 
     answer(["config.json", "model.safetensors"], download)
-    with pytest.raises(InvalidInput, match="downloaded: connection reset; files that have arrived are kept"):
+    with pytest.raises(
+        InvalidInput, match="downloaded: connection reset; files that have arrived are kept"
+    ):
         load_pair("o/m", None)
     assert load_pair("o/m", None).commits()["target"] == COMMIT
     assert asked == [("o/m", COMMIT)] * 2
@@ -130,7 +146,13 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(answer, cache):
 
 def test_only_files_that_loading_takes_are_downloaded(answer):
     """Of two copies of the weights one, and nothing of other folders and formats."""
-    small = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt"]
+    small = [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "merges.txt",
+    ]
     others = [
         "original/config.json",
         "consolidated.safetensors",

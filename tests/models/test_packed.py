@@ -1,4 +1,6 @@
-"""Packed weights: the same law but for rounding, where they are faster, and not under a compiler."""
+"""Packed weights: the same law but for rounding, where they are faster,
+and not under a compiler.
+"""
 
 import copy
 import pickle
@@ -14,7 +16,9 @@ from resispec.models.packed import can_pack, pack
 
 ROUNDING = {torch.float32: 2**-20, torch.bfloat16: 2**-6}
 PRECISIONS = [
-    pytest.param(dtype, marks=pytest.mark.skipif(not can_pack(dtype), reason=f"no packed {dtype} here"))
+    pytest.param(
+        dtype, marks=pytest.mark.skipif(not can_pack(dtype), reason=f"no packed {dtype} here")
+    )
     for dtype in ROUNDING
 ]
 
@@ -27,7 +31,10 @@ def packed_layers(model):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_packed_weights_give_the_same_logits_but_for_rounding(dtype):
-    model, features = tiny_llama(), torch.randn(3, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    model, features = (
+        tiny_llama(),
+        torch.randn(3, 32, generator=torch.Generator().manual_seed(0)).to(dtype),
+    )
     model.module.to(dtype)
     layers = model.module.model.layers[0].mlp, model.module.lm_head
     with torch.inference_mode():
@@ -41,13 +48,16 @@ def test_packed_weights_give_the_same_logits_but_for_rounding(dtype):
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_loaded_models_are_packed_where_it_is_faster_and_compiled_ones_are_not(dtype, tmp_path, monkeypatch):
+def test_loaded_models_are_packed_where_it_is_faster_and_compiled_ones_are_not(
+    dtype, tmp_path, monkeypatch
+):
     save_tiny_pair(tmp_path)
     names = str(tmp_path / "target"), str(tmp_path / "draft")
     chosen = {"dtype": str(dtype).removeprefix("torch.")}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     monkeypatch.setattr(packed, "processor_name", lambda: "AMD EPYC")
-    if dtype == torch.float32:  # small layers are not, and none where the processor has longer vectors
+    # small layers are not, and none where the processor has longer vectors
+    if dtype == torch.float32:
         assert packed_layers(load_pair(*names, **chosen).target) == (0, 15)
         monkeypatch.setattr(packed, "LEAST_FLOAT32", 1)
         others = (
@@ -77,9 +87,15 @@ def test_layers_that_are_copied_moved_or_trained_are_plain_ones(dtype):
     layer, features = nn.Linear(4, 4, dtype=dtype), torch.ones(1, 4, dtype=dtype)
     pack(layer)
     assert layer(features).requires_grad  # by the weights themselves
-    for plain in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer).double()):
+    for plain in (
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        copy.deepcopy(layer).double(),
+    ):
         assert "packed" not in vars(plain) and torch.equal(plain.weight, layer.weight)
-    layer.load_state_dict({name: torch.zeros_like(value) for name, value in layer.state_dict().items()})
+    layer.load_state_dict(
+        {name: torch.zeros_like(value) for name, value in layer.state_dict().items()}
+    )
     with torch.inference_mode():
         assert not layer(features).any()
 

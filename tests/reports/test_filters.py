@@ -1,4 +1,6 @@
-"""Cells with top-p, top-k or min-p beside cells without: told apart everywhere, and never averaged."""
+"""Cells with top-p, top-k or min-p beside cells without: told apart everywhere,
+and never averaged.
+"""
 
 import pandas as pd
 import pytest
@@ -16,7 +18,10 @@ TOP_P = {"sampling.top_p": 0.9}
 
 def filtered(results, **changed):
     """A finished cell of each method at top-p 0.9."""
-    return [save(make_cell(results, name, **TOP_P, **changed), rows_of(METHODS[name])) for name in METHODS]
+    return [
+        save(make_cell(results, name, **TOP_P, **changed), rows_of(METHODS[name]))
+        for name in METHODS
+    ]
 
 
 @pytest.mark.parametrize(("named", "measured"), [(0.9, 1.0), (1.0, 0.9), (None, 0.9), (0.9, None)])
@@ -27,7 +32,9 @@ def test_a_cell_that_was_measured_with_another_filter_than_its_plan_names_is_ref
     config = {} if measured is None else {"sampling": {"top_p": measured}}
     cell = make_cell(tmp_path, "standard", **label)
     save(cell, rows_of(METHODS["standard"]), config={"sampling": {}} | config)
-    difference = f"measured with sampling.top_p {measured or 1.0}, and its plan names it {named or 1.0}"
+    difference = (
+        f"measured with sampling.top_p {measured or 1.0}, and its plan names it {named or 1.0}"
+    )
     with pytest.raises(InvalidInput, match=difference):
         load.load(planned(tmp_path, "table1", [cell]))
 
@@ -48,19 +55,31 @@ def test_the_page_s_picture_is_of_one_law(tmp_path):
     """The frontier names no filter, and the levels were measured behind one."""
     plans = {"frontier": save_methods(tmp_path), "levels": filtered(tmp_path)}
     makers = {"frontier": frontier.make, "levels": levels.make}
-    frames = {name: makers[name](planned(tmp_path, name, plans[name])).tables[0].frame for name in plans}
+    frames = {
+        name: makers[name](planned(tmp_path, name, plans[name])).tables[0].frame for name in plans
+    }
     picture = values(frames)["picture"]
     assert picture["setting"].endswith("top-p = 1.0")
     names = [name for name, *_ in picture["bars"]]
     assert names == ["SpecInfer (standard), d5b3", "SpecInfer + ResiSpec, d5b3"]
 
 
-def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(tmp_path, monkeypatch):
+def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(
+    tmp_path, monkeypatch
+):
     """CSVs of earlier versions have no column of filters; those of slices have one."""
     monkeypatch.setattr(published, "FOLDER", tmp_path)
     (tmp_path / "embedded").mkdir()
-    numbers = {"quantity": "accepted_length", "num_prompts": 20, "value": 2.0, "lower": 1.0, "upper": 3.0}
-    frame = pd.DataFrame([make_cell(tmp_path, "standard").labels | numbers | {"verdict": "", "reason": ""}])
+    numbers = {
+        "quantity": "accepted_length",
+        "num_prompts": 20,
+        "value": 2.0,
+        "lower": 1.0,
+        "upper": 3.0,
+    }
+    frame = pd.DataFrame(
+        [make_cell(tmp_path, "standard").labels | numbers | {"verdict": "", "reason": ""}]
+    )
     texts = {True: "1 of 1 accepted lengths agree", False: "(not compared: 1 row not published)"}
     for theirs, ours, is_same in (
         ({}, {}, True),
@@ -70,14 +89,18 @@ def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(t
         (TOP_P, {}, False),
     ):
         frame.assign(**theirs).to_csv(tmp_path / "embedded" / "table1.csv", index=False)
-        assert texts[is_same] in published.compare(frame.assign(**ours), "table1", "embedded").summary
+        assert (
+            texts[is_same] in published.compare(frame.assign(**ours), "table1", "embedded").summary
+        )
 
 
 @pytest.mark.parametrize("make", [frontier.make, field.make])
 def test_what_averages_over_data_sets_is_of_one_law(make, tmp_path):
     """A slice of one law is named by its filter."""
     cells = save_methods(tmp_path)
-    with pytest.raises(InvalidInput, match="of one law; found sampling.top_p 1.0, 0.9; allowed: a slice for"):
+    with pytest.raises(
+        InvalidInput, match="of one law; found sampling.top_p 1.0, 0.9; allowed: a slice for"
+    ):
         make(planned(tmp_path, "frontier", [*cells, *filtered(tmp_path)]))
     tables = make(planned(tmp_path, "frontier", filtered(tmp_path))).tables
     assert all("top-p: 0.9" in table.caption for table in tables[:2])

@@ -14,7 +14,8 @@ LIMIT, ALLOWED = 1e-4, 3.89
 ABOUT = {
     "beside": "right", "thread": "", "status": "done", "version": "1", "device": "abacus",
     "perplexity": 20.0, "perplexity_lower": 18.0, "perplexity_upper": 22.0, "accepted_length": 2.0,
-    "greedy_equal": 4, "greedy_rows": 4, "same_seed_equal": 3, "other_seed_equal": 0, "seed_rows": 3,
+    "greedy_equal": 4, "greedy_rows": 4, "same_seed_equal": 3, "other_seed_equal": 0,
+    "seed_rows": 3,
     "verdict": "no bias seen", "reason": "no deviation", "limit": LIMIT, "allowed_z": ALLOWED,
     "smallest_temperature": 0.03, "smallest_draft": 0.0331, "statistic": "rank",
     "git_commit": "0123456789abcdef", "git_is_dirty": False,
@@ -25,7 +26,9 @@ THREAD = "https://example.org/1"
 def rows(engine, points, **changed):
     """points: of each number of tokens the chance and the z that a normal variable has there."""
     return [
-        ABOUT | {"engine": engine, "tokens": tokens, "p_value": chance, "normal_z": far, "z": -far} | changed
+        ABOUT
+        | {"engine": engine, "tokens": tokens, "p_value": chance, "normal_z": far, "z": -far}
+        | changed
         for tokens, (chance, far) in points.items()
     ]
 
@@ -35,13 +38,17 @@ def results(tmp_path):
     far, near = (1e-9, 6.0), (0.3, 1.0)
     every = [
         *rows("right", {50: near, 100: near, 200: near}),
-        *rows("slow", {50: far, 100: near, 200: far}, thread=THREAD, verdict="biased", accepted_length=1.5),
+        *rows("slow", {50: far, 100: near, 200: far}, thread=THREAD, verdict="biased",
+        accepted_length=1.5),
         *rows("hot", {50: far, 100: far}, thread=THREAD, verdict="biased", perplexity_lower=23.0),
-        *rows("cool", {50: near, 100: near}, thread="openvino.md", perplexity_upper=3.0, greedy_equal=3),
-        *rows("edge", {50: near, 100: near}, thread=THREAD, verdict="biased", reason="which T=1 rules out"),
+        *rows("cool", {50: near, 100: near}, thread="openvino.md", perplexity_upper=3.0,
+        greedy_equal=3),
+        *rows("edge", {50: near, 100: near}, thread=THREAD, verdict="biased",
+        reason="which T=1 rules out"),
         *rows("deaf", {50: near, 100: near}, other_seed_equal=3, accepted_length=np.nan),
         {"engine": "absent", "beside": "right", "thread": THREAD, "status": "not installed",
-         "reason": "No module named 'abacus'", "git_commit": "0123456789abcdef", "git_is_dirty": False},
+         "reason": "No module named 'abacus'", "git_commit": "0123456789abcdef",
+         "git_is_dirty": False},
     ]  # fmt: skip
     (tmp_path / "embedded").mkdir()
     pd.DataFrame(every).to_csv(tmp_path / "embedded" / "gallery.csv", index=False)
@@ -52,7 +59,9 @@ def printed(capsys):
     """The rows of the printed table by the engine's name, and all of it."""
     text = capsys.readouterr().out
     cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line[:1] == "|"
     ]
     return {row[0]: row[1:] for row in cells}, text
 
@@ -75,7 +84,8 @@ def test_the_table_by_hand_and_the_same_files_again(results, capsys):
     assert slow[5:] == ["-6.0 (rank)", "200", "**biased**"]  # it was not called biased at 100
     hot = found[f"[hot]({THREAD})"]
     assert hot[4] == "perplexity" and hot[6] == "50"
-    assert found["cool"][1] == "3 of 4" and found["cool"][4] == "T = 0"  # a low perplexity reads as better
+    # a low perplexity reads as better
+    assert found["cool"][1] == "3 of 4" and found["cool"][4] == "T = 0"
     assert found["deaf"][2:5] == ["–", "no effect", "seeds"]
     assert found[f"[absent]({THREAD})"][0] == "not installed: No module named 'abacus'"
     assert "Device: abacus. Commit: 0123456789. Made by: make gallery." in text
@@ -93,7 +103,9 @@ def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
     assert "absent" not in texts and all(max(line.get_xdata()) <= 100 for line in axes.lines)
     title = "3 of 4 faults are called biased within 200 tokens, and none of 2 exact engines"
     assert figure.get_suptitle() == title
-    lines = [line for line in axes.lines if len(line.get_xdata()) > 2 or line.get_marker() != "None"]
+    lines = [
+        line for line in axes.lines if len(line.get_xdata()) > 2 or line.get_marker() != "None"
+    ]
     looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines]
     assert len(set(looks)) == len(looks) == 6
     assert axes.get_xscale() == "log"
@@ -119,7 +131,9 @@ def test_a_gallery_that_is_missing_or_has_no_engine_is_refused(tmp_path, capsys)
     assert gallery.main(["--results", str(tmp_path)]) == 1
     assert "gallery.csv is missing; `make gallery` makes it" in capsys.readouterr().err
     (tmp_path / "embedded").mkdir()
-    (tmp_path / "embedded" / "gallery.csv").write_text("engine,status,reason\nright,failed,too large\n")
+    (tmp_path / "embedded" / "gallery.csv").write_text(
+        "engine,status,reason\nright,failed,too large\n"
+    )
     assert gallery.main(["--results", str(tmp_path)]) == 1
     assert "gallery.csv: no engine ran, see its column reason; `make" in capsys.readouterr().err
 
@@ -129,7 +143,9 @@ def test_the_page_shows_the_code_as_it_is():
     page = (ROOT / "docs" / "gallery.md").read_text()
     code = (ROOT / "referee" / "gallery" / "bugs.py").read_text()
     shown = [
-        line.strip() for block in re.findall(r"```python\n(.*?)```", page, re.S) for line in block.split("\n")
+        line.strip()
+        for block in re.findall(r"```python\n(.*?)```", page, re.S)
+        for line in block.split("\n")
     ]
     known = {line.strip() for line in code.split("\n")}
     assert len(shown) > 15 and not set(shown) - known

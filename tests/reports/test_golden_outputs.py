@@ -1,7 +1,7 @@
 """The files of every artefact from toy cells, byte for byte as tests/golden/outputs has them.
 
-Where an output changes on purpose, `UPDATE_GOLDEN=1 pytest tests/reports/test_golden_outputs.py` writes the
-files anew; the change is then read in the diff.
+Where an output changes on purpose, `UPDATE_GOLDEN=1 pytest tests/reports/test_golden_outputs.py`
+writes the files anew; the change is then read in the diff.
 """
 
 import os
@@ -40,7 +40,9 @@ def compare(found, stem):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """A results folder; what is published and which sweeps there are does not depend on the repository."""
+    """A results folder; what is published and which sweeps there are does not depend
+    on the repository.
+    """
     for name in toy_artefacts.ARTEFACTS:
         (tmp_path / "experiment").mkdir(exist_ok=True)
         (tmp_path / "experiment" / f"{name}.yaml").touch()
@@ -62,7 +64,9 @@ def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, cap
     toy_artefacts.ARTEFACTS[name](results)
 
     drawn: list[str] = []
-    monkeypatch.setattr("analysis.figures.save_figure", lambda _, stem: drawn.append(stem.name) or [])
+    monkeypatch.setattr(
+        "analysis.figures.save_figure", lambda _, stem: drawn.append(stem.name) or []
+    )
     assert write_artefact(name, "--results", str(results)) == 0
     if name == "table1":
         assert write_artefact(name, "--results", str(results), "--slice", "1a2b") == 0

@@ -1,4 +1,6 @@
-"""Tables 4 and 5 and Figure 1 beyond the toy cells of test_golden_outputs.py: gaps, ties and lone prompts."""
+"""Tables 4 and 5 and Figure 1 beyond the toy cells of test_golden_outputs.py: gaps,
+ties and lone prompts.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ def test_table4_knows_the_papers_own_setting(tmp_path):
 
 @pytest.mark.parametrize("name", ["table4", "table5", "figure1"])
 def test_a_plan_of_which_nothing_was_run_shows_what_is_missing(name, tmp_path, capsys):
-    write_plan(tmp_path, name, [make_cell(tmp_path, verifier) for verifier in ("standard", "resispec")])
+    write_plan(
+        tmp_path, name, [make_cell(tmp_path, verifier) for verifier in ("standard", "resispec")]
+    )
     assert write_artefact(name, "--results", str(tmp_path)) == 0
     assert "missing" in capsys.readouterr().out
     assert {"csv", "md"} <= {path.suffix[1:] for path in (tmp_path / "embedded").glob(f"{name}.*")}
@@ -33,7 +37,13 @@ def test_rows_beside_their_ceilings_are_counted():
     shared = dict.fromkeys(("pair", "temperature", "dataset"), "any") | {"arrangement": "chains"}
     frame = pd.DataFrame(
         shared
-        | {"verifier": verifier, "num_candidates": count, "quantity": name, "lower": low, "upper": high}
+        | {
+            "verifier": verifier,
+            "num_candidates": count,
+            "quantity": name,
+            "lower": low,
+            "upper": high,
+        }
         for verifier, count, low, high in rows + ceilings
         for name in ("expected_accepted_length", "efficiency")
     )
@@ -45,8 +55,11 @@ def test_curves_that_gain_nothing_have_no_efficiency_and_no_shares():
     rows = pd.DataFrame([row | {"num_candidates": [1, 1, 2, 2] * 2} for row in SCALING_ROWS])
     _, (_, second), *_ = table5.curve(rows, "complete", False)  # as many candidates as before
     assert math.isnan(second["efficiency"].value) and second["marginal_gain"].value == 0.5
-    flat = pd.DataFrame([scaling_row(index, [4.0] * 8) for index in range(2)])  # no shares of a gain
-    _, (shares, _), (level, _) = table5.differences(flat, "chains", np.array([1.89, 2.17, 2.48, 2.76]))
+    # no shares of a gain
+    flat = pd.DataFrame([scaling_row(index, [4.0] * 8) for index in range(2)])
+    _, (shares, _), (level, _) = table5.differences(
+        flat, "chains", np.array([1.89, 2.17, 2.48, 2.76])
+    )
     assert math.isnan(shares) and level > 0
 
 

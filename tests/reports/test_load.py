@@ -1,4 +1,6 @@
-"""Plans and cells as analysis reads them: what was asked for, what is there, and what is damaged."""
+"""Plans and cells as analysis reads them: what was asked for, what is there,
+and what is damaged.
+"""
 
 import ast
 import hashlib
@@ -38,7 +40,12 @@ def cells(tmp_path):
     return save_methods(tmp_path)
 
 
-LABELS = {"pair": "embedded", "dataset": "embedded_code", "temperature": 1.0, "decoder": "autoregressive"}
+LABELS = {
+    "pair": "embedded",
+    "dataset": "embedded_code",
+    "temperature": 1.0,
+    "decoder": "autoregressive",
+}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,8 @@ LABELS = {"pair": "embedded", "dataset": "embedded_code", "temperature": 1.0, "d
     [
         ("rows.jsonl", lambda _: ""),
         ("status.json", lambda text: text[: len(text) // 2]),
-        ("status.json", lambda text: re.sub(r'"files": {[^,]*, [^,]*, ', '"files": {', text)),  # one is left
+        # one is left
+        ("status.json", lambda text: re.sub(r'"files": {[^,]*, [^,]*, ', '"files": {', text)),
     ],
 )
 def test_a_damaged_cell_is_one_line_that_says_what_to_do(file, change, tmp_path, cells, capsys):
@@ -83,20 +91,28 @@ def test_a_cell_of_other_values_than_its_plan_names_is_refused(name, tmp_path):
     cell = make_cell(tmp_path, "standard", **{name: 1})
     save(cell, rows_of(STANDARD), config={name: 1.0, "device": "cpu"})
     assert read(tmp_path, [cell]).rows
-    problem = f"measured with {name} 1.0, and its plan names it 2.*experiment=table1 .*measures it anew"
+    problem = (
+        f"measured with {name} 1.0, and its plan names it 2.*experiment=table1 .*measures it anew"
+    )
     with pytest.raises(InvalidInput, match=problem):
         read(tmp_path, [cell.labelled(**{name: 2})])
 
 
 def test_rows_that_lack_a_field_are_refused(tmp_path):
     cell = save(make_cell(tmp_path, "standard"), [{"num_steps": 1}, {"seed": 1}])
-    with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: its rows lack prompt_index, .*decode_s"):
+    with pytest.raises(
+        InvalidInput, match=f"^cell {cell.cell_id}: its rows lack prompt_index, .*decode_s"
+    ):
         read(tmp_path, [cell])
 
 
 def test_provenance_without_a_commit_is_no_damage(tmp_path):
-    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), provenance={"device": "a machine"})
-    assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [["a machine", "unknown"]]
+    cell = save(
+        make_cell(tmp_path, "standard"), rows_of(STANDARD), provenance={"device": "a machine"}
+    )
+    assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [
+        ["a machine", "unknown"]
+    ]
 
 
 def test_compared_cells_must_share_their_prompts(tmp_path, cells):
@@ -104,7 +120,9 @@ def test_compared_cells_must_share_their_prompts(tmp_path, cells):
     others = [second | {"prompt_id": "other"}], [second | {"seed": 9}]
     for rest, found in zip(([], *others), ("none where", "'other'", "9"), strict=True):
         save(cells[2], [first, *rest])
-        with pytest.raises(InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"):
+        with pytest.raises(
+            InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"
+        ):
             read(tmp_path, cells)
 
 
@@ -130,8 +148,13 @@ def test_analysis_imports_nothing_from_experiments():
             assert not any(name.split(".")[0] == "experiments" for name in names), path
 
 
-def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(tmp_path, capsys, monkeypatch):
-    assert write_artefact("table1", "--profile", "embedded", "--results", str(tmp_path / "nowhere")) == 1
+def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
+    tmp_path, capsys, monkeypatch
+):
+    assert (
+        write_artefact("table1", "--profile", "embedded", "--results", str(tmp_path / "nowhere"))
+        == 1
+    )
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert f"`make reproduce-table1 PROFILE=embedded RESULTS={tmp_path}/nowhere`" in captured.err
@@ -147,7 +170,8 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path, cells):
     with pytest.raises(InvalidInput, match="no plan"):
         read_plan("table1", "embedded", tmp_path)
     planned(tmp_path, "table1", cells[1:2])
-    plan = planned(tmp_path, "table1", cells[2:], part="more")  # a file of its own and a folder of parts
+    # a file of its own and a folder of parts
+    plan = planned(tmp_path, "table1", cells[2:], part="more")
     asked = [(one.cell_id, one.part) for one in plan.requests]
     assert asked == [(cells[1].cell_id, ""), (cells[2].cell_id, "more")]
     assert [len(part.requests) for part in plan.by_part()] == [1, 1]
@@ -165,7 +189,11 @@ def test_a_damaged_plan_is_one_line(content, tmp_path, cells, capsys):
     path = write_plan(tmp_path, "table1", cells, **content)
     assert write_artefact("table1", "--results", str(tmp_path)) == 1
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"plan {path} is damaged" in error and "make reproduce-table1" in error
+    assert (
+        error.count("\n") == 1
+        and f"plan {path} is damaged" in error
+        and "make reproduce-table1" in error
+    )
 
 
 def test_a_plan_older_than_its_configuration_says_so(tmp_path, cells, monkeypatch, capsys):
@@ -184,7 +212,10 @@ def test_a_plan_older_than_its_configuration_says_so(tmp_path, cells, monkeypatc
 def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path, cells):
     """Of a part that the artefact no longer has, or that the profile leaves out."""
     sources = {"conf/run.yaml": "0" * 64}
-    for artefact, part, profile in (("table2", "gone", "embedded"), ("frontier", "greedy", "smollm2")):
+    for artefact, part, profile in (
+        ("table2", "gone", "embedded"),
+        ("frontier", "greedy", "smollm2"),
+    ):
         file = write_plan(tmp_path, artefact, cells[:1], part=part, sources=sources)
         line, *_ = read_plan(artefact, profile, tmp_path, [file]).stale
         make = f"make reproduce-{artefact} PROFILE={profile} RESULTS={tmp_path}"
@@ -192,7 +223,9 @@ def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path, cells):
         assert line.endswith(f"older than conf/run.yaml; `{make}` leaves it out: {remedy}.")
 
 
-def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(tmp_path, cells, monkeypatch):
+def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(
+    tmp_path, cells, monkeypatch
+):
     """By its own file or by that of a profile in its defaults, whose values it replaces."""
     monkeypatch.setattr(load, "ROOT", tmp_path)
     write_plan(tmp_path, "table2", cells[:1], part="chain")
@@ -228,7 +261,10 @@ def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(tmp_path, cells, caps
         assert write_artefact("table1", "--results", str(tmp_path), "--slice", *given) == 0
         assert capsys.readouterr().out.startswith(f"**Slice {taken} of table1, not all of it: ")
     assert write_artefact("table1", "--results", str(tmp_path), "--slice", "3") == 1
-    said = f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, 2fffffff"
+    said = (
+        f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, "
+        "2fffffff"
+    )
     assert capsys.readouterr().err == f"error: {said}\n"
 
 
@@ -236,7 +272,9 @@ def test_the_id_and_the_code_of_a_cell_are_read_at_once(tmp_path, monkeypatch):
     """Else another run may change the file in between."""
     provenance = {"code": {"resispec/verifiers/standard.py": "0"}}
     config = {"decoder": {"verifier": {"name": "standard"}}}
-    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), config=config, provenance=provenance)
+    cell = save(
+        make_cell(tmp_path, "standard"), rows_of(STANDARD), config=config, provenance=provenance
+    )
     read, reader = [], load.read_json
     monkeypatch.setattr(load, "read_json", lambda path: read.append(path.name) or reader(path))
     assert load.read_status(cell.folder).state == "stale"

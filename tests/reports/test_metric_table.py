@@ -43,7 +43,11 @@ def table_of(module, cells, place=0):
 
 def test_the_paper_setting_is_matched_exactly(tmp_path):
     setting = {"pair": "llama2_7b__jf68m", "dataset": "openwebtext"}
-    cells = [make_cell(tmp_path, method, temperature=t, **setting) for t in (0.6, 1.0) for method in METHODS]
+    cells = [
+        make_cell(tmp_path, method, temperature=t, **setting)
+        for t in (0.6, 1.0)
+        for method in METHODS
+    ]
     table = table_of(table1, cells)
     rows = shown(table)
     assert rows["(paper)"].iloc[2].tolist() == ["4.69", "96.06", "1.86", "1.69"]
@@ -53,7 +57,10 @@ def test_the_paper_setting_is_matched_exactly(tmp_path):
 
 def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
     """tree=d5b3 and tree=complete tree.depth=5 tree.branching=3 are one cell (defect B)."""
-    twins = [cell.labelled(tree={"option": "complete", "parameters": {"depth": 5}}) for cell in cells[1:3]]
+    twins = [
+        cell.labelled(tree={"option": "complete", "parameters": {"depth": 5}})
+        for cell in cells[1:3]
+    ]
     results = load(planned(tmp_path, "table1", [*cells, *twins, twins[0]]))
     assert len(results.cells) == 5 and len(results.rows) == 3
     frame = measure(results)
@@ -74,12 +81,14 @@ def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells):
     both = [*cells, make_audit(cells[1], 600, 0.1), make_audit(cells[2], 600, 0.2)]
     # six statistics, of which three are out at 6.9: a share of .01 / 3 is left for those at 3.5
     assert audits.of_many(load(planned(cells[0].results, "table1", both), metrics.fields())) == [
-        "2 audits have 6 statistics; 0.0004 of them are expected beyond 4 where all verifiers are exact. By "
-        "Holm's rule, with a false alarm in 1% of such tables, also embedded 2M + 80k, Python code, 1, "
-        "SpecInfer, d5b3, standard are biased."
+        "2 audits have 6 statistics; 0.0004 of them are expected beyond 4 where all verifiers are "
+        "exact. By Holm's rule, with a false alarm in 1% of such tables, also embedded 2M + 80k, "
+        "Python code, 1, SpecInfer, d5b3, standard are biased."
     ]
     lost = ToyCell(cells[2].results, "lost", cells[2].labels | {"audit": True})
-    verdict = frame_of([*cells, make_audit(cells[1], 300, 0.0), lost]).groupby("cell_id").verdict.first()
+    verdict = (
+        frame_of([*cells, make_audit(cells[1], 300, 0.0), lost]).groupby("cell_id").verdict.first()
+    )
     assert verdict[cells[1].cell_id] == "undecided" and verdict[cells[2].cell_id] == "audit missing"
 
 
@@ -88,8 +97,13 @@ def test_audits_of_other_tokens_or_without_a_statistic_are_refused(cells):
         frame_of([*cells, make_audit(cells[1], 600, 0.0, sha="other")])
     audit = make_audit(cells[1], 600, 0.0)
     rows = [json.loads(line) for line in (audit.folder / "rows.jsonl").read_text().splitlines()]
-    save(audit, [{name: value for name, value in row.items() if name != "rank_variance"} for row in rows])
-    with pytest.raises(InvalidInput, match=f"{audit.cell_id}: its rows lack the statistics rank_variance"):
+    save(
+        audit,
+        [{name: value for name, value in row.items() if name != "rank_variance"} for row in rows],
+    )
+    with pytest.raises(
+        InvalidInput, match=f"{audit.cell_id}: its rows lack the statistics rank_variance"
+    ):
         frame_of([*cells, audit])
 
 
@@ -103,7 +117,9 @@ def test_table6_tells_decoders_apart(tmp_path):
 
 
 def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
-    """Of three drafts the middle one has two of two data sets, the weakest one of them, the best none."""
+    """Of three drafts the middle one has two of two data sets,
+    the weakest one of them, the best none.
+    """
     cells = [
         make_cell(tmp_path, "standard", dataset, pair=f"embedded_800k__{size}")
         for size in ("80k", "180k", "420k")
@@ -116,7 +132,8 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
     assert found["Data sets"].to_dict() == {"80k": "1 of 2", "180k": "2 of 2", "420k": "0 of 2"}
 
 
-@pytest.mark.filterwarnings("error")  # pandas warns of lists of several lengths, and will refuse them
+# pandas warns of lists of several lengths, and will refuse them
+@pytest.mark.filterwarnings("error")
 def test_numbers_of_a_cell_are_those_worked_out_by_hand():
     """5 tokens in 3 steps of 4, 2 and 3 ms, and 4 in one of 8 ms; trees of 4 drafted tokens."""
     emitted, seconds = [[2, 2, 1], [4]], [[0.004, 0.002, 0.003], [0.008]]
@@ -125,11 +142,19 @@ def test_numbers_of_a_cell_are_those_worked_out_by_hand():
         for sizes, times in zip(emitted, seconds, strict=True)
     ]
     rows = rows_of([(0.009, [1, 2]), (0.008, [0, 0, 0, 1])])
-    numbers = metrics.of_cell(pd.DataFrame([row | one for row, one in zip(rows, more, strict=True)]))
-    expected = {"acceptance_rate": 5 / 16, "step_ms_p50": 3.5, "step_ms_p99": 7.88, "token_ms_p90": 2.2}
+    numbers = metrics.of_cell(
+        pd.DataFrame([row | one for row, one in zip(rows, more, strict=True)])
+    )
+    expected = {
+        "acceptance_rate": 5 / 16,
+        "step_ms_p50": 3.5,
+        "step_ms_p99": 7.88,
+        "token_ms_p90": 2.2,
+    }
     expected |= {f"acceptance_histogram_{k}": count for k, count in enumerate([1, 2, 0, 1])}
     expected |= {
-        f"acceptance_rate_per_position_{k}": share for k, share in ((1, 3 / 4), (2, 1 / 4), (3, 1 / 4))
+        f"acceptance_rate_per_position_{k}": share
+        for k, share in ((1, 3 / 4), (2, 1 / 4), (3, 1 / 4))
     }
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
 
@@ -140,7 +165,9 @@ def test_ratios_of_times_of_two_runs_carry_the_larger_interval():
     narrow = metrics.SPEEDUP.of(together, baseline)
     # a process that took over, one alone, an earlier version
     for other in (["toy", "other"], ["toy", None], None):
-        apart = baseline.drop(columns="timed_by") if other is None else baseline.assign(timed_by=other)
+        apart = (
+            baseline.drop(columns="timed_by") if other is None else baseline.assign(timed_by=other)
+        )
         assert metrics.SPEEDUP.of(together, apart) == across_runs(narrow) != narrow
         assert metrics.GAIN.of(together, apart) == metrics.GAIN.of(together, baseline)
     own, other = (rows.assign(timed_by=["a", "b"]) for rows in (together, baseline))

@@ -10,7 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import toy_artefacts
-from toy_cells import PROVENANCE, ToyCell, make_audit, make_cell, rows_of, save, write_artefact, write_plan
+from toy_cells import (
+    PROVENANCE,
+    ToyCell,
+    make_audit,
+    make_cell,
+    rows_of,
+    save,
+    write_artefact,
+    write_plan,
+)
 
 from analysis import audits, cells, publish, published, quotes
 from analysis.load import ROOT, read_plan, read_status
@@ -49,7 +58,9 @@ def made(tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     measured(tmp_path / "theirs")
-    assert run(tmp_path / "theirs").endswith("nothing is published for table1 of profile embedded\n")
+    assert run(tmp_path / "theirs").endswith(
+        "nothing is published for table1 of profile embedded\n"
+    )
     publish.publish("table1", "embedded", tmp_path / "theirs", tmp_path / "repository")
     return run
 
@@ -57,13 +68,18 @@ def made(tmp_path, monkeypatch, capsys):
 def test_other_numbers_are_named(tmp_path, made):
     cells = measured(tmp_path / "ours", histogram=[4])
     for audit, shift in ((cells[3], 1.0), (cells[4], 0.0)):
-        make_audit(next(cell for cell in cells if audit.cell_id == f"{cell.cell_id}-audit"), 600, shift)
+        make_audit(
+            next(cell for cell in cells if audit.cell_id == f"{cell.cell_id}-audit"), 600, shift
+        )
     printed = made(tmp_path / "ours")
     assert printed.endswith("2 of 3 accepted lengths agree, 0 of 2 verdicts\n")
     row = "Python code, d5b3, T = 1, SpecInfer + ResiSpec"
     lengths = f"{row} has 1.00 [1.00, 1.00], published 2.50 [2.50, 2.50]"
     assert f"{lengths}; {row}: no bias seen, published as biased." in printed
-    assert "Python code, d5b3, T = 1, SpecInfer (standard): biased, published as no bias seen" in printed
+    assert (
+        "Python code, d5b3, T = 1, SpecInfer (standard): biased, published as no bias seen"
+        in printed
+    )
 
 
 def test_what_is_not_compared_is_counted(tmp_path, made):
@@ -85,18 +101,27 @@ def agreement(ours, folder, compared):
 
 
 def test_overlapping_intervals_agree(tmp_path):
-    """Bounds that touch agree; a number without an interval is a point; a row's own keys tell it apart."""
+    """Bounds that touch agree; a number without an interval is a point;
+    a row's own keys tell it apart.
+    """
     columns = ["dataset", "temperature", "verifier", "level", "num_prompts", "quantity"]
     columns += ["value", "lower", "upper"]
-    theirs = [["c4", 1.0, "standard", level, 20, "rate", 2.0, 1.0, 3.0] for level in (1, 2, 3, 4, 5, 5)]
+    theirs = [
+        ["c4", 1.0, "standard", level, 20, "rate", 2.0, 1.0, 3.0] for level in (1, 2, 3, 4, 5, 5)
+    ]
     nan = float("nan")
     numbers = [(3.5, 3.0, 4.0), (3.6, 3.1, 4.0), (2.5, nan, nan), (nan, nan, nan), (2.0, 1.0, 3.0)]
-    ours = [["c4", 1.0, "standard", level, 20, "rate", *row] for level, row in enumerate(numbers, start=1)]
+    ours = [
+        ["c4", 1.0, "standard", level, 20, "rate", *row]
+        for level, row in enumerate(numbers, start=1)
+    ]
     (tmp_path / "toy").mkdir()
     pd.DataFrame(theirs, columns=columns).to_csv(tmp_path / "toy" / "t.csv", index=False)
     compared = Compared("rate", "rates", ("level",))
     found = agreement(pd.DataFrame(ours, columns=columns), tmp_path, compared)
-    left_out = "(not compared: 1 row without a number here, 1 row not published)"  # level 5 is twice there
+    left_out = (
+        "(not compared: 1 row without a number here, 1 row not published)"  # level 5 is twice there
+    )
     assert f"2 of 3 rates agree {left_out}" in found.summary
     differing = "C4, T = 1, standard, level 2 has 3.60 [3.10, 4.00], published 2.00 [1.00, 3.00]"
     assert found.notes[0].endswith(f" Differing: {differing}.")
@@ -180,15 +205,21 @@ def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(tmp_path, 
     assert readme.read_text() == "<!-- table1 -->\n| new |\n<!-- /table1 -->\n"
 
 
-def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(tmp_path, monkeypatch, capsys):
-    """With gaps, audits, categories, trees, rows that call something else tokens, and a cell's id twice."""
+def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
+    tmp_path, monkeypatch, capsys
+):
+    """With gaps, audits, categories, trees, rows that call something else tokens,
+    and a cell's id twice.
+    """
     archive = published_in(tmp_path, monkeypatch)
     monkeypatch.setattr("analysis.figures.save_figure", lambda *_: [])
     names, made = ("table1", "figure2", "frontier", "speed"), dict[str, bytes]()
 
     def drawn(name):
         assert write_artefact(name) == 0
-        return {path.name: path.read_bytes() for path in Path("results/embedded").glob(f"{name}*.*")}
+        return {
+            path.name: path.read_bytes() for path in Path("results/embedded").glob(f"{name}*.*")
+        }
 
     for name in names:
         toy_artefacts.ARTEFACTS[name](Path("results"))
@@ -197,8 +228,13 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(tmp_
         made |= drawn(name)
         assert publish.main([name]) == 0 and f"wrote {archive}\n" in capsys.readouterr().out
         Path("results").rename(name)
-    assert len(made) > 12 and made == {stem: file for name in names for stem, file in drawn(name).items()}
-    line = "drawn from results/published/embedded/cells.tar.xz, our cells; `make reproduce-speed PROFILE="
+    assert len(made) > 12 and made == {
+        stem: file for name in names for stem, file in drawn(name).items()
+    }
+    line = (
+        "drawn from results/published/embedded/cells.tar.xz, our cells; `make reproduce-speed "
+        "PROFILE="
+    )
     assert line in capsys.readouterr().out.splitlines()[-1]
     assert cells.main([]) == 0
     write_plan(Path("results"), "sweep", [], part="mine")  # a sweep of one's own is no artefact
@@ -209,7 +245,8 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(tmp_
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {*names}
     for arguments in (("table1", "--results", "elsewhere"), ("table2",), ("table1", "--slice")):
         assert write_artefact(*arguments) == 1
-    toy_artefacts.ARTEFACTS["table2"](Path("results"))  # from now on the page is about what is measured here
+    # from now on the page is about what is measured here
+    toy_artefacts.ARTEFACTS["table2"](Path("results"))
     assert page.main([]) == cells.main([]) == 0 and write_artefact("table1") == 0
     assert "Drawn from" not in json.loads(Path("results/embedded/provenance.json").read_text())
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {"table2"}
@@ -224,7 +261,10 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
     def content(*names):
         publish.archive([read_plan(name, "embedded", results) for name in names], archive)
         folder = published.unpacked(archive)
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json*")}
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*.json*")
+        }
 
     before, size = content("table1", "levels"), archive.read_bytes()
     os.utime(first.folder / "rows.jsonl", (0, 0))
@@ -236,7 +276,9 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
     after = content("table1")
     of_levels = {name: file for name, file in before.items() if name.startswith("levels/")}
     assert {name: file for name, file in after.items() if name.startswith("levels/")} == of_levels
-    assert {name.split("/")[3] for name in after if name.startswith("table1/raw")} == {first.cell_id}
+    assert {name.split("/")[3] for name in after if name.startswith("table1/raw")} == {
+        first.cell_id
+    }
     rows_file = f"table1/raw/embedded/{first.cell_id}/rows.jsonl"
     assert len(of_levels) == 13 and after[rows_file] != before[rows_file]
     (first.folder / "rows.jsonl").write_text("")
@@ -245,7 +287,9 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
 
 
 def test_published_cells_name_no_folder_of_the_machine(tmp_path):
-    """Neither that of the results, nor the clone, nor the home; what is published is a whole cell still."""
+    """Neither that of the results, nor the clone, nor the home;
+    what is published is a whole cell still.
+    """
     results = tmp_path / "results"
     config = {
         "results": str(results),
@@ -253,7 +297,9 @@ def test_published_cells_name_no_folder_of_the_machine(tmp_path):
         "dataset": {"path": str(Path.home() / "questions.jsonl"), "name": f"{ROOT}/conf"},
     }
     origin = PROVENANCE | {"command": ["run.py", f"results={results}"]}
-    cell = save(make_cell(results, "standard"), rows_of(ROWS["standard"]), config=config, provenance=origin)
+    cell = save(
+        make_cell(results, "standard"), rows_of(ROWS["standard"]), config=config, provenance=origin
+    )
     write_plan(results, "table1", [cell], command=f"python -m experiments.run results={results}")
     publish.archive([read_plan("table1", "embedded", results)], tmp_path / published.CELLS)
     folder = published.unpacked(tmp_path / published.CELLS) / "table1"
@@ -268,7 +314,9 @@ def test_published_cells_name_no_folder_of_the_machine(tmp_path):
     assert read_status(copy).state == "done"
 
 
-def test_published_rows_that_are_not_those_of_their_status_are_refused(tmp_path, monkeypatch, capsys):
+def test_published_rows_that_are_not_those_of_their_status_are_refused(
+    tmp_path, monkeypatch, capsys
+):
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     measured(results)
     publish.archive([read_plan("table1", "embedded", results)], archive)
@@ -303,7 +351,10 @@ HOSTILE = {
     "bomb": (lzma.compress(b"\0" * 5000), "more than the 4096 bytes"),
     "upwards": (lzma.compress(member("../a", content=b"abc") + END), "outside"),
     "link": (lzma.compress(member("a", tarfile.SYMTYPE, linkname="/etc") + END), "no plain file"),
-    "hard link": (lzma.compress(member("a", tarfile.LNKTYPE, linkname="/etc/passwd") + END), "no plain file"),
+    "hard link": (
+        lzma.compress(member("a", tarfile.LNKTYPE, linkname="/etc/passwd") + END),
+        "no plain file",
+    ),
     "fifo": (lzma.compress(member("a", tarfile.FIFOTYPE) + END), "no plain file"),
     "device": (lzma.compress(member("a", tarfile.CHRTYPE) + END), "no plain file"),
     "twice": (lzma.compress(member("a") + member("a") + END), "twice"),
@@ -325,7 +376,9 @@ def test_a_damaged_or_hostile_archive_is_one_line(name, tmp_path, monkeypatch, c
     ):
         assert command() == 1
         captured = capsys.readouterr()
-        [line] = [line for line in (captured.out + captured.err).splitlines() if "cells.tar.xz" in line]
+        [line] = [
+            line for line in (captured.out + captured.err).splitlines() if "cells.tar.xz" in line
+        ]
         assert "cannot be unpacked" in line and problem in line and line.endswith("; git has it")
     assert not (tmp_path / "a").exists() and not (archive.parents[1] / "a").exists()
 
@@ -357,7 +410,9 @@ def test_what_is_damaged_in_an_archive_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_compact_audits_give_the_same_statistics():
-    """To the last bit, whatever the terms are, and as many of them; also where none is known of a prompt."""
+    """To the last bit, whatever the terms are, and as many of them;
+    also where none is known of a prompt.
+    """
     generator = random.Random(0)
     rows = [
         {name: [generator.gauss(0, 9) ** 2 for _ in range(size)] for name in audits.TERMS}
@@ -385,7 +440,11 @@ def test_by_default_everything_that_was_made_is_published(tmp_path, monkeypatch,
     pages = ("table1.md", "table1.csv", "frontier.md", "frontier_shapes.md", "audit.md")
     for name in (*pages, "sweep_categories.md"):
         (tmp_path / "embedded" / name).write_text("")
-    assert publish.main(["--results", str(tmp_path)]) == 0 and done == ["audit", "frontier", "table1"]
+    assert publish.main(["--results", str(tmp_path)]) == 0 and done == [
+        "audit",
+        "frontier",
+        "table1",
+    ]
     path = tmp_path / "repository" / "results" / "published" / "embedded" / "provenance.json"
     assert not path.exists()  # nothing has a plan
     path.parent.mkdir(parents=True)

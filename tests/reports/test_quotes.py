@@ -1,4 +1,6 @@
-"""Numbers in the prose of README and docs come from results/published, or publishing says what is missing."""
+"""Numbers in the prose of README and docs come from results/published,
+or publishing says what is missing.
+"""
 
 import itertools
 import re
@@ -12,7 +14,8 @@ from resispec.errors import InvalidInput
 SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
 NO_PROSE = re.compile(
     r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|</?[a-z][^>\n]*>"  # code, targets of links, HTML
-    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 ?%"  # temperatures, arXiv, intervals
+    # temperatures, arXiv, intervals
+    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 ?%"
     r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+|\b\d+(?:\.\d+){2,}",  # versions
     re.S,
 )
@@ -23,9 +26,15 @@ MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
 @pytest.mark.parametrize(
     ("quote", "line"),
     [
-        ("<!-- toy accepted_length standart -->3.10<!-- / -->", "no row of toy.csv has it (standart)"),
+        (
+            "<!-- toy accepted_length standart -->3.10<!-- / -->",
+            "no row of toy.csv has it (standart)",
+        ),
         ("<!-- toy speedup standard -->3.10<!-- / -->", "no row of toy.csv has it (standard)"),
-        ("<!-- none accepted_length standard -->3.10<!-- / -->", "'none', whose CSV cannot be read"),
+        (
+            "<!-- none accepted_length standard -->3.10<!-- / -->",
+            "'none', whose CSV cannot be read",
+        ),
         ("<!-- none -->\ntext\n<!-- /none -->", "'none', which is not published"),
     ],
 )
@@ -51,7 +60,11 @@ def unsourced(text):
         is_heading, starts_section = paragraph.startswith("#"), before.startswith("#")
         if is_heading or (starts_section and paragraph.startswith("<!-- from: ")):
             covered = not is_heading
-        if not covered and not SOURCE.search(paragraph) and MEASURED.search(NO_PROSE.sub("", paragraph)):
+        if (
+            not covered
+            and not SOURCE.search(paragraph)
+            and MEASURED.search(NO_PROSE.sub("", paragraph))
+        ):
             paragraphs.append(paragraph.strip())
     return paragraphs
 
@@ -59,7 +72,9 @@ def unsourced(text):
 def test_numbers_in_prose_have_a_source():
     prose = "Kept: 3.1 tokens at T = 0.6, in 95 % intervals (arXiv 2608.24411), with `2.0`.\n\n"
     sourced = "Kept: 3.1 tokens. <!-- from: arithmetic -->\n\n<!-- toy x -->3.1<!-- / -->\n\n"
-    section = "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\np < 4 in 3.1 if q > 2\n\n4%\n\n"
+    section = (
+        "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\np < 4 in 3.1 if q > 2\n\n4%\n\n"
+    )
     found = unsourced(prose + sourced + section)
     assert found == [prose.strip(), "p < 4 in 3.1 if q > 2", "4%"]
     root = Path(__file__).parents[2]

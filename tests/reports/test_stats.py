@@ -16,11 +16,15 @@ def test_intervals_equal_a_loop_over_resamples(monkeypatch):
     monkeypatch.setattr("analysis.stats.resample", lambda _: counts)
     alone, gains = [], []
     for row in indices:
-        rate, other = (emitted[row].sum() / seconds[row].sum() for emitted, seconds in (own, baseline))
+        rate, other = (
+            emitted[row].sum() / seconds[row].sum() for emitted, seconds in (own, baseline)
+        )
         alone.append(rate)
         gains.append(rate / other)
     for found, looped in ((ratio(*own), alone), (paired_gain(own, baseline), gains)):
-        assert [found.lower, found.upper] == pytest.approx(np.quantile(looped, [0.025, 0.975]), rel=1e-12)
+        assert [found.lower, found.upper] == pytest.approx(
+            np.quantile(looped, [0.025, 0.975]), rel=1e-12
+        )
 
 
 def test_ratios_leave_out_resamples_with_nothing_to_divide_by():

@@ -2,7 +2,17 @@
 
 import numpy as np
 import pandas as pd
-from toy_cells import METHODS, PROVENANCE, make_audit, make_cell, planned, rows_of, save, save_methods, shown
+from toy_cells import (
+    METHODS,
+    PROVENANCE,
+    make_audit,
+    make_cell,
+    planned,
+    rows_of,
+    save,
+    save_methods,
+    shown,
+)
 
 from analysis import sweep, table1
 from analysis.load import ROOT
@@ -11,7 +21,9 @@ from analysis.stats import RUN_SPREAD
 
 
 def saved(results, method, faster=1.0, **changed):
-    """A finished cell of a method; its times are divided by `faster`, and nobody timed it in turn."""
+    """A finished cell of a method; its times are divided by `faster`,
+    and nobody timed it in turn.
+    """
     rows = [
         {key: value for key, value in row.items() if key != "timed_by"}
         | {"decode_s": row["decode_s"] / faster}
@@ -25,14 +37,24 @@ def table_of(results, cells, **reported):
 
 
 def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
-    cells = [*save_methods(tmp_path), save(make_cell(tmp_path, "naive"), None, "failed", "out of memory")]
+    cells = [
+        *save_methods(tmp_path),
+        save(make_cell(tmp_path, "naive"), None, "failed", "out of memory"),
+    ]
     made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
     printed = shown(made)
     assert list(printed)[1:] == [
         *("Accepted length", "Tokens/s", "Gain", "Speedup vs autoregressive", "Audit", "State")
     ]
     speedup = "3.56 [2.50, 6.00]"  # timed in turn
-    assert printed.iloc[2].tolist()[1:] == ["2.67 [2.50, 3.00]", "21.3", "1.44", speedup, "biased", "done"]
+    assert printed.iloc[2].tolist()[1:] == [
+        "2.67 [2.50, 3.00]",
+        "21.3",
+        "1.44",
+        speedup,
+        "biased",
+        "done",
+    ]
     assert printed.iloc[3].tolist()[1:] == ["–", "–", "–", "–", "–", "failed: out of memory"]
     assert not list(made.notes)
     text = sweep.written(made, tmp_path / "sweeps")
@@ -41,7 +63,9 @@ def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
 
 
 def test_known_bias_is_marked_and_rows_without_an_audit_say_so(tmp_path):
-    """In the table of a run, its CSV, and an artefact's table; the audit's own finding comes first."""
+    """In the table of a run, its CSV, and an artefact's table;
+    the audit's own finding comes first.
+    """
     sentence = "ResiSpec is biased"
     origin = PROVENANCE | {"shown_bias": sentence}
     cells = save_methods(tmp_path)
@@ -70,7 +94,9 @@ def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path)
 
 
 def test_cells_with_and_without_a_filter_are_told_apart(tmp_path):
-    """Also where only the cells with a filter name it, which then do not compare with the others."""
+    """Also where only the cells with a filter name it,
+    which then do not compare with the others.
+    """
     plain = save_methods(tmp_path)
     label = {"sampling.top_p": 0.9}
     filtered = [saved(tmp_path, method, **label) for method in METHODS]

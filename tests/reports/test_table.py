@@ -29,5 +29,6 @@ def test_files_have_no_digits_in_which_processors_differ():
 
 def test_special_characters_are_escaped():
     assert table.escape("a_b & 5% {~^\\} <$#>") == (
-        r"a\_b \& 5\% \{\textasciitilde{}\textasciicircum{}\textbackslash{}\} \textless{}\$\#\textgreater{}"
+        r"a\_b \& 5\% \{\textasciitilde{}\textasciicircum{}\textbackslash{}\} "
+        r"\textless{}\$\#\textgreater{}"
     )

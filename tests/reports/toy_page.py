@@ -22,7 +22,8 @@ REASON = "out of <b>memory</b> & more"
 
 
 def write_results(results: Path) -> None:
-    """Table 1 with one data set complete and audited, and of the other two cells failed and missing; others.
+    """Table 1 with one data set complete and audited, and of the other two cells failed
+    and missing; others.
 
     The rows of the standard rule audit as exact, those of ResiSpec as biased.
     """
@@ -34,10 +35,15 @@ def write_results(results: Path) -> None:
     write_plan(results, "table1", [*cells, *audits, *other])
     kl = [
         save(make_cell(results, method, temperature=0.6), kl_rows(found))
-        for method, found in (("standard", [[0.0, 0.1], [0.05, 0.0]]), ("resispec", [[0.9, 0.8], [0.7, 0.9]]))
+        for method, found in (
+            ("standard", [[0.0, 0.1], [0.05, 0.0]]),
+            ("resispec", [[0.9, 0.8], [0.7, 0.9]]),
+        )
     ]
     write_plan(results, "table4", kl)
-    write_plan(results, "table5", [save(make_cell(results, "standard", temperature=0.5), SCALING_ROWS)])
+    write_plan(
+        results, "table5", [save(make_cell(results, "standard", temperature=0.5), SCALING_ROWS)]
+    )
     selected, tested = [[6.0, 0.9]] * 2, [[10.0, 4.0]] * 2
     decay = save(make_cell(results, "standard", temperature=0.4), decay_rows(selected, tested))
     write_plan(results, "figure1", [decay])
@@ -63,5 +69,7 @@ def section(page: Element, name: str) -> str:
 def rows(page: Element, stem: str) -> list[dict[str, str]]:
     """The texts of a table's rows by their headers, without what is drawn in them."""
     head, *body = page.find(f".//table[@id='data-{stem}']").iter("tr")
-    names, *lines = ([text(cell) for cell in row if cell.get("class") != "picture"] for row in (head, *body))
+    names, *lines = (
+        [text(cell) for cell in row if cell.get("class") != "picture"] for row in (head, *body)
+    )
     return [dict(zip(names, line, strict=True)) for line in lines]

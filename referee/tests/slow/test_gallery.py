@@ -70,7 +70,8 @@ def wrote(pair, tmp_path_factory):
 def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
     num_equal = measures.equal(wrote(name)["greedy"], wrote("standard, chain")["greedy"])
     assert num_equal == ASKED.greedy  # at temperature 0 no fault shows
-    assert "_get_candidate_generator" not in vars(pair.target.module)  # others' drafts are its own again
+    # others' drafts are its own again
+    assert "_get_candidate_generator" not in vars(pair.target.module)
     arm = measure(wrote(name)["sampled"], *pair_scorers(pair))
     statistics, allowed = arm.statistics(), audit_arms(arm).allowed_z
     assert (normal_z(statistics[measures.farthest(statistics)]) > allowed) == (name in FOUND)
@@ -79,7 +80,9 @@ def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
 @pytest.mark.parametrize("name", ["standard, chain", "seed without effect", "draft's noise reused"])
 def test_only_one_engine_is_deaf_to_seeds(wrote, name):
     written = wrote(name)
-    same, others = (measures.equal(written[kind], written["sampled"]) for kind in ("again", "others"))
+    same, others = (
+        measures.equal(written[kind], written["sampled"]) for kind in ("again", "others")
+    )
     assert same == ASKED.seeds and (others == ASKED.seeds) == (name[:4] == "seed")
     assert [row.seed for row in written["others"]] == [1000, 1001]
 
@@ -87,8 +90,9 @@ def test_only_one_engine_is_deaf_to_seeds(wrote, name):
 def test_shared_noise_drops_what_the_draft_also_likes():
     """p = (.1, .6, .3), q = (.5, .5, 0): a rejection, .4 in all, leaves r = (0, 1/4, 3/4).
 
-    The rejected token 0 won at a time T, exponential, so token 1 was not there before q T = T/2: its noise is
-    T/2 + e, that of token 2 is e'. Token 1 wins the second race when e' > 3 (T/2 + e), with 1/2.5 * 1/4 = .1.
+    The rejected token 0 won at a time T, exponential, so token 1 was not there before q T = T/2:
+    its noise is T/2 + e, that of token 2 is e'. Token 1 wins the second race when e' > 3 (T/2 + e),
+    with 1/2.5 * 1/4 = .1.
     """
     p, q = torch.tensor([0.1, 0.6, 0.3]), torch.tensor([0.5, 0.5, 0.0])
     laws, generator = (torch.stack((p, p)), torch.stack((q, q))), torch.Generator().manual_seed(0)
@@ -127,7 +131,9 @@ def test_the_usual_checks_by_hand(pair):
     assert math.isnan(measures.accepted_length(rows[2:]))
     total = 0.0
     for row in rows:
-        logits = pair.target.module(torch.tensor([[*row.prompt_token_ids, *row.output_token_ids]])).logits[0]
+        logits = pair.target.module(
+            torch.tensor([[*row.prompt_token_ids, *row.output_token_ids]])
+        ).logits[0]
         laws = logits[len(row.prompt_token_ids) - 1 : -1].log_softmax(-1)
         total -= float(laws.gather(-1, torch.tensor(row.output_token_ids)[:, None]).detach().sum())
     value, lower, upper = measures.perplexity(measure(rows, *pair_scorers(pair)))
@@ -135,9 +141,13 @@ def test_the_usual_checks_by_hand(pair):
 
 
 def test_the_curve_by_hand():
-    """Numbers of tokens are geometric and end with all; a chance too small for a number leaves z."""
+    """Numbers of tokens are geometric and end with all;
+    a chance too small for a number leaves z.
+    """
     assert measures.points(300) == [50, 79, 126, 199, 300] and measures.points(30) == [30]
-    one, far, near = (Statistic(0.0, *values) for values in ((-5.0, 0.3173105), (-50.0, 0.0), (9.0, 0.5)))
+    one, far, near = (
+        Statistic(0.0, *values) for values in ((-5.0, 0.3173105), (-50.0, 0.0), (9.0, 0.5))
+    )
     assert normal_z(one) == pytest.approx(1.0) and normal_z(far) == 50
     assert measures.farthest({"a": near, "b": one, "c": far}) == "c"
 
@@ -165,7 +175,9 @@ def test_from_engines_to_the_page(pair, tmp_path):
     frame.to_csv(path, index=False)
     exact, greedy, absent = page.engines(page.read(path))
     assert absent["status"] == "not installed" and absent["reason"] == "No module named 'abacus'"
-    assert (exact["verdict"], exact["tokens"]) == ("undecided", 64) and math.isnan(exact["first_biased"])
+    assert (exact["verdict"], exact["tokens"]) == ("undecided", 64) and math.isnan(
+        exact["first_biased"]
+    )
     assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 50)
     row = '{"prompt_token_ids":[1],"output_token_ids":[1]}'
     (folder / "greedy_verification.jsonl").write_text(f"{row}\n")
@@ -176,7 +188,9 @@ def test_from_engines_to_the_page(pair, tmp_path):
 
 def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     """The arms of this process draw with seeds of their own, and the page shows what each says."""
-    shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
+    shown = [
+        one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))
+    ]
     enough = replace(ASKED, exhibits=shown, tokens=40, greedy=1, seeds=1)  # for a verdict
     *_, frame = gallery(enough, pair, PROMPTS, tmp_path)
     last = frame.groupby("engine", sort=False).last()
@@ -184,7 +198,10 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]
     rows = {one.name: read_transcripts(tmp_path / f"{one.stem}.jsonl") for one in shown}
     settings = {name: {row.setting for row in of_engine} for name, of_engine in rows.items()}
-    cut, chained = "T=0.7, top_k=8", "T=0.7, top_p=0.95, top_k=40, min_p=0.05, in the order of llama.cpp"
+    cut, chained = (
+        "T=0.7, top_k=8",
+        "T=0.7, top_p=0.95, top_k=40, min_p=0.05, in the order of llama.cpp",
+    )
     assert [*settings.values()] == [{cut}, {cut}, {chained}]
     assert [of_engine[0].seed for of_engine in rows.values()] == [0, 10_000, 20_000]
     frame.to_csv(tmp_path / "gallery.csv", index=False)

@@ -17,7 +17,9 @@ from resispec.sampling import Sampling
 
 EXTRA = "the extra `engines` is not installed"
 PACKAGES = {"llama_cpp": "xllamacpp", "openvino_genai": "openvino_genai"}
-PROMPTS = [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
+PROMPTS = [
+    (1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)
+]
 """Each says the same thing twice, so that drafts can be looked up in it."""
 SAMPLED = Sampling(max_new_tokens=30)
 
@@ -87,12 +89,16 @@ OWN_FILTERS = {
 OTHER_ORDERS = {"llama_cpp": "transformers", "openvino_genai": "vllm"}
 
 
-def test_filters_are_applied_in_the_engines_own_order_and_another_one_does_not_pass(engine, pair, tmp_path):
+def test_filters_are_applied_in_the_engines_own_order_and_another_one_does_not_pass(
+    engine, pair, tmp_path
+):
     settings = Sampling(temperature=0.6, max_new_tokens=30, **OWN_FILTERS[engine.package])
     many = PROMPTS * 3
     rows = write_transcripts(engine(), many, settings, tmp_path / "rows.jsonl")
     arm = measure(rows, pair_scorers(pair)[0])
-    assert audit_arms(arm).finding is Finding.NO_BIAS_SEEN and int((~arm.terms.is_inside).sum()) <= 4
+    assert (
+        audit_arms(arm).finding is Finding.NO_BIAS_SEEN and int((~arm.terms.is_inside).sum()) <= 4
+    )
     others = [replace(row, filter_order=OTHER_ORDERS[engine.package]) for row in rows]
     assert audit_arms(measure(others, pair_scorers(pair)[0])).finding is not Finding.NO_BIAS_SEEN
 
@@ -109,7 +115,9 @@ def test_a_file_that_is_given_is_run(pair, tmp_path):
     target, draft = pair_scorers(pair)
     assert audit_transcripts(rows, draft).finding is Finding.NO_BIAS_SEEN
     assert audit_transcripts(rows, target).finding is Finding.BIASED
-    assert not (tmp_path / "target.gguf").exists() and engine.name == "llama.cpp, plain of given.gguf"
+    assert (
+        not (tmp_path / "target.gguf").exists() and engine.name == "llama.cpp, plain of given.gguf"
+    )
 
 
 def test_greedy_decoding_is_that_of_the_model(engine, pair):
@@ -120,7 +128,9 @@ def test_greedy_decoding_is_that_of_the_model(engine, pair):
 
 
 def test_requests_that_the_engine_cannot_answer_are_refused(engine):
-    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+    with pytest.raises(
+        InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"
+    ):
         engine("beam")
     with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
         engine().check(Sampling(presence_penalty=1.0))

@@ -21,13 +21,20 @@ def test_nothing():
 
 
 def run(folder, *options):
-    """pytest in a folder of its own, where nothing but the entry point says that there is a plug-in."""
+    """pytest in a folder of its own, where nothing but the entry point says
+    that there is a plug-in.
+    """
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [*command, *options],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -46,12 +53,16 @@ FEWER = (
     ('assert_exact("traversal"', 'assert_exact("traversal", samples=20'),
     (
         "import assert_exact\n",
-        "import assert_exact\nfrom resispec.audit import battery\n\nbattery.TREES = battery.TREES[:6]\n",
+        "import assert_exact\nfrom resispec.audit import battery\n\nbattery.TREES = "
+        "battery.TREES[:6]\n",
     ),
 )
-"""Changes of the examples, as (old, new): fewer samples, and no deep trees, which tests of the audit have."""
+"""Changes of the examples, as (old, new): fewer samples, and no deep trees,
+which tests of the audit have.
+"""
 OPTIONS = ("-n1", "--resispec-seed=5", "--resispec-samples=1200", "--junit-xml=report.xml")
-CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]  # the fault that the page speaks of
+# the fault that the page speaks of
+CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]
 
 
 def masked(text):
@@ -61,7 +72,9 @@ def masked(text):
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """Pytest's output on all files of the page and the two faults that it speaks of, and the XML of it."""
+    """Pytest's output on all files of the page and the two faults that it speaks of,
+    and the XML of it.
+    """
     folder = tmp_path_factory.mktemp("engine")
     blocks = re.findall(r"(?:^`(\w+\.py)`:\n\n)?^```python\n(.*?)^```$", PAGE, re.M | re.S)
     files = {name or f"test_{number}.py": text for number, (name, text) in enumerate(blocks)}
@@ -69,15 +82,16 @@ def printed(tmp_path_factory):
         "            return [*", f"            {CUT}\n            return [*"
     )
     (noise,) = (text for text in files.values() if "noise[i] here" in text)
-    called = (
-        "\n\ndef test_top_100():\n    assert_exact_sampler(verify, vocabularies=(32_000,), samples=6000)\n"
-    )
+    call = "assert_exact_sampler(verify, vocabularies=(32_000,), samples=6000)"
+    called = f"\n\ndef test_top_100():\n    {call}\n"
     for name, text in files.items():
         for old, new in FEWER:
             text = text.replace(old, new)
         (folder / name).write_text(text)
     importing = "from referee.testing import assert_exact_sampler\n"
-    (folder / "test_top_100.py").write_text(importing + (engine + called).replace("verify", "verify_top_100"))
+    (folder / "test_top_100.py").write_text(
+        importing + (engine + called).replace("verify", "verify_top_100")
+    )
     enough = "draft=draft, vocabularies=(16,), samples=12_000"
     noise = noise.replace("/ fresh", "/ noise[i]").replace("draft=draft", enough)
     (folder / "test_noise.py").write_text(noise.replace("verify", "verify_with_noise"))
@@ -101,6 +115,7 @@ def test_options_hold_where_nothing_else_is_said_and_other_processes_are_heard(p
     start = lines.index("test_kernel.py::test_verify_is_exact")
     assert " exactness of speculative decoding " in text and lines[start + 5] == "    seed 5"
     assert lines[start + 2].startswith("    V = 6: 1200 calls, ")
-    assert lines[start + 4].startswith("    V = 32000: 300 calls, ")  # a quarter where laws are wide
+    # a quarter where laws are wide
+    assert lines[start + 4].startswith("    V = 32000: 300 calls, ")
     assert "again: seed=5, samples=6000" in text
     assert '<property name="resispec" value="verify: no bias seen; ' in xml

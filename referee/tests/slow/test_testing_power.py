@@ -1,4 +1,6 @@
-"""Planted faults that `assert_exact_sampler` finds, its negative control, its false alarms and its power."""
+"""Planted faults that `assert_exact_sampler` finds, its negative control,
+its false alarms and its power.
+"""
 
 import math
 import re
@@ -28,10 +30,13 @@ def test_faults_are_found(fault):
     with pytest.raises(AssertionError) as error:
         assert_exact_sampler(sampler, seed=0, **(QUICK | options))
     first, *lines = str(error.value).splitlines()
-    assert "is biased; p is allowed down to 1e-06" in first and lines[-1].startswith("  again: seed=0, ")
+    assert "is biased; p is allowed down to 1e-06" in first and lines[-1].startswith(
+        "  again: seed=0, "
+    )
     assert f"    {ORDERS.get(fault, '')}" in lines[1] and "chi-square" in lines[1]
     assert re.search(
-        r"worst cell: .*: (expected \d+\.\d, found \d+, [+-]\d+\.\d standard errors|impossible, )", lines[2]
+        r"worst cell: .*: (expected \d+\.\d, found \d+, [+-]\d+\.\d standard errors|impossible, )",
+        lines[2],
     )
 
 
@@ -51,10 +56,13 @@ def p_values(stage, share, samples):
 
 
 @pytest.mark.parametrize(
-    ("siblings", "draws"), [(0, "iid"), (0, "point_mass"), (3, "without_replacement"), (2, "greedy")]
+    ("siblings", "draws"),
+    [(0, "iid"), (0, "point_mass"), (3, "without_replacement"), (2, "greedy")],
 )
 def test_the_control_has_the_bias_that_it_says(siblings, draws):
-    """With p given at one position, or the first of a chain: a total variation of .1, counted directly."""
+    """With p given at one position, or the first of a chain:
+    a total variation of .1, counted directly.
+    """
     p, q = torch.tensor([0.5, 0.2, 0.2, 0.1, 0.0]), torch.tensor([0.1, 0.3, 0.2, 0.2, 0.2])
     given = (p, q) if siblings else (p.expand(2, -1), q[None])
     stage = stage_of(5, 0, *given, siblings=siblings, draws=draws)
@@ -65,9 +73,16 @@ def test_the_control_has_the_bias_that_it_says(siblings, draws):
 
 
 def test_false_alarms_are_as_rare_as_stated():
-    """40 seeds of an exact sampler: 800 dependent p-values are as uniform as 270 independent ones."""
+    """40 seeds of an exact sampler: 800 dependent p-values are as uniform
+    as 270 independent ones.
+    """
     found = torch.tensor(
-        [p for seed in range(40) for v in (6, 16) for p in p_values(stage_of(v, seed), 0.0, 800).values()]
+        [
+            p
+            for seed in range(40)
+            for v in (6, 16)
+            for p in p_values(stage_of(v, seed), 0.0, 800).values()
+        ]
     )
     for level in (0.5, 0.1, 0.02):
         share = float((found <= level).double().mean())
@@ -76,7 +91,9 @@ def test_false_alarms_are_as_rare_as_stated():
 
 
 def test_the_smallest_bias_is_found_nine_times_of_ten():
-    """A blind share moves exactly that much mass from one half of the tokens to the other: 40 seeds."""
+    """A blind share moves exactly that much mass from one half of the tokens to the other:
+    40 seeds.
+    """
     p, q = torch.full((16,), 1 / 16), torch.tensor([1.9 / 16] * 8 + [0.1 / 16] * 8)
     level, share = 1e-4, smallest_bias(2000, 1e-4) / 0.45
     hits = sum(
@@ -87,7 +104,9 @@ def test_the_smallest_bias_is_found_nine_times_of_ten():
 
 
 def test_rare_cells_are_counted_together_and_nothing_is_lost():
-    """200 tokens, 120, 60, 12 and 8 expected: the last two join the second, or make a cell where enough."""
+    """200 tokens, 120, 60, 12 and 8 expected: the last two join the second,
+    or make a cell where enough.
+    """
     tokens = torch.tensor([0] * 100 + [1] * 60 + [2] * 30 + [3] * 10)
     names, expected, found = token_cells(torch.tensor([0.6, 0.3, 0.06, 0.04]), tokens)
     assert names == [0, 1] and expected.tolist() == pytest.approx([120, 80], rel=1e-6)
@@ -98,4 +117,5 @@ def test_rare_cells_are_counted_together_and_nothing_is_lost():
     test = counted("tokens", [Cells(names, expected, found)] * 2)
     assert test.chi_square.value == pytest.approx(2 * (30 + 2.5 + 122.5), rel=1e-5)
     assert test.chi_square.degrees == 4 and test.chi_square.n == 400
-    assert test.worst == "None: expected 40.0, found 110, +12.4 standard errors"  # 70 / sqrt(40 * 0.8)
+    # The largest: 70 above what is expected, over sqrt(40 * 0.8).
+    assert test.worst == "None: expected 40.0, found 110, +12.4 standard errors"

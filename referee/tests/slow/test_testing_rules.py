@@ -14,7 +14,9 @@ from resispec.verifiers.base import Law
 
 @pytest.fixture(autouse=True)
 def fewer_trees(monkeypatch):
-    """A few trees are enumerated: how a subject is given is tested here, and trees in test_exact.py."""
+    """A few trees are enumerated: how a subject is given is tested here,
+    and trees in test_exact.py.
+    """
     monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
 
 
@@ -34,7 +36,11 @@ def test_draws_that_are_not_registered_are_tested_with_siblings():
 @pytest.mark.parametrize(
     ("subject", "draws", "name"),
     [
-        *(("standard", "greedy", "standard"), (Standard, "iid", "Standard"), (Block(), "iid", "Block")),
+        *(
+            ("standard", "greedy", "standard"),
+            (Standard, "iid", "Standard"),
+            (Block(), "iid", "Block"),
+        ),
         *(("gbv", "iid", "gbv"), (SpecHub, Hub(), "SpecHub")),  # neither is defined on all trees
     ],
 )
@@ -42,7 +48,8 @@ def test_exact_subjects_pass_however_they_are_given(subject, draws, name):
     report = assert_exact(subject, draws=draws, samples=60, seed=3)
     assert 0.01 < report.smallest_bias < 0.5 and report.subject == name
     assert re.fullmatch(
-        rf"{name}: {draws} draws: no bias seen; exact where .*; no deviation in \d+ statistics; .*; seed 3",
+        rf"{name}: {draws} draws: no bias seen; exact where .*; no deviation in \d+ statistics; "
+        r".*; seed 3",
         str(report),
     )
 

@@ -1,4 +1,6 @@
-"""The audit of transcripts over laws and seeds: exact engines, biases by what finds them, and its power."""
+"""The audit of transcripts over laws and seeds: exact engines,
+biases by what finds them, and its power.
+"""
 
 import math
 
@@ -54,7 +56,9 @@ def test_the_smallest_bias_is_the_one_that_is_found_nine_times_in_ten(smallest_b
 
 
 def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
-    """Of all chances a tenth are below 0.1, within 4 standard errors, and so for their smaller half."""
+    """Of all chances a tenth are below 0.1, within 4 standard errors,
+    and so for their smaller half.
+    """
     alone, differences, last = [], [], None
     for seed in range(12):
         terms = measure(write(seed=seed, rows=40), target(), draft()).terms
@@ -65,7 +69,12 @@ def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
         last = terms
     names = set(alone[0]) - {"places"}
     for every, judged in ((alone, names), (differences, {"surprisal", "rank", "eos"})):
-        chances = [statistics[name].p_value for statistics in every for name in judged if name in statistics]
+        chances = [
+            statistics[name].p_value
+            for statistics in every
+            for name in judged
+            if name in statistics
+        ]
         assert len(chances) > 30 and min(chances) > 1e-4
         for level in (0.1, 0.5):
             error = 4 * math.sqrt(level * (1 - level) / len(chances)) + 0.02
@@ -73,8 +82,14 @@ def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
 
 
 def test_a_shift_that_only_the_target_shows_and_not_the_difference_is_undecided(smallest_bias):
-    """Speculation that deviates by hardly more than is allowed, when the difference varies twice as much."""
+    """Speculation that deviates by hardly more than is allowed,
+    when the difference varies twice as much.
+    """
     shift = 0.95 * smallest_bias["a shift to the draft"]
     report = audit(write(toward_draft(shift)), target(), draft(), write(seed=2))
-    assert [str(one.finding) for one in report.judgements] == ["no bias seen", "biased", "no bias seen"]
+    assert [str(one.finding) for one in report.judgements] == [
+        "no bias seen",
+        "biased",
+        "no bias seen",
+    ]
     assert report.finding is Finding.UNDECIDED and "can still be chance" in report.summary[0]

@@ -1,4 +1,6 @@
-"""Power and false alarms of the audits: planted faults are caught, exact verifiers are not accused."""
+"""Power and false alarms of the audits: planted faults are caught,
+exact verifiers are not accused.
+"""
 
 import math
 from itertools import combinations
@@ -63,7 +65,9 @@ def test_decoding_with_an_exact_verifier_raises_no_alarm_in_21_seeds():
     Fresh seeds fail the former in 63 * 6.3e-5 = 0.4 % of runs.
     """
     every = [
-        audited(get_verifier("standard"), DECODERS[name], seed) for seed in range(7) for name in DECODERS
+        audited(get_verifier("standard"), DECODERS[name], seed)
+        for seed in range(7)
+        for name in DECODERS
     ]
     for statistic in ("surprisal", "overdraft", "rank"):
         z = torch.tensor([scores[statistic].z for scores in every])
@@ -92,9 +96,13 @@ def test_the_estimates_z_is_calibrated(draws):
 # Planted faults
 
 
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.where is Where.LAW])
+@pytest.mark.parametrize(
+    "name", [name for name, fault in FAULTS.items() if fault.where is Where.LAW]
+)
 def test_enumeration_catches_every_fault_of_a_law_and_no_other(name, monkeypatch):
-    """Of rules without a bias only the one in float32, whose rounding adds up, is enumerated on all trees."""
+    """Of rules without a bias only the one in float32, whose rounding adds up,
+    is enumerated on all trees.
+    """
     fault = FAULTS[name]
     if not fault.is_biased and name != "rule in float32":
         monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
@@ -143,12 +151,15 @@ SHOWN_IN = {
     "mass moved to even tokens, residual": ("single, 64 tokens", NUM_TURNS),
     "mass moved to the first quarter, residual": ("single, 64 tokens", NUM_TURNS),
 }
-"""Faults that enumeration does not see, each with a scene that shows it and the turns that this takes.
+"""Faults that enumeration does not see, each with a scene that shows it
+and the turns that this takes.
 
 An audit has NUM_TURNS, and measures again what looks suspicious.
 """
 HIDDEN = {
-    name for name, fault in FAULTS.items() if fault.is_biased and fault.where in (Where.VERIFY, Where.LOOP)
+    name
+    for name, fault in FAULTS.items()
+    if fault.is_biased and fault.where in (Where.VERIFY, Where.LOOP)
 }
 
 
@@ -156,12 +167,16 @@ HIDDEN = {
 def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
     fault, (scene, num_turns) = FAULTS[name], SHOWN_IN[name]
     verifier = as_verifier(fault.make())
-    found = simulated_in(scene, verifier, num_turns, 1 if isinstance(verifier, Block) else 8, fault.draws)
+    found = simulated_in(
+        scene, verifier, num_turns, 1 if isinstance(verifier, Block) else 8, fault.draws
+    )
     assert min(count.p_value for count in found.values()) < LEAST_P
 
 
 def simulated_in(scene, verifier, num_turns, max_siblings=8, draws=Draws.IID):
-    """The statistics of a scene after so many turns, measured again as in an audit if it has NUM_TURNS."""
+    """The statistics of a scene after so many turns, measured again as in an audit
+    if it has NUM_TURNS.
+    """
     [case] = [one for one in scenes(max_siblings) if one.name == scene]
     measure = simulated if num_turns == NUM_TURNS else simulate
     return measure(verifier, [case], draws, num_turns, rng(0))[scene]
@@ -207,9 +222,9 @@ def test_an_error_behind_a_filter_alone_shows_in_the_pairs_laws(setting):
     logits = 1.5 * torch.randn(2, 18, 200, generator=rng(0))
     laws = [warps[setting].law(rows) for rows in (logits[0], logits[0] + logits[1] / 3)]
     [chain_scene, _] = scenes_of_laws(setting, *laws, 8)
-    found = simulated(MovedAndTold(size=MOVED_ELSEWHERE), [chain_scene], Draws.IID, NUM_TURNS, rng(0))[
-        chain_scene.name
-    ]
+    found = simulated(
+        MovedAndTold(size=MOVED_ELSEWHERE), [chain_scene], Draws.IID, NUM_TURNS, rng(0)
+    )[chain_scene.name]
     assert min(count.p_value for count in found.values()) < LEAST_P
 
 
@@ -225,23 +240,40 @@ def test_ranks_catch_a_biased_loop():
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
 def test_estimation_catches_resispec_at_a_real_vocabulary(draws):
-    """V = 32,000, Zipf-like, float32, 400 tuples: by total variation, and by acceptance above the ceiling."""
+    """V = 32,000, Zipf-like, float32, 400 tuples: by total variation,
+    and by acceptance above the ceiling.
+    """
     generator = rng(0)
     zipf = -1.2 * torch.arange(1, 32001).log()
     logits = zipf + torch.randn(32000, generator=generator)
-    p, q = torch.softmax(logits, -1), torch.softmax(logits + 2 * torch.randn(32000, generator=generator), -1)
+    p, q = (
+        torch.softmax(logits, -1),
+        torch.softmax(logits + 2 * torch.randn(32000, generator=generator), -1),
+    )
     highest = float(ceiling(p, q, 3, draws))
     for name, finding in (("standard", Finding.NO_BIAS_SEEN), ("resispec", Finding.BIASED)):
         found = estimate(get_rule(name), p, q, Tuples(3, draws, 400), generator)
         variations, excesses = {"zipf": found.total_variation}, {"zipf": found.excess(highest)}
-        assert judge(Evidence(total_variations=variations), required=("total_variations",)).finding is finding
+        assert (
+            judge(Evidence(total_variations=variations), required=("total_variations",)).finding
+            is finding
+        )
         assert judge(Evidence(excesses=excesses), required=("excesses",)).finding is finding
 
 
 @pytest.mark.parametrize(("decoder", "temperature"), [("d3b2", 0.6), ("without replacement", 1.0)])
 def test_both_z_scores_catch_resispec(decoder, temperature):
-    """The draft is flatter than the target, as small models are: a bias toward it raises surprisal, too."""
+    """The draft is flatter than the target, as small models are:
+    a bias toward it raises surprisal, too.
+    """
     sharp = table_pair(vocab=8, seed=5)
-    pair = Pair(TableModel(2 * sharp.target.logits), TableModel(sharp.draft.logits), sharp.tokenizer)
-    scores = audited(get_verifier("resispec"), DECODERS[decoder], 5, temperature=temperature, pair=pair)
-    assert min(scores["overdraft"].z, scores["surprisal"].z) > 4 and finding_of(scores) is Finding.BIASED
+    pair = Pair(
+        TableModel(2 * sharp.target.logits), TableModel(sharp.draft.logits), sharp.tokenizer
+    )
+    scores = audited(
+        get_verifier("resispec"), DECODERS[decoder], 5, temperature=temperature, pair=pair
+    )
+    assert (
+        min(scores["overdraft"].z, scores["surprisal"].z) > 4
+        and finding_of(scores) is Finding.BIASED
+    )

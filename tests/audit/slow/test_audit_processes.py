@@ -19,11 +19,13 @@ from resispec.draws import Draws
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
-    """Verifiers are audited on few laws, trees, tokens; test_exact.py and test_battery.py have more trees.
+    """Verifiers are audited on few laws, trees, tokens;
+    test_exact.py and test_battery.py have more trees.
 
-    One whose verdict depends on the draws is audited with all of their kinds, an exact one with two, and the
-    others with their first, which is never without replacement. Of wide residuals the largest and the
-    smallest are enough: a rule that is wrong above or below some mass is off there by far more than 1e-12.
+    One whose verdict depends on the draws is audited with all of their kinds, an exact one with
+    two, and the others with their first, which is never without replacement. Of wide residuals the
+    largest and the smallest are enough: a rule that is wrong above or below some mass is off there
+    by far more than 1e-12.
     """
     supported, num_kinds = {}, {"resispec": 4, "standard": 2}
 
@@ -42,9 +44,13 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     every = {"iid", "without_replacement", "point_mass", "greedy"}
     expected = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec", "hsd"), every)
     expected |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
-    expected |= dict.fromkeys(("khisti", "gbv"), {"iid"}) | dict.fromkeys(("greedy", "univer"), {"greedy"})
+    expected |= dict.fromkeys(("khisti", "gbv"), {"iid"}) | dict.fromkeys(
+        ("greedy", "univer"), {"greedy"}
+    )
     assert {name: {*kinds} for name, kinds in supported.items()} == expected
-    assert {*frame.index.get_level_values("verifier")} == {*expected} and len(frame) == len(expected) + 3 + 1
+    assert {*frame.index.get_level_values("verifier")} == {*expected} and len(frame) == len(
+        expected
+    ) + 3 + 1
     biased = frame.index[frame.verdict == "biased"]
     assert {*biased} == {("resispec", draws) for draws in every - {"point_mass"}} | {("hsd", "iid")}
     exact = frame.drop(index=biased)
@@ -55,7 +61,10 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
 
 def test_a_rule_for_one_sibling_is_audited_on_chains(monkeypatch, tmp_path):
     """Defect: it was enumerated with as many siblings as any other rule, and refused."""
-    body = "if s.shape[-1] > 1: raise InvalidInput('one')\n        return Standard().law(p, q, s, draws)"
+    body = (
+        "if s.shape[-1] > 1: raise InvalidInput('one')\n"
+        "        return Standard().law(p, q, s, draws)"
+    )
     name = save_rule(tmp_path, body)
     one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
     monkeypatch.setattr(evidence, "NUM_TURNS", 5)  # simulation has tests of its own
@@ -79,7 +88,9 @@ def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path):
 
 
 def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path):
-    """`kill` reaches the command alone, which ends the others; Ctrl-C reaches all of a terminal's."""
+    """`kill` reaches the command alone, which ends the others;
+    Ctrl-C reaches all of a terminal's.
+    """
     marks = tmp_path / "marks"
     body = f"open({str(marks)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     process = subprocess.Popen(

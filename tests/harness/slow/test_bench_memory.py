@@ -1,4 +1,6 @@
-"""Memory, by the account of torch's allocator: flat in prompts and tokens, proportional to nodes and V."""
+"""Memory, by the account of torch's allocator: flat in prompts and tokens,
+proportional to nodes and V.
+"""
 
 import sys
 
@@ -27,8 +29,11 @@ def test_memory_is_flat_in_prompts_and_in_proportion_to_nodes_and_vocabulary(met
     """So 128,256 tokens and 121 nodes fit 4 GiB; `make bench` measures it."""
     few, nodes = METHODS[method][0], max(number for number in METHODS[method] if number <= 40)
     case = Decoding(*method, nodes, 4000)
-    _, once, often = (peak_of(case._replace(num_prompts=number), CPU, walks=True) for number in (1, 1, 8))
-    assert often == pytest.approx(once, rel=0.01)  # the first one also made what is made once for a topology
+    _, once, often = (
+        peak_of(case._replace(num_prompts=number), CPU, walks=True) for number in (1, 1, 8)
+    )
+    # the first one also made what is made once for a topology
+    assert often == pytest.approx(once, rel=0.01)
     frame = peaks([case._replace(num_nodes=few), case, case._replace(vocab=16_000)], CPU)
     rates = frame.bytes_per_node_token.tolist()
     assert rates == pytest.approx([rates[-1]] * 3, rel=0.05)
@@ -46,7 +51,8 @@ def test_memory_is_flat_in_the_number_of_tokens():
         assert len(made.tokens) == num_tokens
 
     few, many = (peak_bytes(lambda number=number: decode(number), CPU) for number in (10, 100))
-    cache = 2 * (100 - 10) * 2 * 4 * memory.BODY["hidden_size"]  # of both models: keys and values in float32
+    # of both models: keys and values in float32
+    cache = 2 * (100 - 10) * 2 * 4 * memory.BODY["hidden_size"]
     assert many - cache == pytest.approx(few, rel=0.05)
 
 
@@ -68,8 +74,12 @@ def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
 def test_the_bench_of_decoders_runs_whole(folder, tmp_path, monkeypatch, capsys):
     """From its command line to its page, with a tiny pair in the place of the embedded one."""
     folder_of = {True: folder / "target", False: folder / "draft"}
-    monkeypatch.setattr(embedded.recipe.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
-    monkeypatch.setattr(embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n)
+    monkeypatch.setattr(
+        embedded.recipe.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None]
+    )
+    monkeypatch.setattr(
+        embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n
+    )
     monkeypatch.setattr(decoders, "NEW_TOKENS", 4)
     monkeypatch.setattr(decoders, "SAMPLING", Sampling(1.0, 4, 64, ignore_eos=True))
     monkeypatch.setattr(sys, "argv", ["bench", "--prompts", "2", "--results", str(tmp_path)])

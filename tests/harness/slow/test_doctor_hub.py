@@ -1,4 +1,6 @@
-"""What the doctor finds out about repositories: from a hub, a hub that does not answer, and copies here."""
+"""What the doctor finds out about repositories: from a hub,
+a hub that does not answer, and copies here.
+"""
 
 import json
 import time
@@ -18,7 +20,12 @@ from experiments.doctor.hub import Wanted, look_at
 from resispec.hub import Access
 
 SHA = "a" * 40
-CONFIG = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2}
+CONFIG = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+}
 CONFIG |= {"model_type": "llama", "vocab_size": 1000, "torch_dtype": "float16"}
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 FILES = {
@@ -27,7 +34,12 @@ FILES = {
     "data": {"1.0.0/train.parquet": 7, "3.0.0/test.parquet": 20, "3.0.0/train.parquet": 30},
 }
 REFUSED = {
-    "gated": (403, "GatedRepo", Access.GATED, "ask for access on {hub}/toy/gated, then log in: `hf auth"),
+    "gated": (
+        403,
+        "GatedRepo",
+        Access.GATED,
+        "ask for access on {hub}/toy/gated, then log in: `hf auth",
+    ),
     "missing": (404, "RepoNotFound", Access.MISSING, "no such repository, or it is private"),
     "token": (401, "", Access.TOKEN, "the hub does not take the token"),
     "revision": (404, "RevisionNotFound", Access.REVISION, "there is no revision None"),
@@ -48,7 +60,8 @@ def cache(tmp_path, monkeypatch):
 def asked(cache, monkeypatch):
     """What a toy hub is asked, with nothing in the cache."""
     assert not cache.exists()
-    http = import_module(type(get_session()).__module__.partition(".")[0])  # httpx, or what took its place
+    # httpx, or what took its place
+    http = import_module(type(get_session()).__module__.partition(".")[0])
     paths = []
 
     def answer(request):
@@ -60,12 +73,20 @@ def asked(cache, monkeypatch):
         if name in REFUSED and (is_file or not name.startswith("gated")):  # whose metadata is open
             status, code, *_ = REFUSED[name]
             message = {"X-Error-Message": "Invalid credentials in Authorization header"}
-            return http.Response(status, headers={"X-Error-Code": code} if code else message, json={})
+            return http.Response(
+                status, headers={"X-Error-Code": code} if code else message, json={}
+            )
         if is_file:
             return http.Response(200, json=CONFIG)
         siblings = [{"rfilename": file, "size": size} for file, size in files.items()]
-        counted = {"safetensors": {"parameters": {"F16": 500}, "total": 500}} if SHARDS[0] in files else {}
-        return http.Response(200, json={"id": "toy/any", "sha": SHA, "siblings": siblings, **counted})
+        counted = (
+            {"safetensors": {"parameters": {"F16": 500}, "total": 500}}
+            if SHARDS[0] in files
+            else {}
+        )
+        return http.Response(
+            200, json={"id": "toy/any", "sha": SHA, "siblings": siblings, **counted}
+        )
 
     client = http.Client(transport=http.MockTransport(answer))
     for place in ("huggingface_hub.hf_api", "experiments.doctor.hub"):
@@ -105,7 +126,8 @@ def test_an_open_model_has_the_size_that_the_hub_tells_and_nothing_of_it_is_kept
     assert not list(cache.rglob("*config.json"))  # else make would take the model for being there
     line = str(model(found))
     assert line.startswith("ok ") and "on the hub" in line and "to download" in line
-    # Pickles are counted by their bytes and precision: 5000 of float16, without the training's arguments.
+    # Pickles are counted by their bytes and precision: 5000 of float16, without the training's
+    # arguments.
     assert look("toy/old").size.parameters == 2500
     # Of a data set the files of its own folder are downloaded.
     assert [look("toy/data", "dataset", folder).num_bytes for folder in ("3.0.0/", "")] == [50, 57]
@@ -163,7 +185,9 @@ def test_offline_a_complete_copy_is_enough_and_its_absence_a_problem(cache, monk
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_copy_is_used_although_the_hub_does_not_know_the_name_and_a_folder_needs_no_hub(cache, tmp_path):
+def test_a_copy_is_used_although_the_hub_does_not_know_the_name_and_a_folder_needs_no_hub(
+    cache, tmp_path
+):
     cached(cache, "toy/missing", SHA, write_copy)
     found = look("toy/missing")
     assert found.access == Access.MISSING and found.is_open and model(found).state == OK

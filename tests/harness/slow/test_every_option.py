@@ -1,4 +1,6 @@
-"""Every file of every group runs a toy cell, here or for golden rows; Hydra's flags, and its launchers."""
+"""Every file of every group runs a toy cell, here or for golden rows; Hydra's flags,
+and its launchers.
+"""
 
 import json
 import os
@@ -58,7 +60,8 @@ GOLDEN = {
 
 
 def toy_cells():
-    """Files of every group, each named once, but for pairs with a fingerprint, which would be trained.
+    """Files of every group, each named once, but for pairs with a fingerprint,
+    which would be trained.
 
     Data sets and decoders of one's own are in test_plugins.py, those of GOLDEN in test_golden.py.
     """
@@ -67,7 +70,9 @@ def toy_cells():
             name, of_group = f"{group}={option}", {"verifier": "tree=d4b4"}.get(group, "")
             if "__eagle" in name:
                 of_group = "decoder=eagle"
-            is_made = group == "pair" and "fingerprint" in (CONF / group / f"{option}.yaml").read_text()
+            is_made = (
+                group == "pair" and "fingerprint" in (CONF / group / f"{option}.yaml").read_text()
+            )
             if not is_made and name not in (*GOLDEN, "dataset=custom", "decoder=custom"):
                 yield [name, *GIVEN.get(name, of_group).split()]
 
@@ -107,7 +112,10 @@ def test_hydra_s_own_flags_work(toy):
 
 
 def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path):
-    """One job a cell, the results folder shared; one that fails is summed up. A Slurm array: sweeps page."""
+    """One job a cell, the results folder shared; one that fails is summed up.
+
+    A Slurm array: sweeps page.
+    """
     command = [*toy, "tree=d7b2,chain", "sampling.max_length=17"]
     _, calm = cells_of([*command, f"results={tmp_path}/calm"])
     expected = hashes(run_here(calm))
@@ -119,18 +127,25 @@ def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path):
 
 
 def test_a_launcher_s_cells_need_no_device_of_this_machine(toy):
-    """A login node has none. Here the job runs on the same machine, and its cell fails for want of one."""
+    """A login node has none.
+
+    Here the job runs on the same machine, and its cell fails for want of one.
+    """
     command = [*(word for word in toy if word != "device=cpu"), "device=cuda", "tree=chain"]
     launched = [*COMMAND, "hydra/launcher=submitit_local", *command]
     without = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(launched, capture_output=True, text=True, check=False, timeout=120, env=without)
+    done = subprocess.run(
+        launched, capture_output=True, text=True, check=False, timeout=120, env=without
+    )
     assert "1 cell: 0 done (0 before), 1 not complete" in messages(done.stderr)[-1]
     [cell] = cells_of(command)
     assert read_status(cell.folder).state == "failed"
 
 
 def test_what_a_launcher_says_of_its_jobs_is_printed(toy, monkeypatch):
-    """Of those that failed, and of one that was killed, after which it does not wait for the others."""
+    """Of those that failed, and of one that was killed,
+    after which it does not wait for the others.
+    """
 
     def said(launch):
         launcher = SimpleNamespace(launch=launch)

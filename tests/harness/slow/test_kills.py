@@ -55,7 +55,9 @@ def measuring(command):
 
 
 def check(command, expected):
-    """Every prompt once and in order, with the tokens of an undisturbed run, and nobody left at work."""
+    """Every prompt once and in order, with the tokens of an undisturbed run,
+    and nobody left at work.
+    """
     cells = cells_of(command)
     for cell, tokens in zip(cells, expected, strict=True):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(len(tokens)))
@@ -76,7 +78,9 @@ def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow):
 
 
 def test_two_runs_at_once_share_the_work(slow, calm):
-    """The second one, this process, begins while the first one measures; its workers' imports are done."""
+    """The second one, this process, begins while the first one measures;
+    its workers' imports are done.
+    """
     rehearse_cells(cells_of(slow))
     process = measuring(slow)
     done = run(*slow)
@@ -88,7 +92,13 @@ def test_two_runs_at_once_share_the_work(slow, calm):
 
 def test_a_full_disk_is_one_line_and_the_cell_goes_on_afterwards(toy, tmp_path):
     """A limit on the size of files stands in for a full disk: writing fails in the same place."""
-    command = [*toy, "audit=true", "num_prompts=4", "sampling.max_new_tokens=60", "sampling.max_length=90"]
+    command = [
+        *toy,
+        "audit=true",
+        "num_prompts=4",
+        "sampling.max_new_tokens=60",
+        "sampling.max_length=90",
+    ]
     calm = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/calm"])]
     limited = subprocess.run(
         [*COMMAND, *command], stderr=subprocess.PIPE, text=True, check=False,

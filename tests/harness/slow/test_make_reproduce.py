@@ -1,4 +1,6 @@
-"""`make reproduce`: all artefacts as one sweep that can be stopped, then every table, then the page."""
+"""`make reproduce`: all artefacts as one sweep that can be stopped,
+then every table, then the page.
+"""
 
 import json
 import os
@@ -19,7 +21,8 @@ from resispec.files import write_atomically
 ROOT = Path(__file__).parents[3]
 GLOBAL = "# @package _global_\n"
 FILES = {
-    "conf/pair/toy.yaml": "_target_: resispec.models.load_pair\ntarget: models/target\ndraft: models/draft\n"
+    "conf/pair/toy.yaml": "_target_: resispec.models.load_pair\n"
+    "target: models/target\ndraft: models/draft\n"
     "target_revision: null\ndraft_revision: null\ndevice: ${device}\ndtype: ${dtype}\n",
     "conf/dataset/toy.yaml": "_target_: resispec.data.JsonlDataset\npath: models/prompts.jsonl\n"
     "field: text\n",
@@ -46,13 +49,17 @@ parts:
 """,
     "analysis/page.py": 'from pathlib import Path\n\nPath("page").write_text("written")\n',
 }
-"""A profile of toys without an EAGLE drafter, two artefacts that share a cell, a page that only says so."""
+"""A profile of toys without an EAGLE drafter, two artefacts that share a cell,
+a page that only says so.
+"""
 
 
 def with_makefile(root, *folders):
     """A folder with what make reads, and these folders of the repository."""
     for name in ("conf", *folders):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "page"))
+        shutil.copytree(
+            ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "page")
+        )
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copyfile(ROOT / name, root / name)
     return root
@@ -75,7 +82,8 @@ def make(root, target, python=sys.executable):
     """Make a target in a session of its own, as a terminal does."""
     command = ["make", target, f"PY={python}", "PROFILE=embedded"]
     return subprocess.Popen(
-        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True, text=True,
+        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True,
+        text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -84,7 +92,9 @@ def standings(root):
     """The progress of every artefact, by its name."""
     command = [sys.executable, "-m", "experiments.status", "--json"]
     environment = os.environ | {"PYTHONPATH": str(root)}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
     return {one["artefact"]: one for one in json.loads(done.stdout)["artefacts"]}
 
 
@@ -104,9 +114,12 @@ def test_it_is_stopped_at_once_and_goes_on(copy):
         _, errors = process.communicate(timeout=60)  # once nobody is left who could write
         assert process.returncode != 0
         assert "error: stopped; what is finished stays" in errors and "Traceback" not in errors
-        written = (copy / "results" / "raw").rglob("status.json")  # at most one was done at the stop
+        # at most one was done at the stop
+        written = (copy / "results" / "raw").rglob("status.json")
         assert sum(json.loads(path.read_text())["state"] == "done" for path in written) < 2
-        assert not (copy / "page").exists() and not list((copy / "results" / "embedded").glob("*.csv"))
+        assert not (copy / "page").exists() and not list(
+            (copy / "results" / "embedded").glob("*.csv")
+        )
 
     process = make(copy, "reproduce")
     _, errors = process.communicate(timeout=120)
@@ -153,7 +166,10 @@ def test_a_failure_stops_neither_the_tables_nor_the_page(tmp_path):
 def test_measurements_are_removed_after_a_typed_yes_alone(target, typed, code, is_kept, tmp_path):
     """typed: at a terminal; None without one, where a yes in a pipe is none."""
     with_makefile(tmp_path)
-    kept = [tmp_path / name for name in (".venv/x", "results/embedded/table1.csv", "results/published/x")]
+    kept = [
+        tmp_path / name
+        for name in (".venv/x", "results/embedded/table1.csv", "results/published/x")
+    ]
     cells = [tmp_path / "results" / "raw" / "embedded" / name / "rows.jsonl" for name in ("a", "b")]
     cache = tmp_path / ".pytest_cache" / "x"
     for path in (*kept, *cells, cache):
@@ -170,6 +186,8 @@ def test_measurements_are_removed_after_a_typed_yes_alone(target, typed, code, i
     assert all(path.exists() for path in kept)
     assert {path.exists() for path in cells} == {is_kept} and cache.exists() == (target != "clean")
     if target == "clean-results":
-        assert re.search(r"^results/raw holds 2 cells \(\d+K\), which nothing but measuring", done.stdout)
+        assert re.search(
+            r"^results/raw holds 2 cells \(\d+K\), which nothing but measuring", done.stdout
+        )
     if code:
         assert "nothing is removed; only yes" in done.stderr

@@ -1,4 +1,6 @@
-"""Searches from end to end on a tiny pair: what their files say is what was measured, and decodes."""
+"""Searches from end to end on a tiny pair: what their files say is what was measured,
+and decodes.
+"""
 
 import itertools
 import json
@@ -49,20 +51,27 @@ def toy(tmp_path_factory):
 
 
 def test_every_probe_is_timed_by_decoding(monkeypatch):
-    monkeypatch.setattr(costs, "NEW_TOKENS", 10)  # two steps at least: no probe has more than 9 levels
+    # two steps at least: no probe has more than 9 levels
+    monkeypatch.setattr(costs, "NEW_TOKENS", 10)
     pair, calls = Pair(tiny_llama(), tiny_llama(seed=1), None), []
     steps = costs.time_probes(pair, [1, 2, 3], lambda *facts: calls.append(facts), rounds=1)
     wanted = costs.probes(256)
     assert [
-        {name: step[name] for name in one.facts} for step, (one, _) in zip(steps, wanted, strict=True)
+        {name: step[name] for name in one.facts}
+        for step, (one, _) in zip(steps, wanted, strict=True)
     ] == [one.facts for one, _ in wanted]
     assert len(set(wanted)) == len(wanted) and calls == [
         (done, 2 * len(wanted)) for done in range(2 * len(wanted))
     ]
     long = 256 - 128 - costs.NEW_TOKENS  # what the models' context leaves of the long prompt
-    assert {step["length"] for step in steps} == {32 + costs.NEW_TOKENS / 2, long + costs.NEW_TOKENS / 2}
+    assert {step["length"] for step in steps} == {
+        32 + costs.NEW_TOKENS / 2,
+        long + costs.NEW_TOKENS / 2,
+    }
     for step in steps:
-        assert 0 < step["target_s"] < step["step_s"] and step["draft_s"] >= 0 and step["verify_s"] > 0
+        assert (
+            0 < step["target_s"] < step["step_s"] and step["draft_s"] >= 0 and step["verify_s"] > 0
+        )
 
 
 def test_a_map_is_made_from_a_measurement_and_decodes(toy):
@@ -70,7 +79,9 @@ def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     path = cell.tree_file
     GrowMapSearch(4, 5)(path, [cell], ignore)
     topology, said = grow_map.load(path, num_nodes=64), about(path)
-    vector = pd.read_csv(path.with_name(path.name.replace("64.json", "acceptance.csv")), comment="#")
+    vector = pd.read_csv(
+        path.with_name(path.name.replace("64.json", "acceptance.csv")), comment="#"
+    )
     assert list(vector.position) == list(range(1, 33))
     assert topology.num_levels == said["num_levels"] <= 5
     expected = expected_tokens(topology, vector.probability.clip(lower=0).tolist())
@@ -118,7 +129,9 @@ def test_the_number_of_nodes_is_searched_where_it_is_not_given(toy, tmp_path):
         ("greedy", "univer", "tokens"),
     ],
 )
-def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, verifier, by, tmp_path):
+def test_the_best_shape_s_file_says_what_was_measured_and_decodes(
+    toy, decoder, verifier, by, tmp_path
+):
     path = tmp_path / "best.json"
     search = (OwnShapeSearch if decoder == "greedy" else BestShapeSearch)(15, 5, by=by)
     given = ["tree=best_16", f"tree.path={path}", f"decoder={decoder}", f"verifier={verifier}"]
@@ -130,8 +143,14 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, 
     assert done == sorted(done) and (done[0], done[-1]) == (0, 96 - left_out)
     assert {size for *_, size in told} == {search.size([cell])} == {96}
     topology, said = grow_map.load(path, num_nodes=16), about(path)
-    assert said["widths"] == [len(level) for level in topology.levels[1:]] and said["verifier"] == verifier
-    assert topology.num_levels == said["num_levels"] <= 5 and said["made_from"] == [by, search.measured[0]]
+    assert (
+        said["widths"] == [len(level) for level in topology.levels[1:]]
+        and said["verifier"] == verifier
+    )
+    assert topology.num_levels == said["num_levels"] <= 5 and said["made_from"] == [
+        by,
+        search.measured[0],
+    ]
     frontier = said["frontier"]
     assert frontier[str(topology.num_levels)]["expected_tokens"] == said["expected_tokens"]
     for levels, facts in frontier.items():
@@ -149,7 +168,9 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, 
 
 
 def fastest_cell(toy, folder, target_s, *overrides):
-    """The cell of the fastest configuration, searched for in a folder of its own, and what its file says."""
+    """The cell of the fastest configuration, searched for in a folder of its own,
+    and what its file says.
+    """
     [cell] = cells_of([*toy, "tree=fastest", f"results={folder}", *overrides])
     save_costs(cell.config, made_up(target_s))
     FastestSearch(5, 4)(cell.tree_file, [cell], ignore)
@@ -180,10 +201,15 @@ def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_s
         return max(1, facts["expected_tokens"] - facts["standard_error"]) / facts["step_s"]
 
     best = max(said["expected"], key=rate)
-    assert {name: best[name] for name in found.facts} == found.facts and found.topology.num_nodes > 2
+    assert {
+        name: best[name] for name in found.facts
+    } == found.facts and found.topology.num_nodes > 2
     last = CellStore(cell.folder.parent / said["made_from"][-1])
-    values = [1.0, *(value.tokens for value in means(last.rows(EmittedRow), "emitted"))]  # of one token, too
-    assert [facts["expected_tokens"] for facts in said["expected"]] == pytest.approx(values, abs=1e-4)
+    # of one token, too
+    values = [1.0, *(value.tokens for value in means(last.rows(EmittedRow), "emitted"))]
+    assert [facts["expected_tokens"] for facts in said["expected"]] == pytest.approx(
+        values, abs=1e-4
+    )
 
 
 def test_every_prompt_is_decoded_by_all_entries(toy, searched):
@@ -195,7 +221,13 @@ def test_every_prompt_is_decoded_by_all_entries(toy, searched):
     for row in rows:
         assert row.entry == names and set(row.num_returned) == {6} and min(row.whole_s) > 0
         for name, nodes, emitted, steps, whole_s, decode_s in zip(
-            row.entry, row.num_nodes, row.num_emitted, row.num_steps, row.whole_s, row.decode_s, strict=True
+            row.entry,
+            row.num_nodes,
+            row.num_emitted,
+            row.num_steps,
+            row.whole_s,
+            row.decode_s,
+            strict=True,
         ):
             is_ours = name not in ENGINES
             assert (nodes > 0) == (steps > 0) == (emitted >= 6) == is_ours and decode_s <= whole_s
@@ -203,8 +235,15 @@ def test_every_prompt_is_decoded_by_all_entries(toy, searched):
 
 
 def test_runs_search_and_then_decode(toy, tmp_path):
-    given = [*toy, "tree=fastest", "search.num_prompts=5", "search.num_levels=4", f"results={tmp_path}"]
-    given += ["sampling.max_new_tokens=2"]  # the search compares after as many prefixes of a document
+    given = [
+        *toy,
+        "tree=fastest",
+        "search.num_prompts=5",
+        "search.num_levels=4",
+        f"results={tmp_path}",
+    ]
+    # the search compares after as many prefixes of a document
+    given += ["sampling.max_new_tokens=2"]
     save_costs(cells_of(given)[0].config, made_up(proportional))
     done = run(*given)
     assert done.returncode == 0, done.stderr
@@ -239,7 +278,9 @@ def test_expected_tokens_are_what_decoding_emits(verifier, draws):
     rows = [task(setting, index) for index in range(300)]
     for widths, value in zip(candidates, means(rows, "emitted"), strict=True):
         decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
-        done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
+        done = decoder.generate(
+            pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1)
+        )
         emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
         both = (value.error**2 + float(emitted.var()) / len(emitted)) ** 0.5
         assert abs(value.tokens - float(emitted.mean())) < 4 * both < 0.4

@@ -50,13 +50,18 @@ def test_a_slice_has_a_plan_and_a_table_of_its_own(small, tmp_path, capsys):
     [path] = (tables / "plans").iterdir()
     digest, [note, last] = path.stem.removeprefix("table1@"), messages(done.stderr)
     assert note == f"note: a slice of table1, planned as {path.stem}; the plan of table1 stays"
-    shown = f"python -m analysis.table1 --profile embedded --results {tables.parent} --slice {digest}"
+    shown = (
+        f"python -m analysis.table1 --profile embedded --results {tables.parent} --slice {digest}"
+    )
     assert done.returncode == 0 and last.endswith(f"; next: {shown}")
     assert write_artefact("table1", *shlex.split(shown)[3:]) == 0
     opening = f"**Slice {digest} of table1, not all of it: Table 1 of the paper"
     assert capsys.readouterr().out.startswith(opening)
     written = {file.name for file in (tables / path.stem).iterdir()}
-    assert written == {"table1.csv", "table1.md", "table1.tex"} and not (tables / "table1.csv").exists()
+    assert (
+        written == {"table1.csv", "table1.md", "table1.tex"}
+        and not (tables / "table1.csv").exists()
+    )
 
 
 def test_a_slurm_array_is_a_launcher_s_and_what_slurm_is_not_told_by_it_is_refused():

@@ -1,4 +1,6 @@
-"""What W&B itself keeps of a sweep, live and afterwards, and of a report; keys and hosts that do not work."""
+"""What W&B itself keeps of a sweep, live and afterwards, and of a report;
+keys and hosts that do not work.
+"""
 
 import json
 import os
@@ -18,7 +20,8 @@ from experiments.wandb_upload import NO_KEY, Record, chosen_mode
 
 KEY = "k" * 40
 OF_ANOTHER_RUN = {
-    "WANDB_RUN_ID": "other", "WANDB_NAME": "other", "WANDB_RESUME": "must", "WANDB_MODE": "disabled",
+    "WANDB_RUN_ID": "other", "WANDB_NAME": "other", "WANDB_RESUME": "must",
+    "WANDB_MODE": "disabled",
     "WANDB_NOTES": "other", "WANDB_RESUME_FROM": "other?_step=1",
 }  # fmt: skip
 HEEDED = {"WANDB_RUN_GROUP": "ours", "WANDB_TAGS": "first,second", "WANDB_PROJECT": "named"}
@@ -40,7 +43,9 @@ def own_home(monkeypatch, tmp_path):
 def read(path):
     """A run as W&B's own reader has it."""
     command = [Path(sys.executable).parent / "wandb", "leet", "inspect", "--json", path]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WANDB_")
+    }
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     run = {"summary": {}, "history": [], "metric": [], "artifacts": {}, "exit": None, "stats": 0}
     for record in map(json.loads, done.stdout.splitlines()):
@@ -75,11 +80,15 @@ def table_of(run, path, name):
 
 @pytest.fixture(scope="module")
 def shown(folder, tmp_path_factory):
-    """Results, a slice's name, stderr of its sweep, one of its runs then, all runs after publishing again."""
+    """Results, a slice's name, stderr of its sweep, one of its runs then,
+    all runs after publishing again.
+    """
     results = tmp_path_factory.mktemp("shown")
     home = str(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (OF_ANOTHER_RUN | HEEDED | {"HOME": home, "WANDB_DATA_DIR": home}).items():
+        for name, value in (
+            OF_ANOTHER_RUN | HEEDED | {"HOME": home, "WANDB_DATA_DIR": home}
+        ).items():
             patch.setenv(name, value)
         wandb.teardown()
         overrides = [*toy_overrides(folder, results), "temperature=1.0", "wandb.mode=offline"]
@@ -102,16 +111,26 @@ def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
     results, slice_name, lines, (first, before), runs = shown
     assert f"report-embedded-{slice_name}" in runs and len(runs) == 4
     assert len(list((results / "wandb").glob("offline-run-*"))) == 4
-    line = f"W&B: 3 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` uploads them"
+    line = (
+        f"W&B: 3 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` "
+        "uploads them"
+    )
     assert line in messages(lines)
     for name, (live, _) in runs.items():
-        assert live["run_id"] == name and live["resume"] and live["project"] == "mine" and not live["exit"]
+        assert (
+            live["run_id"] == name
+            and live["resume"]
+            and live["project"] == "mine"
+            and not live["exit"]
+        )
     assert before["project"] == "named"
     assert len(before["history"]) == len(runs[first][0]["history"]) == 3
 
 
 def test_all_that_a_run_holds_is_there(shown):
-    """Of cells with and without a tree, an audit and the report; test_wandb_upload.py has what they hold."""
+    """Of cells with and without a tree, an audit and the report;
+    test_wandb_upload.py has what they hold.
+    """
     results, slice_name, _, _, runs = shown
     record = Record(results, "embedded")
     held = [run for setting in record.settings(record.cells) for run in record.runs(setting)]
@@ -119,27 +138,38 @@ def test_all_that_a_run_holds_is_there(shown):
     assert len(held) == len(runs) == 4 and held[-1].images
     for one in held:
         live, path = runs[one.run_id]
-        assert (live["job_type"], live["display_name"]) == (one.about["job_type"], one.about["name"])
+        assert (live["job_type"], live["display_name"]) == (
+            one.about["job_type"],
+            one.about["name"],
+        )
         assert {**live["config"], "_wandb": None} == {**one.about["config"], "_wandb": None}
         assert live.get("notes", "") == one.about.get("notes", "")
         assert live["run_group"] == "ours" and live["stats"] == 0
         assert set(live["tags"]) == {*one.about["tags"], "first", "second"}
         points = [point for point in live["history"] if "prompt_index" in point]
-        assert [point["_step"] for point in points] == [point["prompt_index"] for point in one.points]
+        assert [point["_step"] for point in points] == [
+            point["prompt_index"] for point in one.points
+        ]
         for point, expected in zip(points, one.points, strict=True):
             assert {name: point[name] for name in expected} == pytest.approx(expected, rel=1e-12)
         assert {name: live["summary"][name] for name in one.summary} == one.summary
         for name, counts in one.counts.items():
             assert live["summary"][f"{name}.values"] == counts
-            assert live["summary"][f"{name}.bins"] == [place + 0.5 for place in range(len(counts) + 1)]
+            assert live["summary"][f"{name}.bins"] == [
+                place + 0.5 for place in range(len(counts) + 1)
+            ]
         for name, frame in one.tables.items():
             records = frame.astype(object).where(frame.notna(), None).to_dict("records")
             assert table_of(live, path, name) == records
         for name, picture in one.images.items():
-            assert (path / "files" / live["summary"][f"{name}.path"]).read_bytes() == picture.read_bytes()
+            assert (
+                path / "files" / live["summary"][f"{name}.path"]
+            ).read_bytes() == picture.read_bytes()
         [((_, kind), artifact)] = live["artifacts"].items()
         assert kind == one.artifact.partition("-")[0]
-        assert {file["path"] for file in artifact["manifest"]["contents"]} == {it.name for it in one.files}
+        assert {file["path"] for file in artifact["manifest"]["contents"]} == {
+            it.name for it in one.files
+        }
         assert json.loads(artifact.get("metadata", "{}")) == one.facts
         if one.points:
             [step] = [metric for metric in live["metric"] if metric.get("glob_name") == "prompt/*"]

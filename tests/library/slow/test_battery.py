@@ -11,7 +11,10 @@ from resispec.verifiers import get_rule, get_verifier
 
 @pytest.mark.parametrize(
     ("name", "options", "draws"),
-    [*(case for case in RULES if case[1]), *(("optimal", {"bins": bins}, Draws.IID) for bins in (3, 16))],
+    [
+        *(case for case in RULES if case[1]),
+        *(("optimal", {"bins": bins}, Draws.IID) for bins in (3, 16)),
+    ],
 )
 def test_a_rules_emitted_law_is_the_targets(name, options, draws):
     assert worst(rule_cases(get_rule(name, **options), draws)).error < 1e-12

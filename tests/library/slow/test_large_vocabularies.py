@@ -45,7 +45,11 @@ FAMILIES = {
 @pytest.mark.parametrize(
     ("name", "options", "draws", "vocab"),
     [
-        *((name, {}, draws, vocab) for name, draws in FAMILIES.items() for vocab in (32_000, 128_256)),
+        *(
+            (name, {}, draws, vocab)
+            for name, draws in FAMILIES.items()
+            for vocab in (32_000, 128_256)
+        ),
         *((name, {}, Draws.IID, 32_000) for name in ("naive", "khisti")),
         ("optimal", {"bins": 0}, Draws.IID, 32_000),
     ],
@@ -60,9 +64,13 @@ def test_laws_at_a_large_vocabulary(name, options, draws, vocab):
             assert law.select.dtype == law.residual.dtype == dtype
             assert (law.select >= 0).all() and (law.select.sum(-1) <= 1 + 1e-6).all(), kind
             total = law.residual.sum(-1)
-            assert (law.residual >= 0).all() and torch.allclose(total, target.sum(-1), atol=1e-5), kind
+            assert (law.residual >= 0).all() and torch.allclose(total, target.sum(-1), atol=1e-5), (
+                kind
+            )
             rest = 1 - law.select.double().sum(-1, keepdim=True)
-            emitted.append((rest * law.residual.double()).scatter_add(-1, siblings, law.select.double()))
+            emitted.append(
+                (rest * law.residual.double()).scatter_add(-1, siblings, law.select.double())
+            )
         # Near p = q rounding chooses among factors that accept equally often.
         is_flat = name == "kseq" and kind in ("p = q", "flat")
         assert is_flat or (emitted[0] - emitted[1]).abs().sum(-1).max() / 2 < 1e-4, kind
@@ -79,7 +87,9 @@ def test_laws_at_a_large_vocabulary(name, options, draws, vocab):
 )
 @pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
 def test_trees_at_a_large_vocabulary(name, topology, draws, scale):
-    """Flat, Zipf-like and peaked laws: float64's outcomes to within float32's rounding, and no NaN."""
+    """Flat, Zipf-like and peaked laws: float64's outcomes to within float32's rounding,
+    and no NaN.
+    """
     generator, verifier = rng(8), get_verifier(name)
     ranks = torch.arange(1, 32_001, dtype=torch.float32).log()
     logits = -scale * ranks + 0.5 * torch.randn(topology.num_nodes, 32_000, generator=generator)
@@ -120,7 +130,9 @@ def test_bins_of_the_optimal_rule_give_away_less_than_a_thousandth():
         highest = float(ceiling(p, q, num_siblings, Draws.IID))
         assert acceptance(0, p, q, num_siblings) == pytest.approx(highest, abs=1e-9)
         # The sum of up to 2,000 probabilities is rounded by 1e-15, however small it is.
-        assert 0.999 * highest <= acceptance(1024, p, q, num_siblings) <= highest * (1 + 1e-12) + 1e-15
+        assert (
+            0.999 * highest <= acceptance(1024, p, q, num_siblings) <= highest * (1 + 1e-12) + 1e-15
+        )
 
 
 @pytest.mark.cuda
@@ -134,5 +146,6 @@ def test_traversal_on_cuda(name):
     wanted, outcomes = verifier.outcomes(tree, target, draft), verifier.outcomes(*there)
     assert torch.allclose(outcomes.stop.cpu(), wanted.stop, atol=1e-9)
     joint, expected = outcomes.stop[:, None] * outcomes.final, wanted.stop[:, None] * wanted.final
-    assert torch.allclose(joint.cpu(), expected, atol=1e-9)  # where no walk stops, the final law is arbitrary
+    # where no walk stops, the final law is arbitrary
+    assert torch.allclose(joint.cpu(), expected, atol=1e-9)
     assert_drawn_from(wanted, lambda: verifier.verify(*there, generator), 1000)

@@ -29,7 +29,9 @@ def steps_of(pair):
 def check_same(backend, monkeypatch):
     """Decoding with forwards of a step that this backend compiles takes the steps of plain ones."""
     whole = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda body, **options: whole(body, backend=backend, **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda body, **options: whole(body, backend=backend, **options)
+    )
     for plain, fast in zip(steps_of(pair()), steps_of(compiled_pair(pair())), strict=True):
         assert plain.verdict.tokens == fast.verdict.tokens
         assert torch.allclose(plain.target_probs, fast.target_probs, atol=1e-6)

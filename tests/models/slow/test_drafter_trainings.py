@@ -26,18 +26,28 @@ LAST = [start % 5 for start in range(30)]  # from where sequences are learnt
 @pytest.mark.parametrize(
     ("recipe", "learnt_from", "losses"),
     [
-        (dataclasses.replace(EAGLE, steps=60, warmup_steps=5), None, (1, 0.6461, 4.3102, 0.3481, 4.1080)),
+        (
+            dataclasses.replace(EAGLE, steps=60, warmup_steps=5),
+            None,
+            (1, 0.6461, 4.3102, 0.3481, 4.1080),
+        ),
         (DEEP, None, (2, 3.5471, 3.5733, 3.0596, 3.0748)),
         (dataclasses.replace(DISTILLED, **LONGER), LAST, (2, 1.1450, 0.3401, 1.0956, 0.3533)),
     ],
 )
-def test_a_recipe_s_losses_change_with_its_version_and_the_target_stays(recipe, learnt_from, losses):
-    """Whatever changes these losses changes what is trained, and takes a new version of the recipe."""
+def test_a_recipe_s_losses_change_with_its_version_and_the_target_stays(
+    recipe, learnt_from, losses
+):
+    """Whatever changes these losses changes what is trained,
+    and takes a new version of the recipe.
+    """
     under_way, random_state = training(recipe, learnt_from=learnt_from), torch.get_rng_state()
     before = {name: weight.clone() for name, weight in under_way._target.state_dict().items()}
     history = [under_way.step() for _ in range(13)]
     assert (recipe.version, *history[0], *history[-1]) == pytest.approx(losses, abs=2e-3)
-    assert all(torch.equal(weight, before[name]) for name, weight in under_way._target.state_dict().items())
+    assert all(
+        torch.equal(weight, before[name]) for name, weight in under_way._target.state_dict().items()
+    )
     embeddings = getattr(under_way.module, "model", under_way.module).embed_tokens.weight
     assert torch.equal(embeddings, before["model.embed_tokens.weight"])
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -83,7 +93,9 @@ def test_the_command_trains_a_drafter_that_loads(command, tmp_path, recipe, num_
         ("first_prompt=1", "9 prompts were asked for"),
     ],
 )
-def test_a_drafter_that_cannot_be_trained_is_refused_in_one_line(command, tmp_path, capsys, change, message):
+def test_a_drafter_that_cannot_be_trained_is_refused_in_one_line(
+    command, tmp_path, capsys, change, message
+):
     assert command("prompt_template=null", change) == 1 and not (tmp_path / "drafter").exists()
     line = capsys.readouterr().err
     assert line.startswith(f"error: {message}") and line.count("\n") == 1

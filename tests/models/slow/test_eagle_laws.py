@@ -1,4 +1,5 @@
-"""Outputs of sampled EAGLE drafts against the chain rule, by 400 short runs; a fresh seed fails at rate 1e-4.
+"""Outputs of sampled EAGLE drafts against the chain rule, by 400 short runs;
+a fresh seed fails at rate 1e-4.
 
 Point masses are enumerated in test_eagle_decode.py.
 """
@@ -37,12 +38,18 @@ def test_the_output_law_is_the_targets(name):
     make_pair, drafter, verifier, temperature = CASES[name]
     pair, prompt, pairs = make_pair(), (0, 1), list(itertools.product(range(4), repeat=2))
     laws = [
-        Warp(temperature=temperature).law(pair.target.head(features_of(pair.target, [*prompt, first])))
+        Warp(temperature=temperature).law(
+            pair.target.head(features_of(pair.target, [*prompt, first]))
+        )
         for first in range(4)
     ]
-    law = torch.stack([laws[0][1, first] * laws[first][2, second] for first, second in pairs]).double()
+    law = torch.stack(
+        [laws[0][1, first] * laws[first][2, second] for first, second in pairs]
+    ).double()
     assert law.min() > 1e-4
     counts = dict.fromkeys(pairs, 0)
     for seed in range(400):
-        counts[generate(pair, drafter, Sampling(temperature, 2, 64), seed, verifier, prompt).tokens] += 1
+        counts[
+            generate(pair, drafter, Sampling(temperature, 2, 64), seed, verifier, prompt).tokens
+        ] += 1
     assert chisquare(list(counts.values()), (400 * law / law.sum()).tolist()).pvalue > 1e-4

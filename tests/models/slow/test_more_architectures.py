@@ -5,7 +5,17 @@ Some are in test_architectures.py in float32.
 
 import pytest
 import torch
-from toy_architectures import KINDS, PLAIN, PROMPT, SCALED, SOME, check_trees, distance, made, own_logits
+from toy_architectures import (
+    KINDS,
+    PLAIN,
+    PROMPT,
+    SCALED,
+    SOME,
+    check_trees,
+    distance,
+    made,
+    own_logits,
+)
 
 from resispec.models import TransformersModel, features_of
 

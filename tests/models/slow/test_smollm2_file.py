@@ -1,4 +1,5 @@
-"""The real SmolLM2-135M-Instruct, beside llama.cpp on the file that it was converted from, and its questions.
+"""The real SmolLM2-135M-Instruct, beside llama.cpp on the file that it was converted from,
+and its questions.
 
 The model's tests are skipped where neither the cache nor RESISPEC_WHEELS has the file.
 """
@@ -28,14 +29,17 @@ NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]
 """Twenty functions of Python to ask about."""
 NUM_TOKENS = 48
 MARKS = (
-    "", " ", "\n\n\t \r\n", "a  b   c", "a   12   3", "don't I'LL we've", "3.14159 2026-11-23 1e-9 x86_64",
+    "", " ", "\n\n\t \r\n", "a  b   c", "a   12   3", "don't I'LL we've",
+    "3.14159 2026-11-23 1e-9 x86_64",
     "\u0663\u06f4\u0967 \u00bd\u00b2\u2167", "caf\u00e9 cafe\u0301 na\u00efve \u00c5ngstr\u00f6m",
-    "\u4e2d\u6587\u5206\u8bcd, \u65e5\u672c\u8a9e\u306e\u6587", "\u0395\u03bb\u03bb\u03b7 \u0440\u0443\u0441",
+    "\u4e2d\u6587\u5206\u8bcd, \u65e5\u672c\u8a9e\u306e\u6587",
+    "\u0395\u03bb\u03bb\u03b7 \u0440\u0443\u0441",
     "\u05e2\u05d1\u05e8 \u0627\u0644\u0639", "\u0e20\u0e32\u0e29 \ud55c\uad6d",
     "\u0939\u093f\u0928\u094d\u0926\u0940",
     "\U0001f600\U0001f468\u200d\U0001f469 \u00a0\u2009\ufeff\u200b",
     "#include <x>\n\tint main(){return 0x1F;}",
-    "<|im_start|>user\nhi<|im_end|>\n", "<|endoftext|><file_sep>a <|im_end|>b", "a < b | c > d <|im_en|>",
+    "<|im_start|>user\nhi<|im_end|>\n", "<|endoftext|><file_sep>a <|im_end|>b",
+    "a < b | c > d <|im_en|>",
     "$100,000.00 & 50% @home #1", "_snake_case__ camelCase HTTPServer2",
     "trailing   ", "   leading", "\x00\x07\x1b[0m",
 )  # fmt: skip
@@ -43,7 +47,9 @@ MARKS = (
 
 @pytest.fixture(scope="module")
 def pair():
-    is_here = (cache_root() / TARGET.key()).is_dir() or (cache_root() / "packages" / SMOLLM2.sha256).is_dir()
+    is_here = (cache_root() / TARGET.key()).is_dir() or (
+        cache_root() / "packages" / SMOLLM2.sha256
+    ).is_dir()
     if not (is_here or os.environ.get(WHEELS)):
         pytest.skip(f"neither the cache nor {WHEELS} has {SMOLLM2.name}")
     return smollm2.load_pair()
@@ -51,7 +57,9 @@ def pair():
 
 @pytest.fixture(scope="module", params=["quantised", "float32"])
 def engine(request, pair, tmp_path_factory):
-    """llama.cpp on the package's file, or on one in float32 that is written from the converted model."""
+    """llama.cpp on the package's file, or on one in float32 that is written
+    from the converted model.
+    """
     pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
     from referee.engines.llama_cpp import LlamaCppEngine
 
@@ -64,7 +72,9 @@ def engine(request, pair, tmp_path_factory):
 
 
 def margins_of(pair, prompt, answer):
-    """By how much the best token's logit exceeds that of an answer's token, at each of its places."""
+    """By how much the best token's logit exceeds that of an answer's token,
+    at each of its places.
+    """
     tokens = torch.tensor([[*prompt, *answer]])
     with torch.inference_mode():
         logits = pair.target.module(tokens).logits[0, len(prompt) - 1 : -1]
@@ -72,13 +82,16 @@ def margins_of(pair, prompt, answer):
 
 
 def test_greedy_answers_are_llama_cpps_but_where_two_tokens_are_nearly_as_good(pair, engine):
-    """In float32 they are the same. On the quantised file it rounds activations to 8 bits, which decides
+    """In float32 they are the same. On the quantised file it rounds activations to 8 bits,
+    which decides
     few tokens: measured were 25 of 875, where our best token's logit was at most 0.28 above theirs.
     """
     settings = Sampling(temperature=0, max_new_tokens=NUM_TOKENS)
     margins = []
     for name in NAMES:
-        prompt = pair.tokenizer.encode_chat(f"Explain what {name}() does in Python, in two sentences.")
+        prompt = pair.tokenizer.encode_chat(
+            f"Explain what {name}() does in Python, in two sentences."
+        )
         margins.append(margins_of(pair, prompt, engine.answer(prompt, settings, 0).tokens))
     every = torch.cat(margins)
     assert len(NAMES) == 20 and len(every) > 600
@@ -106,10 +119,18 @@ def made():
 
 def test_no_training_question_holds_a_measured_paragraph_or_document(made):
     training = [paragraph_key(prompt.text) for prompt in made["training"]]
-    assert len(set(training)) == len({prompt.id for prompt in made["training"]}) == len(training) == 6144
+    assert (
+        len(set(training))
+        == len({prompt.id for prompt in made["training"]})
+        == len(training)
+        == 6144
+    )
     held_out = [prompt.text for name in ("explain", "summarise") for prompt in made[name]]
     assert len(set(held_out)) == len(held_out) == 384
-    inner = [text.partition("\n\n")[2].removeprefix("```python\n").removesuffix("\n```") for text in held_out]
+    inner = [
+        text.partition("\n\n")[2].removeprefix("```python\n").removesuffix("\n```")
+        for text in held_out
+    ]
     hidden = set(chain.from_iterable(map(content_keys, inner)))
     everything = "\n".join(training)
     assert len(hidden) > 600 and not [key for key in hidden if key in everything]

@@ -1,4 +1,6 @@
-"""README and docs name what exists: commands that compose, targets, modules, files, options and links."""
+"""README and docs name what exists: commands that compose, targets, modules, files,
+options and links.
+"""
 
 import importlib.util
 import re
@@ -18,7 +20,10 @@ from experiments.train_eagle import checked
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "README.md"
-TEXTS = {page: page.read_text() for page in (*PAGES, ROOT / "results" / "README.md", ROOT / "CHANGELOG.md")}
+TEXTS = {
+    page: page.read_text()
+    for page in (*PAGES, ROOT / "results" / "README.md", ROOT / "CHANGELOG.md")
+}
 FOLLOWED = "extend.md"  # test_extend.py does as it says; what it names is not here before
 ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
 
@@ -33,7 +38,11 @@ def commands(page):
 def arguments_of(module):
     """The arguments of every command of one module, each once."""
     every = [command for page in PAGES if page.name != FOLLOWED for command in commands(page)]
-    own = [command.removeprefix(f"python -m {module}") for command in every if command.split()[2] == module]
+    own = [
+        command.removeprefix(f"python -m {module}")
+        for command in every
+        if command.split()[2] == module
+    ]
     return list(dict.fromkeys(arguments.strip() for arguments in own))
 
 
@@ -86,11 +95,17 @@ def test_modules_files_and_links_that_are_named_exist(page):
     if page.name == "CHANGELOG.md":
         return
     written = re.findall(r"^`(\w+/[\w./]+)`:$", text, re.M)  # by the reader, as the page says
-    modules = {name for name in (command.split()[2] for command in commands(page)) if "<" not in name}
-    modules |= set(re.findall(r"`((?:resispec|experiments|analysis|referee)(?:\.(?!json)\w+)+)", text))
+    modules = {
+        name for name in (command.split()[2] for command in commands(page)) if "<" not in name
+    }
+    modules |= set(
+        re.findall(r"`((?:resispec|experiments|analysis|referee)(?:\.(?!json)\w+)+)", text)
+    )
     for name in modules - {path.removesuffix(".py").replace("/", ".") for path in written}:
         assert exists(name), name
-    for name in set(re.findall(r"`((?:resispec|experiments|analysis|conf|tests|docs)/[\w./]*)`", text)):
+    for name in set(
+        re.findall(r"`((?:resispec|experiments|analysis|conf|tests|docs)/[\w./]*)`", text)
+    ):
         assert "PART" in name or "NAME" in name or name in written or (ROOT / name).exists(), name
     # Runs write to results/PROFILE, which git ignores.
     links = re.findall(r"\]\((?:\.\./)*results/(?!published/|reference/|README)[^)]*\)", text)
@@ -103,7 +118,9 @@ def test_every_target_and_variable_that_is_named_exists():
     targets = {f"{prefix}{stem}" for stem in ARTEFACTS for prefix in ("", "reproduce-")}
     for page in PAGES:
         targets |= set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", TEXTS[page], re.M))
-        for arguments in re.findall(r"(?:^|`)make [a-z0-9-]+((?: \w+=[^\s`]+)+)", TEXTS[page], re.M):
+        for arguments in re.findall(
+            r"(?:^|`)make [a-z0-9-]+((?: \w+=[^\s`]+)+)", TEXTS[page], re.M
+        ):
             assert {word.partition("=")[0] for word in arguments.split()} <= set(allowed), page.name
     for profile in sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml")):
         command = ["make", "--dry-run", *sorted(targets), f"PROFILE={profile}"]

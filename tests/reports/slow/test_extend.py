@@ -1,4 +1,6 @@
-"""docs/extend.md, followed literally in a copy of the repository: its files, its edits, its commands."""
+"""docs/extend.md, followed literally in a copy of the repository: its files,
+its edits, its commands.
+"""
 
 import os
 import re
@@ -18,7 +20,15 @@ from resispec.verifiers import Draws
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "extend.md").read_text()
-SOURCES = ("conf", "resispec", "experiments", "analysis", "pyproject.toml", "Makefile", "results/reference")
+SOURCES = (
+    "conf",
+    "resispec",
+    "experiments",
+    "analysis",
+    "pyproject.toml",
+    "Makefile",
+    "results/reference",
+)
 MAKES_IT_A_TOY = [
     *("device=cpu", "dtype=float32", "num_threads=1", "warmup_prompts=0", "num_prompts=3"),
     *("prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40"),
@@ -39,14 +49,20 @@ def blocks(text):
 def files(text):
     """What the page says to write: path -> content."""
     named = [
-        (re.search(r"^`(\w+/[\w./]+)`:\n\n\Z", before, re.M), content) for before, _, content in blocks(text)
+        (re.search(r"^`(\w+/[\w./]+)`:\n\n\Z", before, re.M), content)
+        for before, _, content in blocks(text)
     ]
     return {found[1]: content for found, content in named if found}
 
 
 def commands(text):
     """The lines of the blocks that name no language."""
-    return [line for _, language, content in blocks(text) if not language for line in content.splitlines()]
+    return [
+        line
+        for _, language, content in blocks(text)
+        if not language
+        for line in content.splitlines()
+    ]
 
 
 def edits(text):
@@ -58,7 +74,9 @@ def edits(text):
         if language == "diff":
             lines = content.splitlines(keepends=True)
             old = "".join(line[1:] for line in lines if not line.startswith("+"))
-            found.append((path, old, "".join(line[1:] for line in lines if not line.startswith("-"))))
+            found.append(
+                (path, old, "".join(line[1:] for line in lines if not line.startswith("-")))
+            )
     return found
 
 
@@ -67,10 +85,15 @@ FEWER = (
     ("experiments/auditing/material.py", "[2], 4000)", "[2], 200)"),
     ("experiments/auditing/material.py", "[MOST_SIBLINGS], 4000)", "[MOST_SIBLINGS], 200)"),
     ("resispec/audit/battery.py", "repeats: int = 3", "repeats: int = 1"),
-    ("resispec/audit/battery.py", "for topology, vocab in trees:", "for topology, vocab in trees[:2]:"),
+    (
+        "resispec/audit/battery.py",
+        "for topology, vocab in trees:",
+        "for topology, vocab in trees[:2]:",
+    ),
     ("resispec/audit/battery.py", "(1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)", "(1e-1, 1e-6)"),
 )
-"""Edits of the copy, as (path, old, new), for short audits: too few tokens are decoded for a verdict anyway.
+"""Edits of the copy, as (path, old, new), for short audits:
+too few tokens are decoded for a verdict anyway.
 
 The page's rule is still enumerated at one node with laws of all kinds; other tests have more trees.
 """
@@ -78,7 +101,9 @@ The page's rule is still enumerated at one node with laws of all kinds; other te
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The repository with everything on the page in it, beside two tiny models and a few documents."""
+    """The repository with everything on the page in it,
+    beside two tiny models and a few documents.
+    """
     root = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
         source, target = ROOT / name, root / name
@@ -91,7 +116,9 @@ def copy(tmp_path_factory):
         (root / path).write_text(content)
     for path, old, new in (*edits(PAGE), *FEWER):
         content = (root / path).read_text()
-        assert content.count(old) == 1, f"{path} does not hold the lines that are edited, once:\n{old}"
+        assert content.count(old) == 1, (
+            f"{path} does not hold the lines that are edited, once:\n{old}"
+        )
         (root / path).write_text(content.replace(old, new))
     profile = root / "conf" / "profile" / "embedded.yaml"  # whose artefacts are toys, and whole
     toy = OmegaConf.from_dotlist([*MAKES_IT_A_TOY, *AXES, "artefacts.table1.temperature=1.0"])
@@ -104,10 +131,14 @@ def copy(tmp_path_factory):
 
 
 def run(root, line):
-    """A command of the page, typed in the copy; a run of models that is no artefact is made a toy."""
+    """A command of the page, typed in the copy; a run of models
+    that is no artefact is made a toy.
+    """
     [python, *words] = shlex.split(line)
     assert python == "python"
-    if words[1].startswith("experiments.") and not any(word.startswith("experiment=") for word in words):
+    if words[1].startswith("experiments.") and not any(
+        word.startswith("experiment=") for word in words
+    ):
         words += [option for option in ("pair=mine", "dataset=notes") if option not in words]
         words += MAKES_IT_A_TOY
     environment = os.environ | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1"}
@@ -143,7 +174,8 @@ def test_a_verifier(copy):
     rows = re.findall(r"^\| draw_and_look +\| (\w+) +\| +exact \(([\d.e+-]+)\) ", done.stdout, re.M)
     assert {draws for draws, _ in rows} == {*Draws, "flat"}
     assert all(float(error) < 1e-9 for _, error in rows)
-    assert set(re.findall(r"\*\*(\w+)\*\* \|$", done.stdout, re.M)) == {"undecided"}  # 18 tokens are too few
+    # 18 tokens are too few
+    assert set(re.findall(r"\*\*(\w+)\*\* \|$", done.stdout, re.M)) == {"undecided"}
     assert cells_done(run(copy, sweep)) == 4
     assert cells_done(run(copy, by_file)) == 2
     measure = (
@@ -161,7 +193,8 @@ def test_a_decoder_with_draws_of_its_own(copy):
     measure = (
         "from resispec.audit.battery import rule_cases, worst\n"
         "from resispec.verifiers import Draws, get_rule\n"
-        "for name in ('standard', 'resispec'): print(worst(rule_cases(get_rule(name), Draws.FLAT)).error)"
+        "for name in ('standard', 'resispec'): print(worst(rule_cases(get_rule(name), "
+        "Draws.FLAT)).error)"
     )
     done = run(copy, f"python -c {shlex.quote(measure)}")
     exact, biased = (float(line) for line in done.stdout.split())
@@ -193,7 +226,11 @@ def test_a_metric(copy):
     assert re.search(r"\| +Empty steps +\|", done.stdout)
     assert "share of the steps that accepted no drafted token" in done.stdout
     frame = pd.read_csv(copy / "results" / "embedded" / "table1.csv")
-    found = frame[frame.quantity == "empty_steps"].set_index(["temperature", "decoder", "verifier"]).value
+    found = (
+        frame[frame.quantity == "empty_steps"]
+        .set_index(["temperature", "decoder", "verifier"])
+        .value
+    )
     assert len(found) == 3 and found.between(0, 1).all()
     assert (found.xs("autoregressive", level="decoder") == 1).all()  # nothing is drafted
 
@@ -201,6 +238,11 @@ def test_a_metric(copy):
 def test_a_data_set_and_a_pair(copy):
     [sweep] = commands(section("A data set, a pair"))
     assert cells_done(run(copy, sweep)) == 2
-    plans = [path.read_text() for path in (copy / "results" / "embedded" / "plans" / "sweep").glob("*.json")]
-    [plan] = [text for text in plans if "pair=mine dataset=notes verifier=standard,resispec" in text]
+    plans = [
+        path.read_text()
+        for path in (copy / "results" / "embedded" / "plans" / "sweep").glob("*.json")
+    ]
+    [plan] = [
+        text for text in plans if "pair=mine dataset=notes verifier=standard,resispec" in text
+    ]
     assert '"pair": "mine"' in plan and '"dataset": "notes"' in plan

@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "optimal-verification.md").read_text()
 FLAT = re.sub(r"(?<=[^\n|])\n *(?=[^\n|])", " ", PAGE)
 """The page with every paragraph on a line of its own."""
-P, Q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64)
+P, Q = (
+    torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
+    torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64),
+)
 
 
 def figures(pattern):
@@ -36,7 +39,9 @@ def acceptance(name):
 def test_the_table_of_prefixes():
     rows = re.findall(r"^\| (3[, \d]*) \| (.*) \|$", PAGE, re.M)
     assert [tokens for tokens, _ in rows] == ["3", "3, 2", "3, 2, 1"]
-    cells = [[float(cell.strip(" *").replace("−", "-")) for cell in line.split("|")] for _, line in rows]
+    cells = [
+        [float(cell.strip(" *").replace("−", "-")) for cell in line.split("|")] for _, line in rows
+    ]
     p, q = P.flip(0).cumsum(0), Q.flip(0).cumsum(0)
     gaps = q**2 - p
     wanted = torch.stack((p, q, gaps, (p + gaps.max()) / q), -1)
@@ -53,7 +58,9 @@ def test_the_proxy_the_choice_and_the_test():
     proxy = torch.minimum(torch.maximum(P, low * Q), high * Q)
     assert figures(r"m = clip\(p, c0 q, c1 q\) = \((.*?)\)") == pytest.approx(proxy.tolist())
     accept = (P / proxy).clamp_max(1)
-    assert figures(r"token 2 with probability (.*?), token 3") == pytest.approx([0.3, 0.32, float(accept[1])])
+    assert figures(r"token 2 with probability (.*?), token 3") == pytest.approx(
+        [0.3, 0.32, float(accept[1])]
+    )
     assert figures(r"token 3 with (.*?), and") == pytest.approx([0.2, 0.32, float(accept[2])])
     pairs = torch.tensor([[0, 1], [2, 0], [1, 2], [1, 1]])
     law = get_rule("optimal").law(P.expand(4, -1), Q.expand(4, -1), pairs, Draws.IID)
@@ -77,7 +84,9 @@ def test_the_chain(name):
 
 def test_what_the_page_names_exists():
     named = {name for name in re.findall(r"`([a-z_/]+\.py)`", PAGE) if "/" in name}
-    assert named and all((ROOT / name).exists() or (ROOT / "resispec" / name).exists() for name in named)
+    assert named and all(
+        (ROOT / name).exists() or (ROOT / "resispec" / name).exists() for name in named
+    )
     for test in re.findall(r"`(test_\w+)`", PAGE):
         assert f"def {test}(" in (ROOT / "tests" / "library" / "test_traversal.py").read_text()
     table = PAGE[PAGE.index("## When to use which") : PAGE.index("## References")]
@@ -87,12 +96,15 @@ def test_what_the_page_names_exists():
 
 def tokens(name, topology, p, q):
     """Accepted tokens of two drafted ones, with fair laws at the root, p and q below it."""
-    rows = [torch.tensor([[0, 0.5, 0.5], *[[0, *law]] * 2]).double() for law in (p, q)]  # 0 is the root's
+    # 0 is the root's
+    rows = [torch.tensor([[0, 0.5, 0.5], *[[0, *law]] * 2]).double() for law in (p, q)]
     return accepted_tokens(get_verifier(name), topology, rows)
 
 
 def test_subtrees_examined_one_after_the_other():
-    """The optimum, and the decision that attains it: of two paths take the one whose child is token 2."""
+    """The optimum, and the decision that attains it: of two paths take the one whose child is token
+    2.
+    """
     [p, q] = [[1 / 4, 3 / 4], [1 / 2, 1 / 2]]
     assert "p = (1/4, 3/4), q = (1/2, 1/2) below" in FLAT
     topology = from_child_counts([[2], [1, 1]])
@@ -125,7 +137,9 @@ def test_siblings_weigh_the_same_whatever_is_below_them():
     assert tokens("level_optimal", second, fair, fair) == pytest.approx(said[0], abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "passed"), [("level_optimal", 3 / 8), ("traversal_optimal", 1 / 2)])
+@pytest.mark.parametrize(
+    ("name", "passed"), [("level_optimal", 3 / 8), ("traversal_optimal", 1 / 2)]
+)
 def test_shares_do_not_ask_what_can_be_used(name, passed):
     """Of two nodes of weight 1/2 the second drafts a token that its target never has."""
     assert "passes on 3/8, where 1/2 is possible (and from the leaves up is reached)" in FLAT
@@ -144,11 +158,15 @@ def test_shares_do_not_ask_what_can_be_used(name, passed):
 def test_what_the_published_table_says_about_not_knowing():
     """The largest price of not knowing, and what `traversal_optimal` leaves in the same worlds."""
     frame = pd.read_csv(ROOT / "results" / "published" / "embedded" / "joint.csv")
-    means = frame[frame.possible > 1].pivot_table("accepted", ["shape", "vocab", "laws"], "verifier")
+    means = frame[frame.possible > 1].pivot_table(
+        "accepted", ["shape", "vocab", "laws"], "verifier"
+    )
     optimum = means["joint optimum"]
     price = 100 * (1 - means["joint optimum, drafted knowledge"] / optimum)
     left = 100 * (1 - means["traversal_optimal"] / optimum)
-    assert figures(r"costs at most (.*?) % of the optimum") == pytest.approx([price.max()], abs=0.005)
+    assert figures(r"costs at most (.*?) % of the optimum") == pytest.approx(
+        [price.max()], abs=0.005
+    )
     assert figures(r"`traversal_optimal` leaves ([\d.]+) % in the mean and up to") == pytest.approx(
         [left.mean()], abs=0.05
     )
@@ -164,5 +182,7 @@ def test_what_whole_levels_cost():
         found = frame[is_walk].set_index(["verifier", "quantity"]).value
         level = [found["level_optimal", what] for what in ("ratio", "ms")]
         wanted = [found["traversal_optimal", "ratio"], *level]
-        wanted += [found[name, "ratio"] for name in ("univer", "khisti", "gbv") if (name, "ratio") in found]
+        wanted += [
+            found[name, "ratio"] for name in ("univer", "khisti", "gbv") if (name, "ratio") in found
+        ]
         assert figures(rf"\n\| {shape} \|(.*)\|\n") == pytest.approx(wanted, abs=0.05)

@@ -1,4 +1,6 @@
-"""Containers, citation, workflow and issue forms say what the project says; the linters read all of them."""
+"""Containers, citation, workflow and issue forms say what the project says;
+the linters read all of them.
+"""
 
 import os
 import re
@@ -42,14 +44,18 @@ def test_containers_mount_what_the_image_keeps_and_run_as_the_caller():
     image = (ROOT / "Dockerfile").read_text()
     services = read("compose.yaml")["services"]
     service = services["resispec"]
-    assert "deploy" not in service and services["gpu"].keys() == {"extends", "deploy"}  # runs without a GPU
+    # runs without a GPU
+    assert "deploy" not in service and services["gpu"].keys() == {"extends", "deploy"}
     assert services["gpu"]["extends"] == "resispec"
-    assert image.index("touch .venv/installed") > image.index("COPY . .")  # else `make` installs again
+    # else `make` installs again
+    assert image.index("touch .venv/installed") > image.index("COPY . .")
     mounted = {volume["target"] for volume in service["volumes"]}
     kept = set(re.findall(r"(?:HF_HOME|RESISPEC_CACHE)=(\S+)", image))
     assert mounted == kept | {"/app/results"} and len(kept) == 2
     assert service["user"].startswith("${CALLER:?")
-    [made] = re.findall(r"install --directory --mode=1777 (.*?)\n\n", image.replace("\\\n", " "), re.S)
+    [made] = re.findall(
+        r"install --directory --mode=1777 (.*?)\n\n", image.replace("\\\n", " "), re.S
+    )
     home = re.search(r"HOME=(/\S+) USER", image).group(1)
     assert {home, "results", *kept} <= set(made.split())
     assert re.search(r"^USER [1-9]", image, re.M)  # never root, whatever is typed

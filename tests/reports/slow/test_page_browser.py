@@ -1,4 +1,6 @@
-"""The page in headless Chromium: it fits, sorts, filters, can be read in both schemes, and says no error."""
+"""The page in headless Chromium: it fits, sorts, filters, can be read in both schemes,
+and says no error.
+"""
 
 import shutil
 
@@ -10,7 +12,12 @@ from analysis.page.__main__ import write
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+QUIET = (
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 MIN_CONTRAST = 4.5
 """WCAG 2.1, level AA, for text of normal size."""
 
@@ -18,7 +25,8 @@ MIN_CONTRAST = 4.5
 FAINT = """(limit) => {
   const channels = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const light = ([red, green, blue]) => {
-    const linear = (part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    const curve = (part) => ((part + 0.055) / 1.055) ** 2.4;
+    const linear = (part) => (part /= 255) <= 0.04045 ? part / 12.92 : curve(part);
     return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
   };
   const behind = (element) => {
@@ -30,7 +38,8 @@ FAINT = """(limit) => {
   };
   const faint = [];
   for (const element of document.querySelectorAll("body *:not(script)")) {
-    const text = Array.from(element.childNodes).filter((node) => node.nodeType === 3 && node.data.trim());
+    const isText = (node) => node.nodeType === 3 && node.data.trim();
+    const text = Array.from(element.childNodes).filter(isText);
     if (!text.length) continue;
     const [first, second] = [channels(getComputedStyle(element).color), behind(element)].map(light);
     const ratio = (Math.max(first, second) + 0.05) / (Math.min(first, second) + 0.05);
@@ -58,7 +67,9 @@ def browser():
 
 @pytest.fixture
 def opened(browser, path):
-    """`opened(width, height, scheme)` opens the page; in the end nothing was fetched, nothing complained."""
+    """`opened(width, height, scheme)` opens the page; in the end nothing was fetched,
+    nothing complained.
+    """
     pages, complaints, requests = [], [], []
 
     def open_page(width=1280, height=900, scheme="light", **options):
@@ -96,11 +107,17 @@ def test_the_page_fits_and_its_text_stands_out(opened, width, height, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") == width
     wide = page.locator("#table1 .scroll").first
     is_wide = "(box) => box.scrollWidth > box.clientWidth"
-    assert wide.evaluate(is_wide) == (width == 390), "a table scrolls in its container where it must"
-    assert width == 390 or not any(box.evaluate(is_wide) for box in page.locator(".table .scroll").all())
+    assert wide.evaluate(is_wide) == (width == 390), (
+        "a table scrolls in its container where it must"
+    )
+    assert width == 390 or not any(
+        box.evaluate(is_wide) for box in page.locator(".table .scroll").all()
+    )
     page.evaluate("document.querySelectorAll('.unfold').forEach((one) => { one.checked = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert wide.get_attribute("tabindex") == "0" and wide.get_attribute("aria-label").startswith("Table: ")
+    assert wide.get_attribute("tabindex") == "0" and wide.get_attribute("aria-label").startswith(
+        "Table: "
+    )
     assert page.evaluate(FAINT, MIN_CONTRAST) == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     is_dark = sum(map(int, background.removeprefix("rgb(").rstrip(")").split(","))) < 3 * 128
@@ -113,13 +130,19 @@ def test_what_names_a_row_stays_while_its_numbers_scroll(opened):
     box = page.locator("#table1 .scroll").first
     box.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
     edges = box.bounding_box()
-    named, last = (box.locator(f"tbody tr:first-child {cell}").last.bounding_box() for cell in ("th", "td"))
-    assert edges["x"] <= named["x"] and named["x"] + named["width"] < edges["x"] + 0.6 * edges["width"]
+    named, last = (
+        box.locator(f"tbody tr:first-child {cell}").last.bounding_box() for cell in ("th", "td")
+    )
+    assert (
+        edges["x"] <= named["x"] and named["x"] + named["width"] < edges["x"] + 0.6 * edges["width"]
+    )
     assert last["x"] + last["width"] <= edges["x"] + edges["width"] + 1
 
 
 def test_numbers_are_sorted_as_numbers_and_text_as_text(opened):
-    """By the first number of "6.0 [4.0, 8.0]": as text 21.3 would come before 6.0. Gaps are last."""
+    """By the first number of "6.0 [4.0, 8.0]": as text 21.3 would come
+    before 6.0. Gaps are last.
+    """
     page = opened()
     assert column(page, "table1", "Tokens/s")[0] == "6.0 [4.0, 8.0]"
     button = page.locator("#data-table1 th", has_text="Tokens/s").first.locator("button")
@@ -161,7 +184,10 @@ def test_the_keyboard_reaches_what_it_must(opened):
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")
     outline = "getComputedStyle(document.activeElement).outlineStyle"
-    assert page.evaluate("document.activeElement.tagName") == "BUTTON" and page.evaluate(outline) == "solid"
+    assert (
+        page.evaluate("document.activeElement.tagName") == "BUTTON"
+        and page.evaluate(outline) == "solid"
+    )
 
 
 def test_without_scripts_everything_can_be_read(opened):
@@ -171,4 +197,6 @@ def test_without_scripts_everything_can_be_read(opened):
     page.locator("#table1 .unfold").first.check()
     text = page.locator("#data-table1").inner_text()
     assert "2.67\n[2.50, 3.00]" in text and "4.67–4.69" in text
-    assert page.locator("th button").count() == 0 and page.locator("input[type=search]").count() == 0
+    assert (
+        page.locator("th button").count() == 0 and page.locator("input[type=search]").count() == 0
+    )

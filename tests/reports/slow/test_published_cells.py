@@ -1,4 +1,6 @@
-"""Committed cells give the committed numbers: what is published is drawn again, or one of both is old."""
+"""Committed cells give the committed numbers: what is published is drawn again,
+or one of both is old.
+"""
 
 import re
 import shutil
@@ -17,7 +19,9 @@ COMMITTED = ("csv", "md")
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
 def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
-    """The CSV files and the pages, byte for byte, but for what changed in conf/ since they were measured."""
+    """The CSV files and the pages, byte for byte, but for what changed
+    in conf/ since they were measured.
+    """
     drawn = set()
     for folder in sorted(published.unpacked(archive).iterdir()):
         plan = read_plan(folder.name, archive.parent.name, folder)
@@ -28,7 +32,9 @@ def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
             for path in table.write(as_measured, tmp_path, suffixes):
                 assert path.read_bytes() == (archive.parent / path.name).read_bytes(), path.name
                 drawn.add(path.name)
-        own = [file for suffix in COMMITTED for file in archive.parent.glob(f"{folder.name}*.{suffix}")]
+        own = [
+            file for suffix in COMMITTED for file in archive.parent.glob(f"{folder.name}*.{suffix}")
+        ]
         assert {file.name for file in own} <= drawn
 
 
@@ -36,7 +42,9 @@ def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
 def test_published_archives_name_no_folder_of_a_machine(archive):
     """Defect: 3,736 absolute paths were in them."""
     for file in published.unpacked(archive).rglob("*.json"):
-        assert not re.search(r"(?<![\w.~])/(tmp|home|root|work|Users|mnt)/", file.read_text()), file.name
+        assert not re.search(r"(?<![\w.~])/(tmp|home|root|work|Users|mnt)/", file.read_text()), (
+            file.name
+        )
 
 
 @pytest.mark.parametrize("path", GALLERIES, ids=[path.parent.name for path in GALLERIES])

@@ -38,8 +38,11 @@ def test_no_number_of_the_headline_is_typed_by_hand():
 
 def test_what_is_said_of_speed_beside_the_frontier_is_in_its_table():
     frame = pd.read_csv(PUBLISHED / "frontier.csv")
-    speeds = frame[(frame.quantity == "speedup_vs_autoregressive") & (frame.verifier != "resispec")].value
-    assert speeds.max() < 1  # "no exact verifier makes one of these trees faster than one token at a time"
+    speeds = frame[
+        (frame.quantity == "speedup_vs_autoregressive") & (frame.verifier != "resispec")
+    ].value
+    # "no exact verifier makes one of these trees faster than one token at a time"
+    assert speeds.max() < 1
     assert set(frame.verdict[frame.verifier != "resispec"].dropna()) == {"no bias seen"}
 
 
@@ -56,7 +59,9 @@ def test_every_option_that_is_listed_exists():
 
 
 def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
-    """An option that someone adds needs no line before a number of it is published; `--help` lists it."""
+    """An option that someone adds needs no line before a number of it is published;
+    `--help` lists it.
+    """
     used = {group: set() for group in LABELS}
     for path in PUBLISHED.glob("*.csv"):
         frame = pd.read_csv(path)
@@ -65,7 +70,9 @@ def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
     for path in (ROOT / "conf" / "profile").glob("*.yaml"):
         axes = OmegaConf.to_container(OmegaConf.load(path)).get("axes", {})
         pairs = [
-            [names] if isinstance(names, str) else names for key, names in axes.items() if "pairs" in key
+            [names] if isinstance(names, str) else names
+            for key, names in axes.items()
+            if "pairs" in key
         ]
         used["pair"] |= {name for names in pairs for name in names}
         used["dataset"] |= set(axes.get("datasets", ()))
@@ -77,7 +84,9 @@ def test_the_help_lists_every_option():
     text = run("--help").stdout
     for group in listed():
         [line] = re.findall(rf"^{group}: (.*)$", text, re.M)
-        assert set(line.split(", ")) == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+        assert set(line.split(", ")) == {
+            path.stem for path in (ROOT / "conf" / group).glob("*.yaml")
+        }
 
 
 def test_the_readme_is_one_screen():
