@@ -52,7 +52,9 @@ IGNORED = {
 }
 # Keys that were added later: with these values a cell keeps the id that it had before.
 LATER = {"compiled": False} | FILTERS_OFF
-OURS = ("resispec.", "experiments.")
+OURS = ("resispec.", "experiments.", "recipes.")
+# Modules of ours that have moved; cells that name them keep their ids.
+MOVED = {"resispec.smollm2.": "recipes.smollm2."}
 PATHS = ("path", "target", "draft")  # keys whose values are files or folders, if these exist
 FILLED = "task.folder"  # a folder that the cell itself fills
 # Texts that no system takes for a path: with a line break, or with too long a name, or too long.
@@ -177,6 +179,10 @@ def build(node: Any) -> Any:
     Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its
     values.
     """
+    target = str(node.get("_target_", "?"))
+    if target.startswith(tuple(MOVED)):  # of a cell that was measured before
+        old = next(prefix for prefix in MOVED if target.startswith(prefix))
+        node = {**node, "_target_": MOVED[old] + target.removeprefix(old)}
     try:
         return instantiate(node)
     except InstantiationException as error:
@@ -185,7 +191,6 @@ def build(node: Any) -> Any:
             cause = cause.__cause__
         if isinstance(cause, InvalidInput):
             raise cause from error
-        target = node.get("_target_", "?")
         raise InvalidInput(
             f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}"
         ) from error

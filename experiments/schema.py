@@ -4,9 +4,10 @@ wrong values fail before any cell runs.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -14,12 +15,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
 from experiments.cell import sampling_of
-from resispec import smollm2
 from resispec.data import CHAT
-from resispec.embedded.pairs import inflated_fingerprint, pair_fingerprint
-from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe
 from resispec.errors import InvalidInput
-from resispec.smollm2.questions import QUESTIONS_RECIPE
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
@@ -247,17 +244,10 @@ def check_patterns(values: Mapping[str, Any]) -> None:
             raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
 
 
-FINGERPRINTS: dict[str, Callable[..., str]] = {
-    "embedded_text": TEXT_RECIPE.key,
-    "embedded_pair": pair_fingerprint,
-    "embedded_eagle": lambda *options: drafter_recipe(*options).key(),
-    "inflated_pair": inflated_fingerprint,
-    "smollm2_pair": smollm2.pair_fingerprint,
-    "smollm2_questions": QUESTIONS_RECIPE.key,
-}
-"""Resolvers that give the identity of texts and models made on this machine,
-from what they are made of.
-"""
-for _name, _fingerprint in FINGERPRINTS.items():
-    OmegaConf.register_new_resolver(_name, _fingerprint, use_cache=True, replace=True)
+def _made(function: str, *options: Any) -> str:
+    """The identity of models or texts by the function that knows it, "module.function"."""
+    return str(resolve_name(function)(*options))
+
+
+OmegaConf.register_new_resolver("made", _made, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

@@ -116,13 +116,15 @@ def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -
 
 def _tokenizer(pair: Mapping[str, Any]) -> Any:
     """The tokenizer of a pair; the weights of our own kinds of pairs are not read."""
-    from resispec.embedded.recipe import model_recipes
+    from resispec.embedded import committed
+    from resispec.embedded.pairs import model_names
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
     module = str(pair["_target_"]).rpartition(".")[0]
     if module == "resispec.embedded":
-        return TransformersTokenizer(read_tokenizer(str(model_recipes(pair["target"])[0].folder())))
+        [folder] = model_names(pair["target"])
+        return TransformersTokenizer(read_tokenizer(str(committed.folder(folder))))
     if module == "resispec.models":
         return TransformersTokenizer(read_tokenizer(pair["target"], pair.get("target_revision")))
     return build(pair).tokenizer

@@ -26,7 +26,7 @@ from resispec.files import read_json
 PACKAGE = Path(__file__).resolve().parent
 PARTS = ("verifiers", "draws", "drafters", "distributions")
 """Modules and folders of resispec whose files are part of a cell's code."""
-OURS = {"resispec", "experiments", "analysis", "referee"}
+OURS = {"resispec", "experiments", "analysis", "referee", "recipes"}
 INSTALLED = {"site-packages", "dist-packages"}
 BY_NAME = {"get_rule", "get_verifier"}
 """Functions that find a verifier by the name that it is registered under."""

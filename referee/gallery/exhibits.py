@@ -20,9 +20,8 @@ from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.models import Pair
-from resispec.packages import fetched
+from resispec.packages import SMOLLM2, fetched
 from resispec.sampling import Sampling
-from resispec.smollm2.recipe import SMOLLM2
 from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Verifier, get_verifier
 

@@ -16,7 +16,7 @@ from referee.rescoring import Scorer, load_scorers
 from referee.transcripts import line_of
 from resispec.files import read_sealed
 from resispec.models import load_pair
-from resispec.training.checkpoints import digest_of
+from resispec.models.checkpoint import digest_of
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,35 @@
-"""Small real models and three data sets, made at first use from text
-that every Python installation has.
+"""Small real models and three data sets that come with the package.
 
 They are for real decoding, with a real gap between target and draft, on a machine without network
-or accelerator. Their numbers say nothing about large models. The first use trains a model, which
-takes minutes; every later use opens the cache. Text, targets, drafts and EAGLE drafters are cached
-apart: everything that decides a folder's content decides its name, so training one model anew
-leaves the other folders as they are.
+or accelerator. Their numbers say nothing about large models. They were trained on text that every
+Python installation has; `recipes/embedded` in the repository makes them again. Text, targets,
+drafts and EAGLE drafters have a folder each, and a key, a hash of what decided its content.
 """
 
-from resispec.embedded.corpus import NAMES
-from resispec.embedded.pairs import EmbeddedDataset, load_eagle_pair, load_inflated_pair, load_pair
-from resispec.embedded.recipe import DRAFTS, TARGETS
+from resispec.embedded.pairs import (
+    DRAFTS,
+    EAGLES,
+    NAMES,
+    EmbeddedDataset,
+    eagle_fingerprint,
+    inflated_fingerprint,
+    load_eagle_pair,
+    load_inflated_pair,
+    load_pair,
+    pair_fingerprint,
+    text_fingerprint,
+)
 
 __all__ = [
-    "DRAFTS", "NAMES", "TARGETS", "EmbeddedDataset", "load_eagle_pair", "load_inflated_pair",
+    "DRAFTS",
+    "EAGLES",
+    "NAMES",
+    "EmbeddedDataset",
+    "eagle_fingerprint",
+    "inflated_fingerprint",
+    "load_eagle_pair",
+    "load_inflated_pair",
     "load_pair",
-]  # fmt: skip
+    "pair_fingerprint",
+    "text_fingerprint",
+]

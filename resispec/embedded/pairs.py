@@ -2,25 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from resispec.data import KeptDataset
-from resispec.embedded.corpus import NAMES
-from resispec.embedded.recipe import TEXT_RECIPE, TextRecipe, drafter_recipe, model_recipes
+from resispec.data import JsonlDataset, Prompt
+from resispec.embedded import committed
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
-from resispec.kept import check_expected, make_key
+from resispec.errors import InvalidInput
+from resispec.kept import check_expected, entry, make_key
 
 if TYPE_CHECKING:
     from resispec.models import Pair
 
+NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
+"""Data sets by name."""
+DRAFTS: Mapping[str, Sequence[str]] = {"2m": ("80k",), "800k": ("420k", "180k", "80k")}
+"""Targets by name, which tells their number of parameters -> the drafts that each has taught."""
+EAGLES: Mapping[tuple[str, int | None], str] = {
+    ("2m", None): "eagle_2m",
+    ("2m", 1024): "eagle3_2m_1024",
+}
+"""Target, and size of an EAGLE-3 drafter's own vocabulary or None for EAGLE -> the folder."""
+TEXTS = "texts"
+"""The folder of the documents."""
 _KIND = "embedded models"
 
 
+def model_names(target: str, draft: str | None = None) -> list[str]:
+    """The folders of a target and, if one is named, of a draft that it has taught.
+
+    Raises InvalidInput for other names.
+    """
+    drafts = entry("embedded target", target, DRAFTS)
+    names = [f"target_{target}"]
+    if draft is not None:
+        if draft not in drafts:
+            raise InvalidInput(
+                f"unknown embedded draft {draft!r} of target {target}; allowed: {', '.join(drafts)}"
+            )
+        names.append(f"draft_{target}_{draft}")
+    return names
+
+
+def eagle_name(target: str, num_draftable: int | None = None) -> str:
+    """The folder of a target's EAGLE drafter, or of its EAGLE-3 drafter of so many tokens.
+
+    Raises InvalidInput for one that does not exist.
+    """
+    if (target, num_draftable) not in EAGLES:
+        kinds = [f"{one} (num_draftable={count})" for one, count in EAGLES]
+        raise InvalidInput(
+            f"unknown embedded EAGLE drafter {target} (num_draftable={num_draftable}); allowed: "
+            f"{', '.join(kinds)}"
+        )
+    return EAGLES[target, num_draftable]
+
+
 def pair_fingerprint(target: str, draft: str | None) -> str:
-    """The keys of the models of a pair, which name their folders."""
-    return "-".join(recipe.key() for recipe in model_recipes(target, draft))
+    """The keys of the models of a pair."""
+    return "-".join(committed.key(name) for name in model_names(target, draft))
+
+
+def eagle_fingerprint(target: str, num_draftable: int | None = None) -> str:
+    """The key of an EAGLE drafter, which depends on its target's."""
+    return committed.key(eagle_name(target, num_draftable))
+
+
+def text_fingerprint() -> str:
+    """The key of the texts."""
+    return committed.key(TEXTS)
 
 
 def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
@@ -38,17 +89,16 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """A target of `TARGETS` and a draft of `DRAFTS` that it taught, or no draft;
-    trained first if absent.
+    """A target and a draft that it has taught, see DRAFTS, or no draft.
 
     device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
-    for any. Raises InvalidInput for an unknown name, and when this installation would train another
-    pair than expected.
+    for any. Raises InvalidInput for an unknown name, for damaged files, and when another pair than
+    this one is expected.
     """
     from resispec.models import load_pair as load_models
 
     check_expected(_KIND, fingerprint, pair_fingerprint(target, draft))
-    folders = [str(recipe.folder()) for recipe in model_recipes(target, draft)]
+    folders = [str(committed.folder(name)) for name in model_names(target, draft)]
     return load_models(folders[0], folders[1] if draft else None, device=device, dtype=dtype)
 
 
@@ -59,16 +109,13 @@ def load_eagle_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """An embedded target with an EAGLE drafter of its own, see `drafter_recipe`;
-    otherwise as `load_pair`.
-    """
+    """A target with an EAGLE drafter of its own, see EAGLES; otherwise as `load_pair`."""
     from resispec.models import load_eagle_pair as load_models
 
-    drafter = drafter_recipe(target, num_draftable)
-    check_expected(_KIND, fingerprint, drafter.key())
-    return load_models(
-        str(drafter.target.folder()), str(drafter.folder()), device=device, dtype=dtype
-    )
+    drafter = eagle_name(target, num_draftable)
+    check_expected(_KIND, fingerprint, committed.key(drafter))
+    folders = [str(committed.folder(name)) for name in (*model_names(target), drafter)]
+    return load_models(folders[0], folders[1], device=device, dtype=dtype)
 
 
 def load_inflated_pair(
@@ -95,8 +142,30 @@ def load_inflated_pair(
 
 
 @dataclass(frozen=True)
-class EmbeddedDataset(KeptDataset):
-    """Held-out documents of one kind. name: one of `NAMES`."""
+class EmbeddedDataset:
+    """Documents of one kind that nothing was trained on, in a fixed order.
 
-    recipe: ClassVar[TextRecipe] = TEXT_RECIPE
-    files: ClassVar[Mapping[str, str]] = {name: f"{name}.jsonl" for name in NAMES}
+    name: one of NAMES. path: a local .jsonl file that replaces the documents. fingerprint: the
+    expected key of the texts; None allows any. Raises InvalidInput for an unknown name.
+    """
+
+    name: str
+    path: str | None = None
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        entry("data set", self.name, dict.fromkeys(NAMES))
+
+    def prompts(self, count: int) -> list[Prompt]:
+        """The first `count` prompts.
+
+        Raises InvalidInput when other texts are expected, and as `JsonlDataset` does.
+        """
+        if self.path is not None:
+            return JsonlDataset(self.path).prompts(count)
+        check_expected(f"prompts of {self.name}", self.fingerprint, text_fingerprint())
+        return JsonlDataset(str(committed.folder(TEXTS) / f"{self.name}.jsonl")).prompts(count)
+
+    def check(self, count: int) -> None:
+        """Raise InvalidInput as `prompts` does."""
+        self.prompts(count)

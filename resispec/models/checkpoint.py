@@ -5,6 +5,7 @@ Weights are read as tensors and nothing else: code that a folder brings along, i
 not fit its weights is refused, whereas transformers alone would fill the gaps with random numbers.
 """
 
+import hashlib
 import logging
 import pickle
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
@@ -213,3 +215,12 @@ def _check_conversion(tokenizer: Any, model: Path) -> None:
             "tokenizer.json, or a tokenizer_config.json with its tokenizer_class, like "
             "LlamaTokenizer"
         )
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """A hash, in 16 hexadecimal digits, of the names, types, shapes and bytes of tensors."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

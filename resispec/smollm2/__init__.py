@@ -1,17 +1,1 @@
-"""SmolLM2-135M-Instruct, a published chat model that a package of the Python index bundles,
-and its drafters.
-
-convert: makes a folder that transformers reads of the bundled GGUF file. questions: the training
-questions, and two data sets. answers: the target's answers to the training questions. train: the
-training of drafters on these answers. recipe: recipes of everything that is kept in the cache.
-pairs: the loaders.
-"""
-
-from resispec.errors import guard_imports
-
-guard_imports(__name__)
-
-from resispec.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint  # noqa: E402
-from resispec.smollm2.questions import SmolLM2Dataset  # noqa: E402
-
-__all__ = ["SmolLM2Dataset", "load_eagle_pair", "load_pair", "pair_fingerprint"]
+"""SmolLM2 has moved to recipes/smollm2."""

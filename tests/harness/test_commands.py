@@ -68,7 +68,7 @@ def test_an_unknown_profile_is_one_line(capsys):
         assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"
 
 
-PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "resispec.smollm2"]
+PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.smollm2"]
 """A command of each package that has some."""
 
 

@@ -10,15 +10,16 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from toys import save_tiny_pair, tiny_eagle3, tiny_llama
 
-from experiments import train_eagle
 from experiments.cell import build
 from experiments.schema import CONF, unlabelled
-from resispec.embedded.recipe import ModelRecipe
+from recipes import train_eagle
+from recipes.embedded.recipe import ModelRecipe
+from recipes.training import checkpoints, drafters
+from recipes.training.drafters import Sequences
+from recipes.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
-from resispec.training import CHECKPOINT, checkpoints, drafters
-from resispec.training.drafters import Sequences
-from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
+from resispec.kept import CHECKPOINT
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)

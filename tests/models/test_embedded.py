@@ -1,4 +1,4 @@
-"""The embedded text, its recipes' keys, and the cache that holds each result whole
+"""The embedded text and models, their recipes' keys, and the cache that holds each result whole
 or not at all.
 """
 
@@ -6,25 +6,26 @@ import copy
 import dataclasses
 import hashlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from recipes.embedded import corpus, publish, recipe, text
+from recipes.embedded.corpus import build_corpus, read_sources
+from recipes.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
+from recipes.smollm2 import questions
+from recipes.smollm2 import recipe as smollm2_recipe
+from recipes.smollm2.questions import QuestionsRecipe
+from recipes.training.recipe import EagleRecipe
 from resispec import embedded, kept
-from resispec.embedded import NAMES, corpus, pairs, recipe, text
-from resispec.embedded.corpus import build_corpus, read_sources
-from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
-from resispec.embedded.shapes import PAIR_SHAPES
+from resispec.embedded import NAMES, committed
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
+from resispec.kept import CHECKPOINT
 from resispec.packages import Package
-from resispec.smollm2 import questions
-from resispec.smollm2 import recipe as smollm2_recipe
-from resispec.smollm2.questions import QuestionsRecipe
-from resispec.training import CHECKPOINT
-from resispec.training.recipe import EagleRecipe
 
 TEXT = TextRecipe(vocab_size=300, max_chars=30_000, max_files=12, num_prompts=5, min_prompts=1)
 TARGET = ModelRecipe(
@@ -57,18 +58,52 @@ def test_keys_are_golden():
         TEXT_RECIPE.key() == "4a7a0450b3ee1124"
         and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
     )
-    found = [
-        pairs.pair_fingerprint(*names)
-        for names in (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))
-    ]
-    assert [key for one in found for key in one.split("-")] == [
+    pairs_of_names = (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))
+    assert [one.key() for names in pairs_of_names for one in recipe.model_recipes(*names)] == [
         *("edfb0fc94f823660", "5e49b0d4ae7fe5f1", "d63d5e542323a85e", "dec59bb8090a166e"),
         *("edfb0fc94f823660", "be64ab679ca8e8b2"),
     ]
     drafters = [recipe.drafter_recipe("2m", count).key() for count in (None, 1024)]
     assert drafters == ["5f974b9d82ec787f", "6c083a73fc377114"]
-    inflated = [pairs.inflated_fingerprint(shape, "2m", "80k") for shape in PAIR_SHAPES]
-    assert inflated == ["c45b9dd4a7986df7", "02139606b0753f0c"]
+
+
+def test_what_comes_with_the_package_keeps_its_keys():
+    """Published cells are named by them, whatever Python and libraries are installed."""
+    keys = {name: committed.key(name) for name in recipe.PARTS}
+    assert keys == {
+        "texts": "c75782a17843cddb",
+        "target_2m": "9f527b7d0ecc48b3",
+        "draft_2m_80k": "a6dd00097634b880",
+        "target_800k": "fe140b1cdaf7ad72",
+        "draft_800k_420k": "988ce05656174527",
+        "draft_800k_180k": "6b7052f46104f8ff",
+        "draft_800k_80k": "6d875a6320525a01",
+        "eagle_2m": "bef6aaa382c3c21e",
+        "eagle3_2m_1024": "4870589f7c515d3b",
+    }
+    assert {path.name for path in committed.ROOT.iterdir()} == {*keys}
+    assert all((committed.folder(name) / "README.md").is_file() for name in keys)
+
+
+def test_a_damaged_part_of_the_package_is_told(tmp_path, monkeypatch):
+    shutil.copytree(committed.ROOT / "draft_2m_80k", tmp_path / "draft_2m_80k")
+    (tmp_path / "draft_2m_80k" / "config.json").write_text("{}")
+    monkeypatch.setattr(committed, "ROOT", tmp_path)
+    damaged = "draft_2m_80k, a part of resispec, is damaged: config.json is not what was written;"
+    with pytest.raises(InvalidInput, match=damaged):
+        committed.folder.__wrapped__("draft_2m_80k")
+
+
+def test_a_part_is_published_whole_but_for_the_training_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(committed, "ROOT", tmp_path / "files")
+    publish.write("texts", TEXT)
+    names = {path.name for path in (tmp_path / "files" / "texts").iterdir()}
+    prompts = {f"{name}.jsonl" for name in NAMES}
+    assert names == {"README.md", "manifest.json", "tokenizer.json", *prompts}
+    assert kept.damage(tmp_path / "files" / "texts") is None
+    card = (tmp_path / "files" / "texts" / "README.md").read_text()
+    assert "vocab_size = 300" in card and "PSF-2.0" in card
 
 
 @pytest.mark.usefixtures("plain")
@@ -95,10 +130,14 @@ def test_unknown_names_and_other_models_than_expected_are_refused():
     for load, message in (
         (
             lambda: embedded.load_pair(draft="68m"),
-            "unknown embedded draft '68m'; allowed: 420k, 180k, 80k",
+            "unknown embedded draft '68m' of target 2m; allowed: 80k",
         ),
         (lambda: embedded.load_pair(fingerprint="0123"), expected),
         (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
+        (
+            lambda: embedded.load_eagle_pair("800k"),
+            r"unknown embedded EAGLE drafter 800k \(num_draftable=None\); allowed: 2m \(num_",
+        ),
         (
             lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
             "the prompts of ",

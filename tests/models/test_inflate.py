@@ -12,10 +12,10 @@ import torch
 from toys import ToyTokenizer, save_tiny_pair
 
 from experiments.cli import run_single
-from experiments.inflate import run_inflating
+from recipes.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
+from recipes.inflate import run_inflating
 from resispec import embedded
 from resispec.embedded.pairs import inflated_fingerprint
-from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
 from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair

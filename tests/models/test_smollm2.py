@@ -9,13 +9,13 @@ import pytest
 import torch
 from toy_smollm2 import TEXT, toy_pair, write_quantised
 
-from resispec import smollm2
+from recipes import smollm2
+from recipes.smollm2 import recipe
+from recipes.smollm2.convert import convert
+from recipes.smollm2.recipe import TargetRecipe
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
 from resispec.packages import WHEELS, Package, fetched
-from resispec.smollm2 import recipe
-from resispec.smollm2.convert import convert
-from resispec.smollm2.recipe import TargetRecipe
 
 CONTENT = b"one line of a file\n" * 9999
 OTHER = Package("other-pack", "1.2", "other_pack/toy.txt", "0" * 64)

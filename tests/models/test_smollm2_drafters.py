@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 from toys import save_tiny_pair
 
-from resispec import smollm2
+from recipes import __main__ as command
+from recipes import smollm2
+from recipes.smollm2 import answers, recipe
+from recipes.smollm2.questions import QuestionsRecipe
+from recipes.smollm2.recipe import AnswersRecipe, LearntRecipe, TargetRecipe
+from recipes.training.recipe import DistillationRecipe, Eagle3Recipe
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_pair
-from resispec.smollm2 import __main__ as command
-from resispec.smollm2 import answers, recipe
-from resispec.smollm2.questions import QuestionsRecipe
-from resispec.smollm2.recipe import AnswersRecipe, LearntRecipe, TargetRecipe
-from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
 
 TEXTS = [letter * count for count in range(1, 4) for letter in "abcdefgh"]
 LEARNING = {"steps": 3, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 1}
@@ -144,16 +144,16 @@ def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
 
 
 def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, capsys):
-    monkeypatch.setattr(command, "RECIPES", {"target": TARGET, "answers": ANSWERS, **DRAFTERS})
-    assert command.main(["distilled"]) == 0
+    toys = {"target": TARGET, "answers": ANSWERS, **DRAFTERS}
+    monkeypatch.setattr(command, "FAMILIES", {"smollm2": toys})
+    assert command.main(["smollm2", "distilled"]) == 0
     line = capsys.readouterr().out
     assert (
         line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
     )
     assert "seconds " in line
-    assert command.main([]) == 0
-    assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(
-        command.RECIPES
-    )
-    with pytest.raises(SystemExit):
-        command.main(["tiny"])
+    assert command.main(["smollm2"]) == 0
+    assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(toys)
+    assert command.main(["smollm2", "tiny"]) == 1
+    assert "unknown part of smollm2 'tiny'; allowed: target, answers" in capsys.readouterr().err
+    assert command.main(["smollm2", "--publish"]) == 1

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from resispec.embedded import corpus
+from recipes.embedded import corpus
+from recipes.smollm2 import SmolLM2Dataset, questions
+from recipes.smollm2.questions import FUNCTION_KINDS, QuestionsRecipe, make_questions
 from resispec.errors import InvalidInput
-from resispec.smollm2 import SmolLM2Dataset, questions
-from resispec.smollm2.questions import FUNCTION_KINDS, QuestionsRecipe, make_questions
 
 RECIPE = QuestionsRecipe(num_functions=60, num_pages=60, num_prompts=12, max_chars=600)
 SHARED = (
@@ -118,7 +118,7 @@ def test_the_data_sets_are_the_recipe_s_files(sources, made, monkeypatch, tmp_pa
     for module in (questions, corpus):  # which write the questions, and name them
         monkeypatch.setattr(module, "read_sources", lambda: sources)
     monkeypatch.setattr(questions, "text_key", corpus.text_key.__wrapped__)
-    monkeypatch.setattr(SmolLM2Dataset, "recipe", RECIPE)
+    monkeypatch.setattr(questions, "QUESTIONS_RECIPE", RECIPE)
     assert (
         SmolLM2Dataset("smollm2_explain", fingerprint=RECIPE.key()).prompts(12) == made["explain"]
     )

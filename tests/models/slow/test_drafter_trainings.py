@@ -9,11 +9,11 @@ import torch
 from test_eagle_training import DISTILLED, EAGLE, EAGLE3, training
 from toys import save_tiny_pair
 
-from experiments import train_eagle
 from experiments.grid import cells_of
+from recipes import train_eagle
+from recipes.embedded.recipe import drafter_recipe
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Eagle
-from resispec.embedded.recipe import drafter_recipe
 from resispec.models import load_eagle_pair
 from resispec.trees import chain
 from resispec.verifiers import get_verifier

@@ -6,10 +6,11 @@ import pytest
 import torch
 from test_embedded import DRAFT, TARGET
 
-from resispec.embedded import NAMES, text, train
-from resispec.embedded.corpus import build_corpus, read_sources
-from resispec.embedded.recipe import TEXT_RECIPE
-from resispec.training import checkpoints
+from recipes.embedded import text, train
+from recipes.embedded.corpus import build_corpus, read_sources
+from recipes.embedded.recipe import TEXT_RECIPE
+from recipes.training import checkpoints
+from resispec.embedded import NAMES
 
 
 def test_a_training_leaves_the_callers_state_alone(tmp_path, monkeypatch):

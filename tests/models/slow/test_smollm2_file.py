@@ -16,14 +16,14 @@ from omegaconf import OmegaConf
 
 from experiments.cell import build
 from experiments.schema import CONF
-from resispec import smollm2
-from resispec.embedded.corpus import content_keys, paragraph_key, read_sources
+from recipes import smollm2
+from recipes.embedded.corpus import content_keys, paragraph_key, read_sources
+from recipes.smollm2.questions import QUESTIONS_RECIPE, make_questions
+from recipes.smollm2.recipe import TARGET
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
-from resispec.packages import WHEELS, fetched
+from resispec.packages import SMOLLM2, WHEELS, fetched
 from resispec.sampling import Sampling
-from resispec.smollm2.questions import QUESTIONS_RECIPE, make_questions
-from resispec.smollm2.recipe import SMOLLM2, TARGET
 
 NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]
 """Twenty functions of Python to ask about."""

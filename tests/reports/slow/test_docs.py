@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from experiments.cli import completed
 from experiments.grid import cells_of
 from experiments.schema import CONF
-from experiments.train_eagle import checked
+from recipes.train_eagle import checked
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,7 +48,7 @@ def arguments_of(module):
 
 COMMANDS = [
     (module, line)
-    for module in ("experiments.run", "experiments.audit", "experiments.train_eagle")
+    for module in ("experiments.run", "experiments.audit", "recipes.train_eagle")
     for line in arguments_of(module)
     if line not in {f"experiment={name}" for name in ARTEFACTS}  # which test_golden.py composes
 ]

@@ -1,0 +1,6 @@
+"""How the models that resispec measures came about: what trains and converts them.
+
+embedded: the models and texts that come with the package. smollm2: a published chat model and its
+drafters. train_eagle, inflate: commands for models of one's own. training: what they share. No
+other room imports this one; configurations name its loaders.
+"""

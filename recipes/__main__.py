@@ -1,0 +1,63 @@
+"""Make what comes with the package, or SmolLM2 with its drafters: `python -m recipes FAMILY`.
+
+FAMILY is embedded or smollm2. Names of parts may follow, each after those that it is made of;
+without a name all are made, in the cache. What the cache has is not made again; what was stopped
+goes on with the same command. `embedded --publish` then writes all parts into the package.
+Drafters and pairs for models of one's own: `python -m recipes.train_eagle --help` and
+`python -m recipes.inflate --help`.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+from recipes.embedded import publish
+from recipes.embedded.recipe import PARTS
+from recipes.smollm2.questions import QUESTIONS_RECIPE
+from recipes.smollm2.recipe import ANSWERS, DRAFTERS, TARGET
+from resispec.errors import GOES_ON, InvalidInput, in_one_line
+from resispec.files import read_sealed
+from resispec.kept import MANIFEST, Kept, entry
+
+SMOLLM2: Mapping[str, Kept] = {
+    "target": TARGET,
+    "questions": QUESTIONS_RECIPE,
+    "answers": ANSWERS,
+    **DRAFTERS,
+}
+FAMILIES: Mapping[str, Mapping[str, Kept]] = {"embedded": PARTS, "smollm2": SMOLLM2}
+
+
+@in_one_line(GOES_ON)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command: a line for every part, with its folder and what its making gave."""
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("family", choices=[*FAMILIES])
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="; ".join(map(", ".join, FAMILIES.values()))
+    )
+    parser.add_argument("--publish", action="store_true", help="write embedded into the package")
+    options = parser.parse_args(arguments)
+    if options.publish and (options.family != "embedded" or options.names):
+        raise InvalidInput("--publish is for all of embedded: python -m recipes embedded --publish")
+    recipes = FAMILIES[options.family]
+    kind = f"part of {options.family}"
+    chosen = {name: entry(kind, name, recipes) for name in options.names or recipes}
+    for name, recipe in chosen.items():
+        folder = recipe.folder()
+        facts = read_sealed(folder / MANIFEST)
+        told = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in HIDDEN)
+        sys.stdout.write(f"{name}: {folder} ({told})\n")
+        if options.publish:
+            publish.write(name, recipe)
+
+
+HIDDEN = ("key", "files", "sha256")
+"""Facts of a manifest that no line tells."""
+
+if __name__ == "__main__":
+    sys.exit(main())

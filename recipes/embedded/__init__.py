@@ -1,0 +1,3 @@
+"""The models and texts that come with the package: a text that every installation has, a tokenizer,
+two targets, drafts that they teach, and EAGLE drafters.
+"""

