@@ -84,7 +84,7 @@ def check(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """What is damaged of a folder with a manifest, in words; None if it is as it was written."""
+    """The damage of a folder with a manifest, in words; None if it is as it was written."""
     try:
         return files.damage(folder, files.read_sealed(folder / MANIFEST).get("files"))
     except InvalidInput as error:

@@ -11,7 +11,7 @@ from toy_runs import messages, run, save_rule
 from experiments import rehearsal
 from experiments import run as runner
 from experiments.grid import cells_of
-from resispec.embedded import EmbeddedDataset
+from recipes.smollm2 import SmolLM2Dataset
 from resispec.errors import InvalidInput
 
 REFUSED = {
@@ -116,12 +116,11 @@ def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_pat
 
 def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, monkeypatch):
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
-    data = EmbeddedDataset("embedded_code")
-    with pytest.raises(
-        InvalidInput, match="257 prompts were asked for and embedded_code has at most 256"
-    ):
-        data.check(257)
-    data.check(256)
+    data = SmolLM2Dataset("smollm2_explain")
+    message = "193 prompts were asked for and smollm2_explain has at most 192"
+    with pytest.raises(InvalidInput, match=message):
+        data.check(193)
+    data.check(192)
     assert not list(tmp_path.iterdir())
 
 
