@@ -19,8 +19,8 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     for block in BLOCKS:
         exec(compile(block, "docs/own-code.md", "exec"), names)
         results.append(names.get("written"))
-    assert len(BLOCKS) == 6
-    first, streamed, _, searched, *_ = results
+    assert len(BLOCKS) == 7
+    _, first, streamed, _, searched, *_ = results
     assert first.text == names["tokenizer"].decode(first.tokens) and 1 <= len(first.tokens) <= 40
     assert names["tokenizer"].decode(streamed.tokens) in capsys.readouterr().out
     assert len(searched.num_emitted) <= len(searched.tokens) <= sum(searched.num_emitted)
