@@ -29,7 +29,7 @@ from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
 if TYPE_CHECKING:
-    from resispec.draws import Draws
+    from resispec.draws import DrawsKind
 
 NUM_SIBLINGS = (
     32  # the most children of a node whose acceptance is measured, if the draws allow as many
@@ -450,7 +450,7 @@ class BestShapeSearch(TreeSearch):
         )
         grow_map.save(best, path, about)
 
-    def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
+    def candidates(self, num_nodes: int, draws: DrawsKind) -> list[Topology]:
         """The topologies that the decision compares.
 
         Raises InvalidInput for a verifier defined on none.
