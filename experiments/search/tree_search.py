@@ -75,6 +75,13 @@ class TreeSearch(ABC):
     FEWEST_LEVELS: ClassVar[int] = 2
     FEWEST_NODES: ClassVar[int] = 1
 
+    def stand_in(self) -> dict[str, Any] | None:
+        """The node of a tree in place of the one that is still to be found; it branches, too.
+
+        None if nothing can stand in for it.
+        """
+        return {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
+
     def _fit_size(self, cells: Sequence[Cell]) -> None:
         """Lower the number of documents to the limit in the cells' profile,
         and check the search's sizes.
@@ -527,6 +534,10 @@ class OwnShapeSearch(BestShapeSearch):
     """
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
+
+    def stand_in(self) -> dict[str, Any]:
+        """See `TreeSearch.stand_in`; the cell's verifier may need separate paths."""
+        return {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
