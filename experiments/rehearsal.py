@@ -28,12 +28,6 @@ LIMIT_S = TIMEOUT_S + 20.0
 """Seconds for a cell, which may fetch a file; the process starts
 when its server has imported torch.
 """
-STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
-"""A tree in place of a tree that is still to be searched for; it branches, too."""
-OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
-"""A stand-in for a tree that is searched for with the cell's verifier,
-which may need separate paths.
-"""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
@@ -100,19 +94,18 @@ def _check_prompts(cell: Cell) -> None:
 def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
-    A stand-in replaces a tree that is still to be searched for; `tree=fastest` is right once it is
-    found.
+    The search's stand-in replaces a tree that is still to be searched for; where there is none, the
+    parts are right once the tree is found.
     """
     config = cell.config
     is_fastest = config["tree"].get("_target_") == "experiments.configurations.load"
     if cell.tree_file and cell.has_tree and is_fastest:
         check_settings(cell.tree_file, config)
     if not cell.has_tree:
-        if is_fastest:
+        stand_in = build(config["search"]).stand_in()
+        if stand_in is None:
             return
-        is_own = str((config["search"] or {}).get("_target_")).endswith("OwnShapeSearch")
-        stand_in = json.dumps(OWN_STAND_IN if is_own else STAND_IN)
-        config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), stand_in))
+        config = _replaced(config, config["tree"], stand_in)
     task, decoder = build(config["task"]), build(config["decoder"])
     check_pair(config["pair"], decoder.drafter)
     if config["prompt_template"] == CHAT:
@@ -123,6 +116,17 @@ def _check_parts(cell: Cell) -> None:
         raise
     except (Exception, SystemExit):  # noqa: BLE001, S110 - a rule may raise it for want of its target's laws
         pass
+
+
+def _replaced(node: Any, old: Any, new: Any) -> Any:
+    """A configuration with `new` in every place of `old`."""
+    if node == old:
+        return new
+    if isinstance(node, Mapping):
+        return {key: _replaced(value, old, new) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_replaced(value, old, new) for value in node]
+    return node
 
 
 def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
@@ -180,7 +184,7 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
 
 CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_prompts: ("dataset", "first_prompt", "num_prompts", "prompt_template"),
-    _check_parts: ("pair", "decoder", "tree", "task", "prompt_template", *SETTINGS),
+    _check_parts: ("pair", "decoder", "tree", "search", "task", "prompt_template", *SETTINGS),
 }
 """Check, which raises InvalidInput for a cell -> keys of the configuration on
 which its answer depends.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from resispec.draws import Draws
+from resispec.draws import Draws, DrawsKind
 from resispec.trees import Topology
 
-__all__ = ["Draft", "Draws", "Tree", "Verdict"]
+__all__ = ["Draft", "Draws", "DrawsKind", "Tree", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Tree:
 
     topology: Topology
     tokens: Tensor
-    draws: Draws
+    draws: DrawsKind
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ TIMEOUT_S = 20.0
 CHAT = "chat"
 """The prompt template that stands for the chat template of the target's tokenizer."""
 
-Document = tuple[str, int, Any]
+PlacedDocument = tuple[str, int, Any]
 """A document: its place in words, its number counted from 0, and an object that holds its text."""
 
 
@@ -121,7 +121,7 @@ class HubDataset:
                 )
         return prompts
 
-    def _documents(self, limit: int | None, source: str) -> Iterator[Document]:
+    def _documents(self, limit: int | None, source: str) -> Iterator[PlacedDocument]:
         """The first `limit` documents of the hub, all of them if `limit` is None."""
         try:
             rows = list(itertools.islice(self._rows(), limit))
@@ -189,7 +189,7 @@ class QuestionDataset:
         questions.
         """
         source = self.path or self.url
-        documents: Iterable[Document] = json_lines(
+        documents: Iterable[PlacedDocument] = json_lines(
             Path(self.path or _fetched(self.url, self.sha256))
         )
         if self.answers:
@@ -198,8 +198,8 @@ class QuestionDataset:
         return _first(_in_turns(documents, self, source), count, source)
 
     def _second_turns(
-        self, documents: Iterable[Document], answers: Mapping[Any, str]
-    ) -> Iterator[Document]:
+        self, documents: Iterable[PlacedDocument], answers: Mapping[Any, str]
+    ) -> Iterator[PlacedDocument]:
         """The second turns of questions that have one and an answer to the first.
 
         answers: by question id.
@@ -228,7 +228,7 @@ def _first_answers(path: Path) -> dict[Any, str]:
 
 
 def _in_turns(
-    documents: Iterable[Document], dataset: QuestionDataset | HubDataset, source: str
+    documents: Iterable[PlacedDocument], dataset: QuestionDataset | HubDataset, source: str
 ) -> Iterator[Prompt]:
     """The questions of the chosen categories, one of each category in turn;
     see `QuestionDataset`.
@@ -261,7 +261,7 @@ def _chosen(
     return list(dict.fromkeys(chosen))
 
 
-def json_lines(path: Path) -> Iterator[Document]:
+def json_lines(path: Path) -> Iterator[PlacedDocument]:
     """The objects of a JSON Lines file, line by line; a file that ends in .gz is compressed.
 
     Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not
@@ -285,7 +285,7 @@ def json_lines(path: Path) -> Iterator[Document]:
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
 
 
-def _local(path: Path) -> Iterator[Document]:
+def _local(path: Path) -> Iterator[PlacedDocument]:
     """The rows of a local file, JSON Lines or Parquet.
 
     Raises InvalidInput when it cannot be read.
@@ -303,7 +303,7 @@ def _local(path: Path) -> Iterator[Document]:
 
 
 def _checked(
-    documents: Iterable[Document],
+    documents: Iterable[PlacedDocument],
     source: str,
     field: str,
     id_field: str | None = None,

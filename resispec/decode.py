@@ -6,7 +6,7 @@ complete tree: all are configurations of `Decoder`, not other loops. Batch size 
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from resispec.models.base import check_one_side
 from resispec.sampling import PENALTIES, Sampling, Warp
 from resispec.step import Step, Stepper
 from resispec.timing import now
-from resispec.verifiers import Verifier, as_verifier
+from resispec.verifiers import SiblingRule, Verifier, as_verifier
 
 __all__ = ["Decoder", "Generation", "Sampling", "Step"]
 
@@ -49,24 +49,23 @@ class Generation:
     step_s: tuple[float, ...]
 
 
-@dataclass(frozen=True)
 class Decoder:
     """A decoder is made of a drafter and a verifier; `generate` is given the pair of models.
 
     verifier: a verifier, or a sibling rule, which is then applied from the root down.
     cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no
     limit.
+    It keeps its last stepper, with the caches, as prompts are often alike.
     """
 
-    drafter: Drafter
-    verifier: Verifier
-    cache_length: int | None = None
-    _kept: list[tuple[Any, Stepper]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "verifier", as_verifier(self.verifier))
+    def __init__(
+        self, drafter: Drafter, verifier: Verifier | SiblingRule, cache_length: int | None = None
+    ) -> None:
+        self.drafter = drafter
+        self.verifier = as_verifier(verifier)
+        self.cache_length = cache_length
+        self._kept_for: Any = None
+        self._kept: Stepper | None = None
 
     @torch.inference_mode()
     def generate(
@@ -131,15 +130,13 @@ class Decoder:
         return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
-        """The stepper for a pair, warp and cache capacity; the last is kept,
-        as prompts are often alike.
-        """
-        key = (pair, warp, capacity)
-        if not self._kept or self._kept[0][0] != key:
-            self._kept.clear()  # before the next stepper's caches are made
-            stepper = Stepper(self.drafter, self.verifier, pair, warp, capacity)
-            self._kept.append((key, stepper))
-        return self._kept[0][1]
+        """The stepper for a pair, warp and cache capacity: the last one, if it is for the same."""
+        parts = (self.drafter, self.verifier, pair, warp, capacity)
+        if self._kept is None or self._kept_for != parts:
+            self._kept = None  # before the next stepper's caches are made
+            self._kept = Stepper(*parts)
+            self._kept_for = parts
+        return self._kept
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
         """Raise InvalidInput unless prompt and trees fit the limits and no penalty

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Generation
 from resispec.drafters import Drafter, DraftModel
-from resispec.draws import Draws
+from resispec.draws import Draws, DrawsKind
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel
 from resispec.models.loading import as_pair
@@ -147,7 +147,7 @@ class Speculator:
     def _bias(self) -> str | None:
         return shown_bias(self._decoders[False].verifier, self._draws_of(False))
 
-    def _draws_of(self, is_greedy: bool) -> Draws:
+    def _draws_of(self, is_greedy: bool) -> DrawsKind:
         default = (
             Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
         )

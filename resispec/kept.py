@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from resispec import files
 from resispec.errors import InvalidInput
 
-Entry = TypeVar("Entry")
+Named = TypeVar("Named")
 
 MANIFEST = "manifest.json"
 CHECKPOINT = "checkpoint.pt"
@@ -51,7 +51,7 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
 
 
-def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
+def entry(kind: str, name: str, known: Mapping[str, Named]) -> Named:
     """The known entry of a name.
 
     Raises InvalidInput, listing the known names, for an unknown name.

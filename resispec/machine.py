@@ -1,4 +1,4 @@
-"""This machine's processor, compiler, accelerator and checkout;
+"""This machine's processor, accelerator and checkout;
 importing this module imports no torch.
 """
 
@@ -85,12 +85,6 @@ def _git(*arguments: str) -> str:
 def memory_bytes() -> int:
     """The bytes of the machine's memory, free or not; 0 if the system does not say."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-
-
-def cpp_compiler() -> str | None:
-    """The path of the C++ compiler that torch would use; None where there is none."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 @cache

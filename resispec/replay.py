@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 
 from resispec.audit.z_score import Terms, step_terms
-from resispec.core import Draft, Draws, Tree
+from resispec.core import Draft, Draws, DrawsKind, Tree
 from resispec.distributions import sum_rounding
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput, first_line
@@ -138,7 +138,7 @@ def _normalised(laws: Tensor) -> Tensor:
 
 
 def _checked(
-    draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor
+    draws: DrawsKind, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor
 ) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
     for (name, num_axes), value in zip(

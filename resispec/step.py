@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.drafters.base import Drafter
 from resispec.machine import keep_freed_memory
@@ -108,7 +108,7 @@ class Stepper:
 
     def _decided(
         self,
-        draws: Draws,
+        draws: DrawsKind,
         generator: Generator,
         tokens: Tensor,
         target_probs: Tensor,

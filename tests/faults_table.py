@@ -20,7 +20,7 @@ from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding
-from resispec.draws import Draws
+from resispec.draws import DrawsKind
 from resispec.errors import InvalidInput
 from resispec.verifiers import Verifier, as_verifier
 
@@ -33,7 +33,7 @@ class Planted(Candidate):
         """Make it."""
         return as_verifier(FAULTS[self.name].make())
 
-    def supported(self) -> tuple[Draws, ...]:
+    def supported(self) -> tuple[DrawsKind, ...]:
         """Siblings are drawn as they really are; the rule is told what it is told."""
         return (FAULTS[self.name].draws,)
 

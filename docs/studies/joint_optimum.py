@@ -53,7 +53,7 @@ from resispec.core import Tree
 from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
 from resispec.trees import Topology, chain, complete, from_child_counts
-from resispec.verifiers import Draws, Verifier, available, get_verifier
+from resispec.verifiers import Draws, DrawsKind, Verifier, available, get_verifier
 
 OPTIMUM, DRAFTED, COMPARED = (
     "joint optimum",
@@ -69,7 +69,7 @@ DRAWN = ("standard", "traversal", "optimal", "traversal_optimal", "level_optimal
 ONE, ALL = (Draws.IID,), tuple(Draws)
 UNEVEN = "2-1, second only"
 """The shape in which one sibling has a child and the other has none."""
-SHAPES: dict[str, tuple[Topology, int, tuple[Draws, ...]]] = {
+SHAPES: dict[str, tuple[Topology, int, tuple[DrawsKind, ...]]] = {
     "1-1-1": (chain(3), 3, ONE),
     "3": (complete(2, 3), 4, ALL),
     "2-1": (from_child_counts([[2], [1, 1]]), 3, ALL),
@@ -151,7 +151,9 @@ def mixtures(worlds: Sequence[World]) -> list[World]:
     return mixed
 
 
-def drafted(topology: Topology, world: World, draws: Draws) -> Iterator[tuple[Tree, Tensor, float]]:
+def drafted(
+    topology: Topology, world: World, draws: DrawsKind
+) -> Iterator[tuple[Tree, Tensor, float]]:
     """Every tree that can be drafted, with its nodes' places (N,) and its probability."""
     vocab, num_drafted = world.target.shape[1], topology.num_nodes - 1
     tokens = torch.tensor([(0, *row) for row in product(range(vocab), repeat=num_drafted)])
@@ -166,7 +168,9 @@ def drafted(topology: Topology, world: World, draws: Draws) -> Iterator[tuple[Tr
         yield Tree(topology, tokens[index], draws), places[index], float(chances[index])
 
 
-def accepted_tokens(verifier: Verifier, topology: Topology, world: World, draws: Draws) -> float:
+def accepted_tokens(
+    verifier: Verifier, topology: Topology, world: World, draws: DrawsKind
+) -> float:
     """Expected accepted tokens of a verifier.
 
     Raises InvalidInput for draws it is not defined for.
@@ -186,7 +190,7 @@ class Program:
     the root.
     """
 
-    def __init__(self, topology: Topology, draws: Draws, worlds: Sequence[World]) -> None:
+    def __init__(self, topology: Topology, draws: DrawsKind, worlds: Sequence[World]) -> None:
         self.value: list[float] = []
         self._variables: dict[Shown, list[tuple[int, int | None, int]]] = {}
         self._entries: list[tuple[int, int, float]] = []
@@ -194,7 +198,7 @@ class Program:
         for world in worlds:
             self._add_world(topology, draws, world, 1 / len(worlds))
 
-    def _add_world(self, topology: Topology, draws: Draws, world: World, weight: float) -> None:
+    def _add_world(self, topology: Topology, draws: DrawsKind, world: World, weight: float) -> None:
         """Variables for what no earlier world shows, and what exactness in this world demands."""
         chances: dict[frozenset[int], float] = defaultdict(float)
         for _, places, chance in drafted(topology, world, draws):
@@ -260,7 +264,7 @@ class Case:
 
     shape: str
     vocab: int
-    draws: Draws
+    draws: DrawsKind
     laws: str
     seed: int
     possible: int = 1

@@ -19,7 +19,7 @@ import pandas as pd
 
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, is_defined, tree_cases, worst
-from resispec.core import Draws
+from resispec.core import Draws, DrawsKind
 from resispec.draws import Hub
 from resispec.progress import progress_bar
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
@@ -40,7 +40,7 @@ TREES = (
 """Topologies, each with its vocabulary: at most 64 drafted trees a world."""
 
 
-def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
+def measured(name: str, verifier: Verifier, draws: DrawsKind) -> dict[str, object]:
     """The largest total variation between the emitted law and the target's over the worlds
     of a verifier.
     """
@@ -53,7 +53,7 @@ def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
     return {"verifier": name, "draws": str(draws), "num_worlds": worlds, "total_variation": error}
 
 
-def cases() -> Iterator[tuple[str, Verifier, Draws]]:
+def cases() -> Iterator[tuple[str, Verifier, DrawsKind]]:
     """Every registered verifier with the draws that it is defined for,
     and SpecHub's with its own.
     """

@@ -23,7 +23,7 @@ from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
 from resispec.trees import Topology, complete, parallel_chains
-from resispec.verifiers import Draws, Verifier, as_verifier, available
+from resispec.verifiers import Draws, DrawsKind, Verifier, as_verifier, available
 from resispec.verifiers.rehearsal import is_defined_on
 
 DECODED_SIBLINGS = 3  # the most children of the root in the trees of decoding
@@ -45,7 +45,7 @@ class Candidate:
         with blamed(self.name):
             return as_verifier(build(self.node))
 
-    def supported(self) -> tuple[Draws, ...]:
+    def supported(self) -> tuple[DrawsKind, ...]:
         """The kinds of draws that it is defined for. Raises InvalidInput when there are none."""
         rule = rule_of(self.build())
         with blamed(self.name):
@@ -74,7 +74,7 @@ class JudgedVerifier:
     """
 
     name: str
-    draws: Draws
+    draws: DrawsKind
     evidence: Evidence
     judgement: Judgement
     acceptance: float
@@ -100,7 +100,7 @@ class Subject:
     max_siblings: MOST_SIBLINGS, or 1 for a verifier of chains alone.
     """
 
-    def __init__(self, candidate: Candidate, draws: Draws) -> None:
+    def __init__(self, candidate: Candidate, draws: DrawsKind) -> None:
         self.draws = draws
         self.verifier = candidate.build()
         self.rule = CheckedRule(rule_of(self.verifier), candidate.name)
@@ -170,7 +170,7 @@ PARTS: tuple[Part, ...] = (
 """The parts of an audit. The first one checks the laws that a rule returns."""
 
 
-def measure(part: Part, candidate: Candidate, draws: Draws, material: Material) -> Evidence:
+def measure(part: Part, candidate: Candidate, draws: DrawsKind, material: Material) -> Evidence:
     """One part of the evidence about a verifier with one kind of draws.
 
     Raises InvalidInput, naming the verifier, for an invalid law, and for whatever else its code
@@ -180,7 +180,7 @@ def measure(part: Part, candidate: Candidate, draws: Draws, material: Material) 
         return part(Subject(candidate, draws), material)
 
 
-def judged(candidate: Candidate, draws: Draws, parts: Sequence[Evidence]) -> JudgedVerifier:
+def judged(candidate: Candidate, draws: DrawsKind, parts: Sequence[Evidence]) -> JudgedVerifier:
     """The judgement about a verifier with one kind of draws, by the evidence of all parts."""
     evidence = reduce(or_, parts)
     ceiling = evidence.ceilings["recorded"]

@@ -21,7 +21,7 @@ from resispec.decode import Sampling
 from resispec.errors import NotDefined
 from resispec.models import Model, Pair, features_of
 from resispec.sampling import FILTERS, Warp
-from resispec.verifiers import Draws, SiblingRule
+from resispec.verifiers import DrawsKind, SiblingRule
 
 POSITION = 40  # in a prompt, after which laws are recorded; the last one of a shorter prompt
 SETTINGS: tuple[Mapping[str, Any], ...] = (
@@ -46,7 +46,7 @@ class Nodes:
     num_tuples: int
 
     def estimates(
-        self, rule: SiblingRule, draws: Draws, max_siblings: int, generator: Generator
+        self, rule: SiblingRule, draws: DrawsKind, max_siblings: int, generator: Generator
     ) -> tuple[Statistics, float]:
         """Means over nodes: total variation, acceptance above its ceiling ("excess"),
         and the ceiling.

@@ -20,7 +20,7 @@ from resispec.audit.verdict import Evidence
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.progress import LINES_S, progress_bar
-from resispec.verifiers import Draws
+from resispec.verifiers import DrawsKind
 
 _SETTING: list[Any] = []
 """The arguments with which a process calls `gather`."""
@@ -98,5 +98,5 @@ def _material() -> Material:
 
 
 @torch.inference_mode()
-def _measure(candidate: Candidate, draws: Draws, part: Part) -> Evidence:
+def _measure(candidate: Candidate, draws: DrawsKind, part: Part) -> Evidence:
     return measure(part, candidate, draws, _material())

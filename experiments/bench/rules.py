@@ -26,7 +26,15 @@ from resispec.cuda_graphs import CudaGraphs
 from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
 from resispec.trees import Topology, complete, parallel_chains
-from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
+from resispec.verifiers import (
+    Draws,
+    DrawsKind,
+    SiblingRule,
+    TopDown,
+    Verifier,
+    available,
+    get_verifier,
+)
 from resispec.verifiers.base import reads_numbers
 
 VOCAB = 32_000
@@ -58,7 +66,7 @@ def verifiers() -> dict[str, Verifier]:
     return by_name | {f"optimal, bins {bins}": get_verifier("optimal", bins=bins) for bins in BINS}
 
 
-def rules() -> list[tuple[str, SiblingRule, Draws]]:
+def rules() -> list[tuple[str, SiblingRule, DrawsKind]]:
     """The sibling rules among the verifiers, with every kind of draws that each is defined for."""
     by_name = {
         name: verifier.rule
@@ -71,7 +79,7 @@ def rules() -> list[tuple[str, SiblingRule, Draws]]:
 
 
 def law_call(
-    rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device
+    rule: SiblingRule, draws: DrawsKind, num_nodes: int, device: torch.device
 ) -> Callable[[], object]:
     """A call that computes the law at N nodes; one node has no leading dimension,
     as in decoding.
@@ -99,7 +107,7 @@ def time_laws(num_nodes: int, device: torch.device) -> TimesByRule:
     return take_turns(f"laws, {num_nodes} at once", turns, LAW_ROUNDS, device)
 
 
-def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
+def draft_tree(topology: Topology, draws: DrawsKind, draft: Tensor) -> Tree:
     """A tree drafted from the laws (N, V) of its nodes."""
     generator = Generator(draft.device).manual_seed(0)
     tokens = torch.zeros_like(draft[:, 0], dtype=torch.int64)

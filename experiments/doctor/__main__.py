@@ -1,11 +1,10 @@
-"""Check whether a profile can run on this machine, and how long it takes: `make doctor`.
+"""Check whether a profile can run on this machine: `make doctor`.
 
 The command prints one line for each thing that a run needs: whether it is well, and if not, what to
 do. Only small descriptions are downloaded. The exit code is 0 only when nothing keeps the profile
 from running.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 
@@ -22,13 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     profile, results = options.profile, options.results
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
-    # Several artefacts may ask for one cell.
-    cells = {
-        json.dumps(cell.determining, sort_keys=True): cell for part in parts for cell in part.cells
-    }
-    patient = Patient(
-        profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name)
-    )
+    patient = Patient(results, [cell for part in parts for cell in part.cells])
     problems = list[str]()
     for line in (line for look in CHECKS for line in look(patient)):
         if line.state == PROBLEM:

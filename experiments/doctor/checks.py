@@ -24,16 +24,13 @@ from analysis import labels
 from experiments.cell import Cell
 from experiments.doctor import device as devices
 from experiments.doctor.hub import ITEM_BYTES, Repository, look_at, size_of_shape
-from experiments.doctor.work import TOKENS_PER_S, data_set_of, models_of, read_by, seconds_left
-from experiments.grid import Part, left_out
+from experiments.doctor.work import data_set_of, models_of, read_by
 from experiments.schema import CONF
-from experiments.status import duration
 from resispec.data import is_kept, kept_at
 from resispec.embedded.shapes import PAIR_SHAPES
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
 from resispec.hub import Access
-from resispec.machine import cpp_compiler
 
 GIB = 2**30
 CACHES = 0.25
@@ -70,14 +67,11 @@ class Check:
 class Patient:
     """Everything that the checks look at: cells, the repositories that they read, and their device.
 
-    parts: the profile's sweeps, some of which may lack something in it. pairs, data: a cell of
-    each.
+    pairs, data: a cell of each.
     """
 
-    profile: str
     results: Path
     cells: Sequence[Cell]
-    parts: Sequence[Part] = ()
 
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
@@ -149,23 +143,6 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
         yield Check(
             OK, "versions", f"Python {python}, and {len(lines)} packages as they were tested"
         )
-
-
-def compiler(_: Patient) -> Iterator[Check]:
-    """Whether there is a C++ compiler, which only compiled forwards on a processor need."""
-    path, absent = (
-        cpp_compiler(),
-        "none was found (CXX, g++, clang++); only compiled=true needs one",
-    )
-    yield Check(OK, "compiler", path) if path else Check(NOTE, "compiler", absent)
-
-
-def dashboards(_: Patient) -> Iterator[Check]:
-    """Whether runs go to W&B."""
-    from experiments.wandb_upload import chosen_mode  # needs pandas, which a sweep does without
-
-    mode, why = chosen_mode("auto")
-    yield Check(OK, "W&B", why.removeprefix("W&B: ") or f"runs go there: mode {mode}")
 
 
 def device(patient: Patient) -> Iterator[Check]:
@@ -333,51 +310,14 @@ def disk(patient: Patient) -> Iterator[Check]:
         yield Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
 
 
-def runs(patient: Patient) -> Iterator[Check]:
-    """The number of cells that the profile has, and the cells that will not run."""
-    axes = {"pair": "pair", "dataset": "data set", "temperature": "temperature"}
-    counts = {
-        name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()
-    }
-    options = ", ".join(
-        f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items()
-    )
-    artefacts = {part.artefact for part in patient.parts if part.cells}
-    yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
-    yield from (Check(NOTE, "skipped", line) for line in left_out(patient.parts))
-    for axis, option in patient.problems():
-        parts = (
-            part for part in patient.parts for cell in part.cells if cell.labels[axis] == option
-        )
-        users = dict.fromkeys(part.artefact for part in parts)
-        yield Check(NOTE, "skipped", f"of {', '.join(users)} the cells of {axis} {option}")
-
-
-def hours(patient: Patient) -> Iterator[Check]:
-    """The time that the rest of the profile takes, and the source of this estimate."""
-    profile = patient.profile
-    seconds, num_done = seconds_left(patient.cells, patient.results / "raw" / profile)
-    if num_done:
-        yield Check(
-            OK, "takes", f"about {duration(seconds)} more, by the {num_done} cells that are done"
-        )
-    else:
-        line = (
-            f"not known for this device; {duration(seconds)} if it decodes {TOKENS_PER_S:g} "
-            "tokens/s, the slowest speed in the paper's Table 1"
-        )
-        todo = f"`make status PROFILE={profile}` knows it from the first cell on"
-        yield Check(NOTE, "takes", line, todo)
-
-
 CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
-    *(versions, compiler, dashboards, device, hub),
+    *(versions, device, hub),
     lambda patient: (
         model(repo) for repo in patient.repositories.values() if repo.wanted.kind == "model"
     ),
     lambda patient: (pair(cell, patient) for cell in patient.pairs.values()),
     lambda patient: (data_set(cell, patient) for cell in patient.data.values()),
-    *(disk, runs, hours),
+    disk,
 )
 """All checks, in the order in which their lines are printed."""
 
@@ -396,7 +336,7 @@ def check_cells(cells: Sequence[Cell]) -> None:
     ]
     if not concerned:
         return
-    patient = Patient("", Path(), concerned)
+    patient = Patient(Path(), concerned)
     device = patient.device
     if device.missing:
         raise InvalidInput(f"device {device.kind}: {device.missing}; `make doctor` says more")

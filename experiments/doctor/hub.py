@@ -23,26 +23,12 @@ from huggingface_hub import (
 from huggingface_hub.errors import NotASafetensorsRepoError
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
-from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
+from resispec.embedded.shapes import Shape
 from resispec.errors import first_line
 from resispec.files import read_json
 from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weight_files
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
-_TINYLLAMA = Shape(2048, 5632, 22, 32, 4)
-KNOWN = {
-    "meta-llama/Llama-2-7b-hf": LLAMA_2_7B,
-    "meta-llama/Llama-2-7b-chat-hf": LLAMA_2_7B,
-    "lmsys/vicuna-7b-v1.3": LLAMA_2_7B,
-    "JackFram/llama-68m": LLAMA_68M,
-    "princeton-nlp/Sheared-LLaMA-2.7B": Shape(2560, 6912, 32, 20, 20),
-    "princeton-nlp/Sheared-LLaMA-1.3B": Shape(2048, 5504, 24, 16, 16),
-    "TinyLlama/TinyLlama_v1.1": _TINYLLAMA,
-    "Jiayi-Pan/Tiny-Vicuna-1B": _TINYLLAMA,
-}
-"""Shapes of the paper's models by their names on the hub,
-used if neither a hub nor a copy gives them.
-"""
 
 
 @dataclass(frozen=True)
@@ -161,7 +147,7 @@ def _asked(wanted: Wanted) -> Repository:
 
 
 def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository:
-    """Facts from a copy in the hub's cache, or else from the known shape of a model."""
+    """Facts from a copy in the hub's cache, if there is one."""
     if wanted.kind == "dataset":
         name = file_download.repo_folder_name(repo_id=wanted.name, repo_type="dataset")
         places = (datasets_cache(wanted.name), Path(constants.HF_HUB_CACHE) / name / "snapshots")
@@ -171,9 +157,7 @@ def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository
         config = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
         if isinstance(config, str):
             return _of_copy(wanted, Path(config).parent, access)
-    shape = KNOWN.get(wanted.name)
-    size = size_of_shape(shape, "by its known shape") if shape else None
-    return Repository(wanted, access, None, size, reason, 2 * size.parameters if size else 0)
+    return Repository(wanted, access, reason=reason)
 
 
 def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:

@@ -53,6 +53,9 @@ class FastestSearch(TreeSearch):
         SearchStage(2, 8),
     )
 
+    def stand_in(self) -> None:
+        """See `TreeSearch.stand_in`: the decoder is found with the tree."""
+
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
         super().check(path, cells)

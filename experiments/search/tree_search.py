@@ -29,7 +29,7 @@ from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
 if TYPE_CHECKING:
-    from resispec.draws import Draws
+    from resispec.draws import DrawsKind
 
 NUM_SIBLINGS = (
     32  # the most children of a node whose acceptance is measured, if the draws allow as many
@@ -74,6 +74,13 @@ class TreeSearch(ABC):
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
     FEWEST_NODES: ClassVar[int] = 1
+
+    def stand_in(self) -> dict[str, Any] | None:
+        """The node of a tree in place of the one that is still to be found; it branches, too.
+
+        None if nothing can stand in for it.
+        """
+        return {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 
     def _fit_size(self, cells: Sequence[Cell]) -> None:
         """Lower the number of documents to the limit in the cells' profile,
@@ -450,7 +457,7 @@ class BestShapeSearch(TreeSearch):
         )
         grow_map.save(best, path, about)
 
-    def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
+    def candidates(self, num_nodes: int, draws: DrawsKind) -> list[Topology]:
         """The topologies that the decision compares.
 
         Raises InvalidInput for a verifier defined on none.
@@ -527,6 +534,10 @@ class OwnShapeSearch(BestShapeSearch):
     """
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
+
+    def stand_in(self) -> dict[str, Any]:
+        """See `TreeSearch.stand_in`; the cell's verifier may need separate paths."""
+        return {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""

@@ -11,7 +11,7 @@ from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.cuda_graphs import upload
-from resispec.draws import Draws
+from resispec.draws import Draws, DrawsKind
 from resispec.models import EagleModel, Pair, features_of
 
 BLOCK = 32  # positions whose laws are in memory at once
@@ -43,7 +43,7 @@ class Acceptance(Task):
 
     row: ClassVar[type[AcceptanceRow]] = AcceptanceRow
     num_siblings: int
-    draws: Draws
+    draws: DrawsKind
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:

@@ -61,7 +61,7 @@ class Function:
     head: str
 
 
-About = TypeVar("About", Function, Document)
+Asked = TypeVar("Asked", Function, Document)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _is_fresh(text: str, paragraphs: Set[str]) -> bool:
     return not any(paragraph in key for paragraph in paragraphs)
 
 
-def _mixed(documents: Iterable[About]) -> list[About]:
+def _mixed(documents: Iterable[Asked]) -> list[Asked]:
     return sorted(documents, key=lambda document: stable_rank(document.id))
 
 

@@ -36,7 +36,7 @@ class RacedDrafts(Iid):
         self.noise: list[Tensor] = []
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; exact, for one sibling."""
+        """See `DrawsKind.draw`; exact, for one sibling."""
         self.noise.append(torch.empty_like(draft_probs).exponential_(generator=generator))
         return (self.noise[-1] / draft_probs).argmin(-1, keepdim=True)
 
@@ -74,7 +74,7 @@ class CutDrafts(Iid):
     """
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; `laws` still says q."""
+        """See `DrawsKind.draw`; `laws` still says q."""
         kept = draft_probs.topk(min(KEPT, draft_probs.shape[-1]))
         return kept.indices.gather(-1, draw(kept.values, count, generator))
 
@@ -83,7 +83,7 @@ class RoundedDrafts(Iid):
     """Drafts from q in bfloat16, and says that it was drawn from q. DeepSpec issue 31."""
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; `laws` still says q."""
+        """See `DrawsKind.draw`; `laws` still says q."""
         return super().draw(draft_probs.bfloat16().to(draft_probs.dtype), count, generator)
 
 

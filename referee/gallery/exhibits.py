@@ -18,7 +18,7 @@ from referee.gallery import bugs
 from referee.servers.formats import LlamaCpp
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
-from resispec.draws import Draws
+from resispec.draws import Draws, DrawsKind
 from resispec.models import Pair
 from resispec.packages import SMOLLM2, fetched
 from resispec.sampling import Sampling
@@ -93,7 +93,7 @@ def ours(
     rule: SiblingRule | Verifier,
     thread: str = "",
     shape: str = "chain",
-    draws: Draws = Draws.IID,
+    draws: DrawsKind = Draws.IID,
     kind: type[DecoderEngine] = DecoderEngine,
 ) -> Exhibit:
     """An exhibit of this library's own decoding loop. shape: a key of SHAPES."""

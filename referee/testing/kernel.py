@@ -10,7 +10,7 @@ from torch import Tensor
 
 from referee.testing.plugin import SESSION
 from referee.testing.stage import MAX_ELEMENTS, NONE, WIDE, Stage
-from resispec.draws import Draws
+from resispec.draws import Draws, DrawsKind
 from resispec.errors import InvalidInput
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -38,7 +38,7 @@ class SamplerOptions:
     bias: float = 0.05
     length: int = 3
     siblings: int = 0
-    draws: Draws = Draws.IID
+    draws: DrawsKind = Draws.IID
     draft: Callable[..., Any] | None = None
     batch: int = 0
     vocabularies: tuple[int, ...] = (6, 16, 32_000)

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.battery import pair_of_laws
 from resispec.audit.simulation_cases import wide_laws
-from resispec.draws import Draws
+from resispec.draws import DrawsKind
 
 NONE = -1
 """The number that stands where no token was emitted."""
@@ -55,7 +55,7 @@ class Stage:
     draft: Tensor
     length: int
     siblings: int
-    draws: Draws
+    draws: DrawsKind
     generator: Generator
     by_position: bool = False
 
@@ -96,7 +96,7 @@ class Stage:
         """Draft tokens (C, count) by `draws` from rows (C,) of the draft's laws, see `drafted`."""
         return self.draw(self.draft, rows, self.draws, count)
 
-    def draw(self, laws: Tensor, rows: Tensor, draws: Draws, count: int) -> Tensor:
+    def draw(self, laws: Tensor, rows: Tensor, draws: DrawsKind, count: int) -> Tensor:
         """Draw tokens (C, count) from rows (C,) of laws (R, V);
         independent draws sum up a row once.
         """

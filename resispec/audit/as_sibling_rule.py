@@ -9,7 +9,14 @@ from torch import Tensor
 
 from resispec.core import Tree
 from resispec.trees import complete
-from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier, outcomes_of, require_outcomes
+from resispec.verifiers.base import (
+    DrawsKind,
+    Law,
+    SiblingRule,
+    Verifier,
+    outcomes_of,
+    require_outcomes,
+)
 from resispec.verifiers.top_down import applied_rule
 
 
@@ -32,7 +39,9 @@ class FirstToken:
 
     verifier: Verifier
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`.
 
         select: the probability of stopping at a child. residual: the final token's law at the root.

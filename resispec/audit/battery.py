@@ -26,7 +26,7 @@ from resispec.audit.enumerate import (
 from resispec.audit.verdict import TOLERANCE
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
-from resispec.verifiers.base import Draws, SiblingRule, Verifier
+from resispec.verifiers.base import Draws, DrawsKind, SiblingRule, Verifier
 from resispec.verifiers.rehearsal import is_defined_on
 from resispec.verifiers.top_down import applied_rule
 
@@ -100,7 +100,7 @@ def worst(cases: Iterable[Case]) -> Case:
 
 def rule_cases(
     rule: SiblingRule,
-    draws: Draws,
+    draws: DrawsKind,
     seed: int = 0,
     repeats: int = 3,
     most_siblings: int = MOST_SIBLINGS,
@@ -118,7 +118,7 @@ def rule_cases(
                 yield Case.of(law, p, kind, f"{num_siblings} siblings", p, q)
 
 
-def _vocabularies(num_siblings: int, draws: Draws) -> range:
+def _vocabularies(num_siblings: int, draws: DrawsKind) -> range:
     """Sizes of vocabularies that leave few enough tuples of siblings to add up:
     at most 8! of them.
     """
@@ -129,7 +129,10 @@ def _vocabularies(num_siblings: int, draws: Draws) -> range:
 
 
 def tree_cases(
-    verifier: Verifier, draws: Draws, seed: int = 0, trees: Sequence[tuple[Topology, int]] = TREES
+    verifier: Verifier,
+    draws: DrawsKind,
+    seed: int = 0,
+    trees: Sequence[tuple[Topology, int]] = TREES,
 ) -> Iterator[Case]:
     """Enumerate a verifier on whole trees: the law of the first D tokens for bigram pairs.
 
@@ -148,7 +151,9 @@ def tree_cases(
             yield Case.of(law, chain_law(target, topology.num_levels), kind, name, target, draft)
 
 
-def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Iterator[Case]:
+def wide_cases(
+    rule: SiblingRule, draws: DrawsKind, num_siblings: int, seed: int = 0
+) -> Iterator[Case]:
     """Enumerate a rule at V = 32,000 on laws that nearly agree; it takes a few seconds.
 
     The target exceeds the draft by each of RESIDUAL_MASSES: by little on the tokens that can be
@@ -168,7 +173,7 @@ def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0
 
 
 def cases_of(
-    rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0
+    rule: SiblingRule, verifier: Verifier, draws: DrawsKind, is_chain: bool, seed: int = 0
 ) -> Iterator[Case]:
     """Enumerate a verifier at one node (if it applies a rule there), on wide laws,
     and on whole trees.
@@ -183,7 +188,7 @@ def cases_of(
     yield from tree_cases(verifier, draws, seed, CHAINS if is_chain else TREES)
 
 
-def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
+def shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
     """A sentence that says how far a verifier is from the target's law on three tokens;
     None if it is not.
 
@@ -197,7 +202,7 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     return None
 
 
-def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
+def _shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
     rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
     laws = [
@@ -223,12 +228,12 @@ def _shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     return None
 
 
-def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:
+def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[DrawsKind, ...]:
     """The draws that a rule is defined for, see `is_defined`."""
     return tuple(draws for draws in Draws if is_defined(rule, draws, num_siblings))
 
 
-def is_defined(rule: SiblingRule, draws: Draws, num_siblings: int) -> bool:
+def is_defined(rule: SiblingRule, draws: DrawsKind, num_siblings: int) -> bool:
     """Whether the rule's `law` raises no InvalidInput for this many siblings and these draws."""
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     try:

@@ -21,10 +21,12 @@ from torch import Tensor
 from resispec.audit.row_checks import check_rows
 from resispec.core import Tree
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws
+from resispec.verifiers.base import DrawsKind
 
 
-def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws) -> Tensor:
+def ceiling(
+    target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: DrawsKind
+) -> Tensor:
     """The ceiling alpha* (...), float64, for `num_siblings` siblings drawn from q as `draws` says.
 
     target_probs, draft_probs: (..., V), laws whose sums are 1 within float32's precision.
@@ -38,7 +40,7 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
     return draws.ceiling(p / p.sum(-1, keepdim=True), draft_probs.double(), num_siblings)
 
 
-def check_siblings(num_siblings: int, vocab: int, draws: Draws) -> None:
+def check_siblings(num_siblings: int, vocab: int, draws: DrawsKind) -> None:
     """Raise InvalidInput unless this many siblings can be drawn from a vocabulary of this size."""
     if num_siblings < 1:
         raise InvalidInput(f"{num_siblings} siblings; allowed: at least 1")

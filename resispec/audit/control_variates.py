@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from resispec.audit.row_checks import emitted
-from resispec.verifiers.base import Draws
+from resispec.verifiers.base import DrawsKind
 from resispec.verifiers.standard import Standard
 
 RARE_EVENTS = 4.0
 """Minimum expected event count for an empirical variance to be trusted."""
 
 
-def controls(target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tensor:
+def controls(
+    target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+) -> Tensor:
     """The controls of every tuple, each a signed measure over the vocabulary whose mean is 0.
 
     target_probs, draft_probs: (C, V); siblings: (C, B) int64. Returns (C, 1 + B, V): the standard

@@ -16,7 +16,7 @@ from resispec.audit.ceiling import check_siblings
 from resispec.audit.row_checks import RETURNED, check_rows, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
-from resispec.verifiers.base import Draws, SiblingRule, Verifier, outcomes_of
+from resispec.verifiers.base import DrawsKind, SiblingRule, Verifier, outcomes_of
 
 MAX_ELEMENTS = 1 << 22
 
@@ -26,7 +26,7 @@ def emitted_law(
     target_probs: Tensor,
     draft_probs: Tensor,
     num_siblings: int,
-    draws: Draws,
+    draws: DrawsKind,
     drafted: Tensor | None = None,
 ) -> Tensor:
     """The law of the emitted token at one node, exact up to rounding:
@@ -50,7 +50,7 @@ def emitted_law(
 
 
 def drafted_tuples(
-    draft_probs: Tensor, num_siblings: int, draws: Draws, drafted: Tensor | None = None
+    draft_probs: Tensor, num_siblings: int, draws: DrawsKind, drafted: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Tuples of siblings (K, B) int64 that can be drawn, and their probabilities (K,).
 
@@ -63,7 +63,11 @@ def drafted_tuples(
 
 
 def tree_law(
-    verifier: Verifier, topology: Topology, target_rows: Tensor, draft_rows: Tensor, draws: Draws
+    verifier: Verifier,
+    topology: Topology,
+    target_rows: Tensor,
+    draft_rows: Tensor,
+    draws: DrawsKind,
 ) -> Tensor:
     """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
 

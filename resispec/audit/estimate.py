@@ -17,7 +17,7 @@ from resispec.audit.row_checks import accepted, check_rows, emitted
 from resispec.audit.verdict import Statistic, deviation
 from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, SiblingRule
+from resispec.verifiers.base import DrawsKind, SiblingRule
 
 MAX_ELEMENTS = 1 << 18
 """Most elements, tuples times V, that are worked on at a time."""
@@ -28,7 +28,7 @@ class Tuples:
     """Size of a sample: `num_tuples` tuples (at least 4) of `num_siblings` siblings."""
 
     num_siblings: int
-    draws: Draws
+    draws: DrawsKind
     num_tuples: int = 2000
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes, is_first
+from resispec.verifiers.base import DrawsKind, Law, SiblingRule, check_shapes, is_first
 
 RETURNED = 1e-4
 """Allowed distance from 1 of sums of returned masses, which may have been computed in float32."""
@@ -76,7 +76,9 @@ class CheckedRule:
     rule: SiblingRule
     name: str
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`.
 
         Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule

@@ -25,7 +25,7 @@ from resispec.audit.verdict import (
 )
 from resispec.audit.walk_statistics import Scene, Walks, statistics_of
 from resispec.core import Verdict
-from resispec.verifiers.base import Draws, Verifier
+from resispec.verifiers.base import DrawsKind, Verifier
 
 DOUBTFUL_P = 0.05
 """p-value at which a suspicious statistic is cleared by as many fresh walks
@@ -52,7 +52,7 @@ class _Simulation:
     """Trees of all scenes, drafted and verified in turn, on the CPU."""
 
     def __init__(
-        self, verifier: Verifier, scenes: Sequence[Scene], draws: Draws, generator: Generator
+        self, verifier: Verifier, scenes: Sequence[Scene], draws: DrawsKind, generator: Generator
     ) -> None:
         self.verifier, self.scenes, self.draws, self.generator = verifier, scenes, draws, generator
         self.samples: list[list[tuple[Tensor, Verdict]]] = [[] for _ in scenes]
@@ -77,7 +77,11 @@ class _Simulation:
 
 
 def simulate(
-    verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
+    verifier: Verifier,
+    scenes: Sequence[Scene],
+    draws: DrawsKind,
+    num_turns: int,
+    generator: Generator,
 ) -> dict[str, dict[str, Statistic]]:
     """Draft and verify trees of all scenes, in turn, and compare counts with laws, on the CPU.
 
@@ -89,7 +93,11 @@ def simulate(
 
 
 def simulated(
-    verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
+    verifier: Verifier,
+    scenes: Sequence[Scene],
+    draws: DrawsKind,
+    num_turns: int,
+    generator: Generator,
 ) -> dict[str, dict[str, Statistic]]:
     """The counts of `simulate`, remeasured: all scenes in turn,
     and then each scene that looks suspicious.

@@ -22,7 +22,7 @@ from resispec.audit.verdict import FINAL_TOKENS, MIN_VARIANCE, Statistic, z_scor
 from resispec.core import Tree, Verdict
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, families_by_level_on
-from resispec.verifiers.base import Draws, Verifier, outcomes_of
+from resispec.verifiers.base import DrawsKind, Verifier, outcomes_of
 
 MOST_READ = 128
 """The most different trees whose `outcomes` are computed."""
@@ -108,7 +108,7 @@ class Scene:
         """The statistics of the target's rows."""
         return scores_of(self.target_rows, self.draft_rows)
 
-    def drafted(self, draws: Draws, generator: Generator) -> Tensor:
+    def drafted(self, draws: DrawsKind, generator: Generator) -> Tensor:
         """Draft the tokens (N,) of a new tree."""
         tokens = torch.zeros(self.topology.num_nodes, dtype=torch.int64)
         for parents, children in families_by_level_on(self.topology, tokens.device):
@@ -116,7 +116,7 @@ class Scene:
             tokens[children] = draws.draw(probs, children.shape[1], generator)
         return tokens
 
-    def given(self, tokens: Tensor, draws: Draws) -> tuple[Tree, Tensor, Tensor]:
+    def given(self, tokens: Tensor, draws: DrawsKind) -> tuple[Tree, Tensor, Tensor]:
         """The tree and the laws, (N, V) each, that a verifier is given."""
         rows = tokens % len(self.target_rows)
         return Tree(self.topology, tokens, draws), self.target_rows[rows], self.draft_rows[rows]
@@ -127,7 +127,7 @@ class Walks:
     """The drafts and verdicts of one scene, in order. trees: (n, N) int64, the drafted tokens."""
 
     scene: Scene
-    draws: Draws
+    draws: DrawsKind
     trees: Tensor
     verdicts: Sequence[Verdict]
 

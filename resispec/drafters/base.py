@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.core import Draft, Draws, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import upload
 from resispec.models import Pair, Warp
 from resispec.trees import Topology, root_only
@@ -42,7 +42,7 @@ class Drafter(Protocol):
     """A way to fill trees."""
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawsKind:
         """The way in which siblings are chosen."""
 
     @property
@@ -70,7 +70,7 @@ class NoDraft:
     so every step emits one token of the target.
     """
 
-    draws: ClassVar[Draws] = Draws.IID
+    draws: ClassVar[DrawsKind] = Draws.IID
     topology: ClassVar[Topology] = root_only()
 
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:

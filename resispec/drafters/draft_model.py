@@ -9,7 +9,7 @@ from math import isnan
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.core import Draft, Draws, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import own_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.eagle import Eagle
@@ -39,7 +39,7 @@ class DraftModel:
     """
 
     topology: Topology
-    draws: Draws = Draws.IID
+    draws: DrawsKind = Draws.IID
     sharpness: float = 1.0
     recycled: float = 0.0
 

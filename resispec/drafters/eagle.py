@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import own_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
@@ -57,7 +57,7 @@ class Eagle:
         return FixedTree(self.tree, self.reading) if isinstance(self.tree, Topology) else self.tree
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawsKind:
         """See `Reading.draws`."""
         return self.reading.draws
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draws
+from resispec.core import Draws, DrawsKind
 from resispec.cuda_graphs import upload
 from resispec.drafters.levels import inner_levels, inner_nodes
 from resispec.drafters.recycled import RecycledLaws
@@ -42,7 +42,7 @@ class Reading(StrEnum):
     IID = "iid"
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawsKind:
         """The draws that the rule is told."""
         kinds = {Reading.POINT_MASS: Draws.POINT_MASS, Reading.IID: Draws.IID}
         return kinds.get(self, Draws.WITHOUT_REPLACEMENT)

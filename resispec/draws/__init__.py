@@ -1,14 +1,14 @@
 """The kinds of draws: how the siblings under one parent are chosen from the draft's law;
 one file per kind.
 
-To add a kind here, write a file with a subclass of `Draws` that has the decorator `known`. A kind
-of your own needs no decorator; pass an object of its class wherever draws are asked for.
+To add a kind here, write a file with a subclass of `DrawsKind` that has the decorator `known`. A
+kind of your own needs no decorator; pass an object of its class wherever draws are asked for.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from resispec.draws.base import Draws, known
+from resispec.draws.base import Draws, DrawsKind, known
 
 # Kinds are listed in the order in which they are imported.
 # isort: off
@@ -19,7 +19,16 @@ from resispec.draws.greedy import Greedy
 from resispec.draws.hub import Hub
 # isort: on
 
-__all__ = ["Draws", "Greedy", "Hub", "Iid", "PointMass", "WithoutReplacement", "known"]
+__all__ = [
+    "Draws",
+    "DrawsKind",
+    "Greedy",
+    "Hub",
+    "Iid",
+    "PointMass",
+    "WithoutReplacement",
+    "known",
+]
 
 for _module in iter_modules(__path__, f"{__name__}."):
     import_module(_module.name)

@@ -11,45 +11,13 @@ from torch import Generator, Tensor
 from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import MAX_NODES
 
-_KNOWN: dict[str, Draws] = {}
 
-
-class _Kinds(type):
-    """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`,
-    `Draws.IID`, `list(Draws)`.
-    """
-
-    def __call__(cls, *fields: Any, **options: Any) -> Any:
-        """The known kind with a name, or an object of a subclass:
-        the known one if it takes no fields.
-        """
-        if cls is not Draws:
-            kind = _KNOWN.get(getattr(cls, "name", ""))
-            is_known = type(kind) is cls and not fields and not options
-            return kind if is_known else super().__call__(*fields, **options)
-        [name] = fields
-        if isinstance(name, Draws):
-            return name
-        if not isinstance(name, str) or name not in _KNOWN:
-            raise InvalidInput(f"unknown draws {name!r}; known: {', '.join(_KNOWN)}")
-        return _KNOWN[name]
-
-    def __iter__(cls) -> Iterator[Draws]:
-        return iter(_KNOWN.values())
-
-    def __getattr__(cls, name: str) -> Draws:
-        if name.isupper() and name.lower() in _KNOWN:
-            return _KNOWN[name.lower()]
-        raise AttributeError(f"{cls.__name__} has no attribute {name!r}")
-
-
-class Draws(str, metaclass=_Kinds):
+class DrawsKind(str):
     """The way in which the siblings under one parent are chosen from the draft's law q.
 
-    A kind is a string, its name, so rows, messages and JSON can hold it. `Draws("iid")` and
-    `Draws.IID` are the known kind of that name, `list(Draws)` holds all known kinds; `Draws(kind)`
-    returns a kind unchanged. Raises InvalidInput for an unknown name. A kind of your own is a
-    subclass with a `name`, `draw` and `laws`; everything else has safe defaults.
+    A kind is a string, its name, so rows, messages and JSON can hold it. `Draws` holds the known
+    kinds. A kind of your own is a subclass with a `name`, `draw` and `laws`; everything else has
+    safe defaults.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
@@ -66,16 +34,18 @@ class Draws(str, metaclass=_Kinds):
     can_be_cut: ClassVar[bool] = True
     most_siblings: ClassVar[int] = MAX_NODES
 
-    def __new__(cls, *_: Any, **__: Any) -> Draws:
-        """Make an object of a subclass; as a string it is its name."""
+    def __new__(cls, *fields: Any, **options: Any) -> DrawsKind:
+        """The known kind of this class; a new object where there is none, and with fields."""
+        kind = Draws.named.get(cls.name)
+        if kind is not None and type(kind) is cls and not fields and not options:
+            return kind
         return super().__new__(cls, cls.name)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce__(self) -> Any:
         """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds
         in every process.
         """
-        is_known = _KNOWN.get(self.name) is self
-        return (type(self), ()) if is_known else super().__reduce_ex__(protocol)
+        return (type(self), ()) if Draws.named.get(self.name) is self else super().__reduce__()
 
     def check_siblings(self, count: int) -> None:
         """Raise NotDefined for more children of a node than these draws are defined for."""
@@ -122,10 +92,47 @@ class Draws(str, metaclass=_Kinds):
         )
 
 
-Kind = TypeVar("Kind", bound=type[Draws])
+class KnownDraws:
+    """The known kinds of draws: `Draws("iid")` and `Draws.IID` are the one of that name.
+
+    `list(Draws)` and `len(Draws)` tell of all of them.
+    """
+
+    def __init__(self) -> None:
+        self.named: dict[str, DrawsKind] = {}
+
+    def __call__(self, name: object) -> DrawsKind:
+        """The known kind of a name; a kind stays as it is.
+
+        Raises InvalidInput for an unknown name.
+        """
+        if isinstance(name, DrawsKind):
+            return name
+        if not isinstance(name, str) or name not in self.named:
+            raise InvalidInput(f"unknown draws {name!r}; known: {', '.join(self.named)}")
+        return self.named[name]
+
+    def __iter__(self) -> Iterator[DrawsKind]:
+        return iter(self.named.values())
+
+    def __len__(self) -> int:
+        return len(self.named)
+
+    def __getattr__(self, name: str) -> DrawsKind:
+        if name.isupper() and name.lower() in self.named:
+            return self.named[name.lower()]
+        raise AttributeError(f"Draws has no attribute {name!r}")
+
+    def __mro_entries__(self, _: tuple[Any, ...]) -> tuple[type[DrawsKind]]:
+        """`class Own(Draws)`, as files of users have it, is a subclass of DrawsKind."""
+        return (DrawsKind,)
 
 
-def known(kind: Kind) -> Kind:
+Draws = KnownDraws()
+KindClass = TypeVar("KindClass", bound=type[DrawsKind])
+
+
+def known(kind: KindClass) -> KindClass:
     """A decorator that makes a kind of draws known by its name."""
-    _KNOWN[kind.name] = kind()
+    Draws.named[kind.name] = kind()
     return kind

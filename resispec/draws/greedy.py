@@ -8,12 +8,12 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.distributions import counted, draw, without
-from resispec.draws.base import Draws, known
+from resispec.draws.base import DrawsKind, known
 from resispec.draws.point_mass import largest_mass
 
 
 @known
-class Greedy(Draws):
+class Greedy(DrawsKind):
     """The set D of the B - 1 likeliest tokens of q, then a token drawn from r:
     q without D, renormalised.
     """
@@ -23,28 +23,29 @@ class Greedy(Draws):
     can_be_cut = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`."""
+        """See `DrawsKind.draw`."""
         largest = draft_probs.topk(count - 1, dim=-1).indices
         return torch.cat((largest, draw(without(draft_probs, largest), 1, generator)), -1)
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`: point masses, and r for the last sibling."""
+        """See `DrawsKind.laws`: point masses, and r for the last sibling."""
         for token in siblings.split(1, dim=-1)[:-1]:
             yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
         yield without(draft_probs, siblings[..., :-1])
 
     def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
-        """See `Draws.weights`: 0 unless all but the last are the tuple that `draw` gives."""
+        """See `DrawsKind.weights`: 0 unless all but the last are the tuple that `draw` gives."""
         largest = draft_probs.topk(siblings.shape[-1] - 1, dim=-1).indices
         return (siblings[..., :-1] == largest).all(-1) * super().weights(draft_probs, siblings)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """See `Draws.least_chances`."""
+        """See `DrawsKind.least_chances`."""
         return draft_chances
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `Draws.ceiling`: P(D) + sum min(p, r) outside D; r is uniform if q has no mass there.
+        """See `DrawsKind.ceiling`: P(D) + sum min(p, r) outside D.
 
+        r is uniform if q has no mass there.
         Each token of D adds (p - r)+ to the sum of min(p, r) over all tokens, so among tokens of
         equal q the ones with the largest p are the best D.
         """

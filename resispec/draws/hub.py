@@ -6,10 +6,10 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.distributions import draw, without
-from resispec.draws.base import Draws
+from resispec.draws.base import DrawsKind
 
 
-class Hub(Draws):
+class Hub(DrawsKind):
     """Two siblings: the first is drawn from q, the second is the hub a, q's likeliest token.
 
     If the first sibling is the hub itself, the second is drawn from q without a, renormalised. So
@@ -23,7 +23,7 @@ class Hub(Draws):
     most_siblings = 2
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; `count` is 1 or 2."""
+        """See `DrawsKind.draw`; `count` is 1 or 2."""
         first = draw(draft_probs, 1, generator)
         if count == 1:
             return first
@@ -32,7 +32,7 @@ class Hub(Draws):
         return torch.cat((first, torch.where(first == hub, other, hub)), -1)
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`."""
+        """See `DrawsKind.laws`."""
         yield draft_probs
         if siblings.shape[-1] > 1:
             hub = draft_probs.argmax(-1, keepdim=True)

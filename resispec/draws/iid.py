@@ -6,11 +6,11 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.distributions import draw
-from resispec.draws.base import Draws, known
+from resispec.draws.base import DrawsKind, known
 
 
 @known
-class Iid(Draws):
+class Iid(DrawsKind):
     """Every sibling is drawn from q, which a rejection leaves as it is;
     tokens may be drawn twice.
     """
@@ -19,20 +19,20 @@ class Iid(Draws):
     are_independent = True
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`."""
+        """See `DrawsKind.draw`."""
         return draw(draft_probs, count, generator)
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`: q for every sibling."""
+        """See `DrawsKind.laws`: q for every sibling."""
         for _ in range(siblings.shape[-1]):
             yield draft_probs
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """See `Draws.least_chances`."""
+        """See `DrawsKind.least_chances`."""
         return draft_chances
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `Draws.ceiling`: Pr(all siblings in H) = Q(H)^n."""
+        """See `DrawsKind.ceiling`: Pr(all siblings in H) = Q(H)^n."""
         p, q = in_order(target_probs, draft_probs / draft_probs.sum(-1, keepdim=True))
         # The empty set, which gives 0, is not among the prefixes; the last clamp stands for it.
         return 1 + (p.cumsum(-1) - q.cumsum(-1).clamp_max(1) ** num_siblings).amin(-1).clamp_max(0)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from resispec.draws.base import Draws, known
+from resispec.draws.base import DrawsKind, known
 
 
 @known
-class PointMass(Draws):
+class PointMass(DrawsKind):
     """The likeliest tokens of q, in descending order.
 
     Every sibling's law is a point mass on its token.
@@ -20,27 +20,27 @@ class PointMass(Draws):
     are_random = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`; the generator is not used."""
+        """See `DrawsKind.draw`; the generator is not used."""
         return draft_probs.topk(count, dim=-1).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`: 1 at the sibling's own token,
+        """See `DrawsKind.laws`: 1 at the sibling's own token,
         as drafters may choose by other scores than q.
         """
         for token in siblings.split(1, dim=-1):
             yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
 
     def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
-        """See `Draws.weights`: 1 for the tuple that `draw` gives, else 0."""
+        """See `DrawsKind.weights`: 1 for the tuple that `draw` gives, else 0."""
         tokens = draft_probs.topk(siblings.shape[-1], dim=-1).indices
         return (siblings == tokens).all(-1).to(draft_probs.dtype)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """See `Draws.least_chances`."""
+        """See `DrawsKind.least_chances`."""
         return torch.ones_like(draft_chances)
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `Draws.ceiling`: the mass of the siblings under p."""
+        """See `DrawsKind.ceiling`: the mass of the siblings under p."""
         return largest_mass(target_probs, draft_probs, num_siblings)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.distributions import counted, without
-from resispec.draws.base import Draws, known
+from resispec.draws.base import DrawsKind, known
 from resispec.draws.iid import Iid, in_order
 
 STEP = 1 / 5
@@ -17,7 +17,7 @@ its error falls like exp(-10 / step).
 
 
 @known
-class WithoutReplacement(Draws):
+class WithoutReplacement(DrawsKind):
     """Each draw removes its token from q, which is then renormalised,
     or uniform once no mass is left.
 
@@ -28,7 +28,7 @@ class WithoutReplacement(Draws):
     are_distinct = True
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
-        """See `Draws.draw`.
+        """See `DrawsKind.draw`.
 
         The exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives
         the sequential law exactly.
@@ -43,17 +43,17 @@ class WithoutReplacement(Draws):
         return arrival.topk(count, dim=-1, largest=False, sorted=True).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `Draws.laws`."""
+        """See `DrawsKind.laws`."""
         yield counted(draft_probs)
         for count in range(1, siblings.shape[-1]):
             yield without(draft_probs, siblings[..., :count])
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """See `Draws.least_chances`: renormalising only adds to what is left."""
+        """See `DrawsKind.least_chances`: renormalising only adds to what is left."""
         return draft_chances
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `Draws.ceiling`: the siblings are the first arrivals of an exponential race,
+        """See `DrawsKind.ceiling`: the siblings are the first arrivals of an exponential race,
         see `_race`.
         """
         if num_siblings == 1:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_NODES = 16_384
 """Limit of a topology's nodes: its attention mask is N x N."""
 
-Kept = TypeVar("Kept")
+Derived = TypeVar("Derived")
 Families: TypeAlias = "tuple[tuple[Tensor, Tensor], ...]"
 """Pairs of parents (G,) and their children (G, B), both int64."""
 
@@ -145,8 +145,8 @@ class Topology:
 
 
 def kept_with_topology(
-    make: Callable[[Topology, torch.device], Kept],
-) -> Callable[[Topology, torch.device], Kept]:
+    make: Callable[[Topology, torch.device], Derived],
+) -> Callable[[Topology, torch.device], Derived]:
     """A decorator that calls `make` once per topology and device;
     results live as long as the topology.
 
@@ -156,7 +156,7 @@ def kept_with_topology(
     """
 
     @wraps(make)
-    def kept(topology: Topology, device: torch.device) -> Kept:
+    def kept(topology: Topology, device: torch.device) -> Derived:
         values = topology._kept
         if (make, device) not in values:
             values[make, device] = make(topology, device)

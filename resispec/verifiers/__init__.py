@@ -9,6 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from resispec.verifiers.base import Draws as Draws
+from resispec.verifiers.base import DrawsKind as DrawsKind
 from resispec.verifiers.base import Law as Law
 from resispec.verifiers.base import Outcomes as Outcomes
 from resispec.verifiers.base import SiblingRule as SiblingRule

@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draws as Draws  # a part of the contract
+from resispec.core import Draws as Draws  # a part of the contract, as the next
+from resispec.core import DrawsKind as DrawsKind
 from resispec.core import Tree, Verdict
 from resispec.errors import InvalidInput, NotDefined
 
@@ -46,7 +47,9 @@ class Outcomes:
 class SiblingRule(Protocol):
     """A multi-candidate acceptance rule at one node."""
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """The conditional law of the emitted token, given the siblings.
 
         target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw
@@ -123,7 +126,7 @@ def outcomes_of(
 
 
 def law_of(
-    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws
+    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
 ) -> Law:
     """The rule's law, see `SiblingRule.law`, checked by `check_shapes`; messages name the rule."""
     law = rule.law(target_probs, draft_probs, siblings, draws)
@@ -173,7 +176,7 @@ def naming(law: str, node: int) -> Iterator[None]:
         raise FloatingPointError(f"{law}, node {node}: {error}") from error
 
 
-def require_draws(name: str, draws: Draws, supported: Draws) -> None:
+def require_draws(name: str, draws: DrawsKind, supported: DrawsKind) -> None:
     """Raise NotDefined unless the draws are those that the rule `name` is defined for."""
     if draws != supported:
         raise NotDefined(f"{name} is not exact for draws {draws.name!r}; supported: {supported}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, quotient, without
-from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.base import Draws, DrawsKind, Law, require_draws
 from resispec.verifiers.registry import register
 
 
@@ -27,7 +27,9 @@ class Greedy:
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are greedy."""
         require_draws("greedy", draws, Draws.GREEDY)
         largest, token = siblings[..., :-1], siblings[..., -1:]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, quotient
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.base import Draws, DrawsKind, Law, require_draws
 from resispec.verifiers.registry import register
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,9 @@ class Khisti:
         if self.size < 1:
             raise InvalidInput(f"khisti: size is {self.size}; allowed: at least 1")
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
         require_draws("khisti", draws, Draws.IID)
         size = target_probs.shape[-1]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, quotient
-from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.base import Draws, DrawsKind, Law, require_draws
 from resispec.verifiers.registry import register
 
 
@@ -31,7 +31,9 @@ class KSeq:
     # below the rest; see `lookahead`.
     is_bounded: ClassVar[bool] = True
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
         require_draws("kseq", draws, Draws.IID)
         factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)

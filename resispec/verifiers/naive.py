@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass
-from resispec.verifiers.base import Draws, Law, is_first
+from resispec.verifiers.base import DrawsKind, Law, is_first
 from resispec.verifiers.registry import register
 
 
@@ -25,7 +25,9 @@ class Naive:
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws. The draft's law plays no part."""
         select = target_probs.gather(-1, siblings)
         if not draws.are_distinct:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, quotient
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.base import Draws, DrawsKind, Law, require_draws
 from resispec.verifiers.max_score_transport import (
     clips,
     gauss_legendre,
@@ -52,7 +52,9 @@ class Optimal:
                 f"optimal: {self.bins} bins; allowed: at least 2, or 0 for one per token"
             )
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`; sums are taken in float64.
 
         Raises InvalidInput for draws other than IID.

@@ -30,8 +30,8 @@ def lookahead(
     The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`. For a
     target of mass a with odds o = a / (1 - a), the rule's residual gives no token y more than o
     p(y), and a sibling x gets by selection and residual together at most o p(x) / q(x), where q(x)
-    is the chance of x under the sibling's own law, see `Draws.least_chances`. For other rules the
-    function always returns True.
+    is the chance of x under the sibling's own law, see `DrawsKind.least_chances`. For other rules
+    the function always returns True.
     """
     if not getattr(rule, "is_bounded", False):
         return drawn.tolist(), lambda node, mass: True

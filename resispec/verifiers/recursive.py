@@ -3,7 +3,7 @@ and every rejection leaves a residual.
 
 `Standard` and `ResiSpec` differ only in how they reshape that residual (the algorithm's underlined
 step). The kinds of draws differ only in how the draft's law changes from one sibling to the next,
-see `Draws.laws`.
+see `DrawsKind.laws`.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from resispec.distributions import null_mass, quotient
 from resispec.timing import part
-from resispec.verifiers.base import Draws, Law, check_tensor, rule_name
+from resispec.verifiers.base import DrawsKind, Law, check_tensor, rule_name
 
 
 class Recursive:
@@ -40,13 +40,15 @@ class Recursive:
         """
         raise NotImplementedError
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws."""
         *select, residual = self.in_turn(target_probs, draft_probs, siblings, draws)
         return Law(torch.cat(select, -1), residual)
 
     def in_turn(
-        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
     ) -> Iterator[Tensor]:
         """The law piece by piece: the chance (..., 1) to select each sibling,
         and then the residual (..., V).

@@ -4,13 +4,13 @@ shows what it is not defined for.
 
 import torch
 
-from resispec.core import Draws, Tree
+from resispec.core import DrawsKind, Tree
 from resispec.errors import NotDefined
 from resispec.trees import Topology
 from resispec.verifiers.base import Verifier, outcomes_of
 
 
-def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
+def rehearse(verifier: Verifier, draws: DrawsKind, topology: Topology) -> None:
     """Verify a tree of this topology with siblings that all differ and laws that are uniform.
 
     Raises InvalidInput, as the verifier does, for draws or a topology that it is not defined for.
@@ -27,7 +27,7 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
     outcomes_of(verifier, Tree(topology, tokens, draws), laws / size, laws / size)
 
 
-def is_defined_on(verifier: Verifier, draws: Draws, topology: Topology) -> bool:
+def is_defined_on(verifier: Verifier, draws: DrawsKind, topology: Topology) -> bool:
     """Whether `rehearse` raises no NotDefined; any other error of the verifier is raised."""
     try:
         rehearse(verifier, draws, topology)

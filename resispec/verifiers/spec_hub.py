@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from resispec.draws import Hub
-from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.base import Draws, DrawsKind, Law, require_draws
 from resispec.verifiers.greedy import Greedy
 
 
@@ -26,7 +26,9 @@ class SpecHub:
     siblings; the order of a pair carries no further information.
     """
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+    def law(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
+    ) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are `Hub`."""
         require_draws("spec_hub", draws, Hub())
         hub = draft_probs.argmax(-1, keepdim=True)

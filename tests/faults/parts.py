@@ -12,7 +12,7 @@ from torch import Tensor
 from resispec.core import Tree, Verdict
 from resispec.distributions import choose, draw_one, normalise
 from resispec.trees import Topology, chain, complete, from_child_counts
-from resispec.verifiers import Draws, Law, Outcomes, SiblingRule, Standard, TopDown
+from resispec.verifiers import Draws, DrawsKind, Law, Outcomes, SiblingRule, Standard, TopDown
 
 
 class Where(StrEnum):
@@ -46,7 +46,7 @@ class Fault:
     make: Callable[[], Any]
     where: Where
     total_variation: float
-    draws: Draws = Draws.IID
+    draws: DrawsKind = Draws.IID
     vocab: int = 6
     topology: Topology = complete(2, 3)
     noise: float = 1.5
@@ -101,7 +101,7 @@ class Sequential:
 class Rule:
     """A function with the contract of `SiblingRule.law`, as a rule."""
 
-    law: Callable[[Tensor, Tensor, Tensor, Draws], Law]
+    law: Callable[[Tensor, Tensor, Tensor, DrawsKind], Law]
 
 
 def ruling(name, total_variation, law, **options):

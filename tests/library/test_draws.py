@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 import pickle
 
 import pytest
@@ -10,7 +11,7 @@ from accounts import law, random_law, rng
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.row_checks import emitted
-from resispec.core import Draws
+from resispec.core import Draws, DrawsKind
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts
@@ -21,11 +22,12 @@ NAMES = ["iid", "without_replacement", "point_mass", "greedy"]
 
 def test_known_kinds_read_as_their_names():
     assert [str(draws) for draws in Draws] == [draws.name for draws in Draws] == NAMES
+    assert len(Draws) == len(NAMES) and json.dumps(list(Draws)) == json.dumps(NAMES)
     assert base.Draws is Draws and Draws.IID is Draws("iid") is Draws(Draws.IID)
     for name in NAMES:
         draws = Draws(name)
         assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
-        assert type(draws.name) is str and {draws: 1}[name] == 1
+        assert type(draws.name) is str and {draws: 1}[name] == {name: 1}[draws] == 1
         assert type(draws)() is draws
     with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
         _ = Draws.NOPE
@@ -39,7 +41,7 @@ def test_known_kinds_read_as_their_names():
     DraftModel(from_child_counts([[2], [0, 2]]), Draws.GREEDY)
 
 
-class Own(Draws):
+class Own(DrawsKind):
     """A kind that is not known, with a field."""
 
     name = "own"
@@ -61,6 +63,16 @@ def test_a_copy_of_a_known_kind_is_that_kind_and_one_s_own_keeps_its_fields(copi
         assert copied(draws) is draws and copied([draws])[0] is draws
     own = copied(Own(3))
     assert type(own) is Own and own == "own" and own.width == 3
+
+
+def test_a_kind_in_a_file_of_one_s_own_may_name_the_known_kinds_as_its_base():
+    class Earlier(Draws):
+        name = "earlier"
+
+    draws = Earlier()
+    assert isinstance(draws, DrawsKind) and Draws(draws) is draws and draws not in list(Draws)
+    with pytest.raises(InvalidInput, match="^unknown draws 'earlier'; known: iid, "):
+        Draws("earlier")
 
 
 @pytest.mark.parametrize("draws", list(Draws))

@@ -190,11 +190,22 @@ def test_caches_of_another_length_are_freed_before_new_ones_are_made(name):
     )
     with cuda_graphs.uncollected():
         decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
-        [(_, stepper)] = decoder._kept
+        stepper = decoder._kept
         earlier = [weakref.ref(held) for held in (stepper, stepper._session, stepper._drafts)]
         del stepper
         decoder.generate(pair, 80 * [1], SAMPLING, torch.Generator())
         assert [reference() for reference in earlier] == [None, None, None]
+
+
+def test_a_decoder_with_another_verifier_decodes_with_that_one():
+    pair, decoder = llama_pair(), Decoder(NoDraft(), get_verifier("standard"))
+    decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
+    stepper = decoder._kept
+    decoder.generate(pair, [2, 1], SAMPLING, torch.Generator())
+    assert decoder._kept is stepper
+    decoder.verifier = get_verifier("traversal")
+    decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
+    assert decoder._kept is not stepper
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")
