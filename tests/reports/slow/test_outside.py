@@ -53,6 +53,13 @@ def test_the_citation_is_of_this_version():
     citation = read("CITATION.cff")
     for key in ("version", "license"):
         assert citation[key] == PROJECT[key]
+    titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert f"{citation['version']} ({citation['date-released']})" in titles
+
+
+def test_a_release_has_at_most_60_lines_of_changes():
+    _, *releases = (ROOT / "CHANGELOG.md").read_text().split("\n## ")
+    assert releases and max(len(release.splitlines()) for release in releases) <= 60
 
 
 def test_containers_mount_what_the_image_keeps_and_run_as_the_caller():
