@@ -178,6 +178,15 @@ test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
 test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too (CPU, no network)
 	@$(PY) -m pytest
 
+# A processor's own kernels are those of every other test command.
+.PHONY: test-kernels
+test-kernels: .venv/installed ## the tests of numerics with the kernels of other processors, whose sums round differently
+	@own=$$($(PY) -c "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"); \
+	for capability in default avx2; do \
+	  [ "$$capability" != "$$own" ] || continue; \
+	  echo "numerics with the kernels of $$capability"; \
+	  ATEN_CPU_CAPABILITY=$$capability $(PY) -m pytest -m numerics; done
+
 .PHONY: test-gpu
 test-gpu: .venv/installed ## the tests that need a CUDA device, and the times of a step at the size of Llama-2-7B there
 	@$(PY) -m pytest -o addopts= -q --strict-markers -m cuda

@@ -43,9 +43,7 @@ Labels name a filter that is on or varied.
 """
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
-"""Prefix of the temporary folder of an unpacked archive,
-with a results folder for each artefact.
-"""
+"""Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 COMPARED = (
     "temperature",
     "seed",
@@ -312,7 +310,7 @@ def plan_names(profile: str, results: Path) -> list[str]:
 
 
 def _is_published(results: Path) -> bool:
-    return results.parent.name.startswith(UNPACKED)
+    return results.name.startswith(UNPACKED)
 
 
 def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] = ()) -> Plan:

@@ -4,7 +4,7 @@ Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact to results/published/PROFILE, and the searched trees if its
 plan names any. By default it copies all artefacts of results/PROFILE and a file about their origin.
-It puts plans and cells into the archive there, and renews the quotes in README and docs
+It puts plans and cells into an archive an artefact there, and renews the quotes in README and docs
 (`analysis.quotes`).
 """
 
@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -66,23 +66,16 @@ def _copy(file: Path, target: Path) -> Path:
     return target
 
 
-def archive(plans: Sequence[Plan], path: Path) -> None:
-    """Put artefacts into an archive in place of their former content;
-    the same cells give the same bytes.
+def archive(plan: Plan, path: Path) -> None:
+    """Put an artefact's plans and cells into an archive; the same cells give the same bytes.
 
     Raises InvalidInput for a damaged cell.
     """
-    contents = {
-        f"{plan.artefact}/{name}": content for plan in plans for name, content in _contents(plan)
-    }
-    if path.is_file():
-        folder, artefacts = published.unpacked(path), {plan.artefact for plan in plans}
-        names = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
-        contents |= {
-            name.as_posix(): (folder / name).read_bytes()
-            for name in names
-            if name.parts[0] not in artefacts
-        }
+    pack(dict(_contents(plan)), path)
+
+
+def pack(contents: Mapping[str, bytes], path: Path) -> None:
+    """Write an archive of files by their names, the same bytes for the same files."""
     with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
         for name, content in sorted(contents.items()):
             member = tarfile.TarInfo(name)  # without owner and time
@@ -200,9 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     places = [(name, profile, published.source(name, profile, results)) for name in names]
     plans = [read_plan(*place) for place in places if plan_files(*place)]
     folder = ROOT / "results" / "published" / profile
-    if new_plans := [plan for plan in plans if not plan.is_published]:
-        archive(new_plans, folder / published.CELLS)
-        _list(folder / published.CELLS)
+    for plan in plans:
+        if not plan.is_published:
+            path = published.archive_of(plan.artefact, folder)
+            archive(plan, path)
+            _list(path)
     for artefact in names:
         _list(*publish(artefact, profile, results, ROOT))
     if plans and not options.artefacts:

@@ -1,9 +1,9 @@
 """Our published numbers, results/published/PROFILE/: their cells,
 and whether a table made here agrees.
 
-One archive holds the cells of all published artefacts of a profile. Each artefact has a results
-folder of its own in it, ARTEFACT/{PROFILE,raw}/..., so that publishing one does not touch the
-others. Published rows are shorter than measured ones: see `analysis.publish.compact`.
+Each published artefact has an archive, a results folder {PROFILE,raw}/... with its plans and cells,
+so that publishing one does not touch the others. A cell that several artefacts ask for is in the
+archive of each. Published rows are shorter than measured ones: see `analysis.publish.compact`.
 
 Two accepted lengths agree when their 95 % bootstrap intervals overlap. An interval over fewer than
 MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times are not compared,
@@ -33,10 +33,11 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import read_bytes
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "published"
-CELLS = "cells.tar.xz"
-"""The archive's name in a profile's folder; `analysis.publish` writes it."""
+CELLS = "cells"
+"""The folder of archives in a profile's folder; `analysis.publish` writes them."""
+SUFFIX = ".tar.xz"
 LARGEST = 1 << 29
-"""The most bytes of an unpacked archive; ours has 90 million."""
+"""The most bytes of an unpacked archive; our largest has 45 million."""
 MEMORY = 1 << 28
 """The most bytes of memory to unpack an archive, beside what it unpacks to."""
 UNPACKING_ERRORS = (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError, RecursionError)
@@ -71,21 +72,25 @@ class Agreement:
     summary: str
 
 
+def archive_of(artefact: str, folder: Path) -> Path:
+    """The path of the archive with an artefact's cells in a profile's published folder."""
+    return folder / CELLS / f"{artefact}{SUFFIX}"
+
+
 def source(artefact: str, profile: str, results: Path) -> Path:
     """The results folder to make an artefact from: the published one
     if the usual one has no plan of it.
 
     A folder that the user names is always used.
     """
-    archive = FOLDER / profile / CELLS
+    archive = archive_of(artefact, FOLDER / profile)
     if (
         results != Path("results")
         or plan_files(artefact, profile, results)
         or not archive.is_file()
     ):
         return results
-    folder = unpacked(archive) / artefact
-    return folder if folder.is_dir() else results
+    return unpacked(archive)
 
 
 def unpacked(archive: Path) -> Path:
@@ -156,7 +161,8 @@ def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     no notes if both are one.
     """
     if plan.is_published:
-        origin = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
+        archive = f"{CELLS}/{plan.artefact}{SUFFIX}"
+        origin = f"drawn from results/published/{plan.profile}/{archive}, our cells"
         remedy = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
         return Agreement((), f"Nothing of {plan.artefact} is measured here: {origin}; {remedy}")
     return compare(table.frame, table.stem, plan.profile, compared)

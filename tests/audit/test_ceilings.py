@@ -15,6 +15,8 @@ from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
 from resispec.trees import complete
 
+pytestmark = pytest.mark.numerics
+
 RANDOM_DRAWS = [Draws.IID, Draws.WITHOUT_REPLACEMENT]
 
 

@@ -26,6 +26,8 @@ from resispec.errors import InvalidInput
 from resispec.trees import chain, complete
 from resispec.verifiers import Law, TopDown, get_rule, get_verifier
 
+pytestmark = pytest.mark.numerics
+
 STANDARD = get_rule("standard")
 
 

@@ -19,6 +19,8 @@ from resispec.errors import InvalidInput
 from resispec.trees import chain, root_only
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 # Counts
 
 

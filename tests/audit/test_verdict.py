@@ -38,6 +38,8 @@ from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import Law, get_rule
 
+pytestmark = pytest.mark.numerics
+
 # z-scores
 
 

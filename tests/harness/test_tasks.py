@@ -37,6 +37,8 @@ from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import ResiSpec, get_verifier
 
+pytestmark = pytest.mark.numerics
+
 TEMPERATURE = 0.8
 
 

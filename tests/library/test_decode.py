@@ -13,6 +13,8 @@ from resispec.models import Pair
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 UNEVEN = from_child_counts([[3], [1, 0, 2], [1]])
 DRAFTERS = {
     "autoregressive": NoDraft(),

@@ -6,6 +6,8 @@ from scipy.stats import chisquare
 
 from resispec.distributions import choose, draw, draw_one, null_mass
 
+pytestmark = pytest.mark.numerics
+
 FALSE_ALARM = 1e-4
 
 

@@ -17,6 +17,8 @@ from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import base, get_rule
 
+pytestmark = pytest.mark.numerics
+
 NAMES = ["iid", "without_replacement", "point_mass", "greedy"]
 
 

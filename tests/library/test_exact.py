@@ -14,6 +14,8 @@ from resispec.core import Draws
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
 from resispec.verifiers import get_rule, get_verifier
 
+pytestmark = pytest.mark.numerics
+
 SUPPORTED = {
     "standard": tuple(Draws),
     "naive": tuple(Draws),

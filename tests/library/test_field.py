@@ -15,6 +15,8 @@ from resispec.trees import complete, from_child_counts, parallel_chains
 from resispec.verifiers import Greedy, SpecHub, TopDown, as_verifier, get_rule, get_verifier
 from resispec.verifiers.rehearsal import rehearse
 
+pytestmark = pytest.mark.numerics
+
 
 def one_node(verifier, p, q, draws, count):
     """Accepted tokens at one node of `count` siblings, and the emitted law."""

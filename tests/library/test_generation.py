@@ -17,6 +17,8 @@ from resispec.trees import chain, complete, grow_map, root_only
 from resispec.trees.named import find
 from resispec.verifiers import Law, available, get_verifier
 
+pytestmark = pytest.mark.numerics
+
 PAIR = table_pair(vocab=8, seed=1, eos=7)
 
 

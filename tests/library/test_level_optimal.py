@@ -13,6 +13,8 @@ from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
 
+pytestmark = pytest.mark.numerics
+
 UNEVEN = Topology((-1, 0, 0, 0, 1, 1, 2, 4))
 
 

@@ -13,6 +13,8 @@ from resispec.models import Warp
 from resispec.trees import complete, root_only
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 VOCAB = 5
 ONE, TWO, THREE, DRAFTED = (random_law(VOCAB, rng(seed)).float() for seed in range(4))
 

@@ -30,6 +30,8 @@ from resispec.verifiers import (
 from resispec.verifiers.kseq import _least_factor
 from resispec.verifiers.optimal import _largest_root
 
+pytestmark = pytest.mark.numerics
+
 RESISPEC = [{}, {"spread": "water_fill"}, {"budget": "capacity"}]
 ALL = [*RULES, *(("resispec", options, Draws.WITHOUT_REPLACEMENT) for options in RESISPEC)]
 

@@ -23,6 +23,8 @@ from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 D5B3, UNEVEN = complete(5, 3), from_child_counts([[3], [2, 0, 1], [1, 0, 2]])
 SAMPLING = Sampling(1.0, 24, 128, ignore_eos=True)
 TREES = {

@@ -14,6 +14,8 @@ from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.traversal import Traversal
 
+pytestmark = pytest.mark.numerics
+
 
 def test_accepted_tokens_by_hand():
     """11/9 of two on a chain, where from the root down it is 10/9; fewer on an uneven tree.

@@ -38,6 +38,8 @@ from resispec.verifiers.rehearsal import rehearse
 from resispec.verifiers.sample_outcome import draw_from
 from resispec.verifiers.top_down import applied_rule
 
+pytestmark = pytest.mark.numerics
+
 UNEVEN, WIDE = (
     from_child_counts([[2], [2, 1], [0, 1, 0]]),
     from_child_counts([[3], [0, 2, 1], [0, 1]]),

@@ -20,6 +20,8 @@ from resispec.transformers import read_warp
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 WARPS = {
     "top_k 2": {"top_k": 2},
     "top_p": {"temperature": 0.8, "top_p": 0.7},

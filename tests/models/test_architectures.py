@@ -15,6 +15,8 @@ from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
 from resispec.models.eagle import CACHE
 
+pytestmark = pytest.mark.numerics
+
 
 @pytest.mark.parametrize("name", SOME)
 def test_logits_are_the_model_s_own_in_chains_and_trees(name):

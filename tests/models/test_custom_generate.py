@@ -14,6 +14,8 @@ import resispec
 from referee.rescoring import Scorer
 from resispec.errors import InvalidInput
 
+pytestmark = pytest.mark.numerics
+
 IDS = torch.tensor([[1, 2, 3]])
 
 

@@ -17,6 +17,8 @@ from resispec.models import EagleModel, Pair, TransformersModel, Warp, features_
 from resispec.trees import chain, complete, root_only
 from resispec.verifiers import get_verifier
 
+pytestmark = pytest.mark.numerics
+
 DYNAMIC = DynamicTree(12, 2, 3)
 DRAFTERS = {
     "chain": Eagle(chain(3)),

@@ -24,6 +24,8 @@ from resispec.models import (
 )
 from resispec.models.eagle_files import load_eagle
 
+pytestmark = pytest.mark.numerics
+
 TOKENS = tuple(range(1, 64, 4))
 TAPS = "eagle_aux_hidden_state_layer_ids"
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")

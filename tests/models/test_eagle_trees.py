@@ -15,6 +15,8 @@ from resispec.errors import InvalidInput
 from resispec.models import Warp
 from resispec.trees import chain, from_child_counts, root_only
 
+pytestmark = pytest.mark.numerics
+
 EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
 
 

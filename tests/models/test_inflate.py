@@ -21,6 +21,8 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair
 from resispec.models.inflate import distance, inflate
 
+pytestmark = pytest.mark.numerics
+
 VOCAB = 60
 HEADS = {
     "32 in 64": ((2, 2, 32), Shape(192, 100, 3, 3, 3, 200)),

@@ -15,6 +15,8 @@ from resispec import hub
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_eagle_pair, load_pair
 
+pytestmark = pytest.mark.numerics
+
 COMMIT = "0" * 39 + "1"
 TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]
 

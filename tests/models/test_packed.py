@@ -14,6 +14,8 @@ from resispec.models import eagle_files, load_pair, packed, save_eagle
 from resispec.models.causal import compiled_pair
 from resispec.models.packed import can_pack, pack
 
+pytestmark = pytest.mark.numerics
+
 ROUNDING = {torch.float32: 2**-20, torch.bfloat16: 2**-6}
 PRECISIONS = [
     pytest.param(

@@ -22,6 +22,8 @@ from resispec.models import TransformersModel, TransformersTokenizer, Warp, feat
 from resispec.models.checkpoint import read_tokenizer
 from resispec.models.loading import MOST_PADDING
 
+pytestmark = pytest.mark.numerics
+
 WORDS = [
     "speculative",
     "decoding",

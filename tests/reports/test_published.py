@@ -185,12 +185,14 @@ def test_trees_that_a_plan_names_are_published(tmp_path):
 
 
 def published_in(root, monkeypatch):
-    """The archive of a repository that has nothing else; here is a folder without results."""
+    """The archive of table1 in a repository that has nothing else;
+    here is a folder without results.
+    """
     monkeypatch.setattr(publish, "ROOT", root)
     monkeypatch.setattr(published, "FOLDER", root / "results" / "published")
     (root / "here").mkdir(parents=True)
     monkeypatch.chdir(root / "here")
-    return root / "results" / "published" / "embedded" / published.CELLS
+    return published.archive_of("table1", published.FOLDER / "embedded")
 
 
 def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(tmp_path, monkeypatch):
@@ -226,14 +228,15 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
         for plan in Path("results/embedded/plans").rglob("*.json"):
             write_json(plan, sealed(read_json(plan)))
         made |= drawn(name)
-        assert publish.main([name]) == 0 and f"wrote {archive}\n" in capsys.readouterr().out
+        written = archive.with_name(f"{name}{published.SUFFIX}")
+        assert publish.main([name]) == 0 and f"wrote {written}\n" in capsys.readouterr().out
         Path("results").rename(name)
     assert len(made) > 12 and made == {
         stem: file for name in names for stem, file in drawn(name).items()
     }
     line = (
-        "drawn from results/published/embedded/cells.tar.xz, our cells; `make reproduce-speed "
-        "PROFILE="
+        "drawn from results/published/embedded/cells/speed.tar.xz, our cells; "
+        "`make reproduce-speed PROFILE="
     )
     assert line in capsys.readouterr().out.splitlines()[-1]
     assert cells.main([]) == 0
@@ -241,7 +244,7 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     assert page.main([]) == 0
     Path("results/embedded/plans/sweep/mine.json").unlink()
     facts = json.loads(Path("results/embedded/provenance.json").read_text())
-    assert facts["Drawn from"] == "results/published/embedded/cells.tar.xz"
+    assert facts["Drawn from"] == "results/published/embedded/cells"
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {*names}
     for arguments in (("table1", "--results", "elsewhere"), ("table2",), ("table1", "--slice")):
         assert write_artefact(*arguments) == 1
@@ -258,32 +261,34 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
     rows = [row | {"tokens": [1, 2]} for row in rows_of(ROWS["standard"] * 3)]
     write_plan(results, "levels", [first, save(others[0], rows), others[2]])
 
-    def content(*names):
-        publish.archive([read_plan(name, "embedded", results) for name in names], archive)
-        folder = published.unpacked(archive)
+    archives = {name: archive.with_name(f"{name}.tar.xz") for name in ("table1", "levels")}
+
+    def content(name):
+        (results / "embedded" / f"{name}.md").touch()
+        assert publish.main([name]) == 0
+        folder = published.unpacked(archives[name])
         return {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in folder.rglob("*.json*")
         }
 
-    before, size = content("table1", "levels"), archive.read_bytes()
+    before, of_levels = content("table1"), content("levels")
+    written = {name: path.read_bytes() for name, path in archives.items()}
     os.utime(first.folder / "rows.jsonl", (0, 0))
-    assert content("levels") == before and archive.read_bytes() == size
-    assert b"tokens_sha256" in before[f"levels/raw/embedded/{others[0].cell_id}/rows.jsonl"]
-    assert not any(b'"tokens"' in file for file in before.values())
+    assert content("levels") == of_levels and content("table1") == before
+    assert written == {name: path.read_bytes() for name, path in archives.items()}
+    assert b"tokens_sha256" in of_levels[f"raw/embedded/{others[0].cell_id}/rows.jsonl"]
+    assert not any(b'"tokens"' in file for file in (before | of_levels).values())
     save(first, rows_of([(2.0, [9])] * 10))
     write_plan(results, "table1", [first])
     after = content("table1")
-    of_levels = {name: file for name, file in before.items() if name.startswith("levels/")}
-    assert {name: file for name, file in after.items() if name.startswith("levels/")} == of_levels
-    assert {name.split("/")[3] for name in after if name.startswith("table1/raw")} == {
-        first.cell_id
-    }
-    rows_file = f"table1/raw/embedded/{first.cell_id}/rows.jsonl"
+    assert archives["levels"].read_bytes() == written["levels"]
+    assert {name.split("/")[2] for name in after if name.startswith("raw")} == {first.cell_id}
+    rows_file = f"raw/embedded/{first.cell_id}/rows.jsonl"
     assert len(of_levels) == 13 and after[rows_file] != before[rows_file]
     (first.folder / "rows.jsonl").write_text("")
     with pytest.raises(InvalidInput, match="rows.jsonl is not what was written"):
-        content("table1")
+        publish.archive(read_plan("table1", "embedded", results), archive)
 
 
 def test_published_cells_name_no_folder_of_the_machine(tmp_path):
@@ -301,8 +306,9 @@ def test_published_cells_name_no_folder_of_the_machine(tmp_path):
         make_cell(results, "standard"), rows_of(ROWS["standard"]), config=config, provenance=origin
     )
     write_plan(results, "table1", [cell], command=f"python -m experiments.run results={results}")
-    publish.archive([read_plan("table1", "embedded", results)], tmp_path / published.CELLS)
-    folder = published.unpacked(tmp_path / published.CELLS) / "table1"
+    archive = tmp_path / "table1.tar.xz"
+    publish.archive(read_plan("table1", "embedded", results), archive)
+    folder = published.unpacked(archive)
     written = "".join(path.read_text() for path in folder.rglob("*.json*"))
     assert not any(str(place) in written for place in (tmp_path, ROOT, Path.home()))
     copy = folder / cell.folder.relative_to(results)
@@ -319,11 +325,11 @@ def test_published_rows_that_are_not_those_of_their_status_are_refused(
 ):
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     measured(results)
-    publish.archive([read_plan("table1", "embedded", results)], archive)
+    publish.archive(read_plan("table1", "embedded", results), archive)
     results.rename("measured")
     extract_all = tarfile.TarFile.extractall  # of Python before 3.11.4, without a filter
     monkeypatch.setattr(tarfile.TarFile, "extractall", lambda file, path: extract_all(file, path))
-    rows = next(published.unpacked(archive).glob("table1/raw/embedded/*/rows.jsonl"))
+    rows = next(published.unpacked(archive).glob("raw/embedded/*/rows.jsonl"))
     rows.write_text(rows.read_text().replace('"num_steps": 3', '"num_steps": 2') + "\n")
     assert write_artefact("table1") == 1
     assert "rows.jsonl is not what was written" in capsys.readouterr().err
@@ -372,12 +378,12 @@ def test_a_damaged_or_hostile_archive_is_one_line(name, tmp_path, monkeypatch, c
     monkeypatch.setattr(published, "LARGEST", 4096)
     for command in (
         lambda: write_artefact("table1"),
-        lambda: verify.main(["--results", str(archive.parents[2])]),
+        lambda: verify.main(["--results", str(archive.parents[3])]),
     ):
         assert command() == 1
         captured = capsys.readouterr()
         [line] = [
-            line for line in (captured.out + captured.err).splitlines() if "cells.tar.xz" in line
+            line for line in (captured.out + captured.err).splitlines() if "table1.tar.xz" in line
         ]
         assert "cannot be unpacked" in line and problem in line and line.endswith("; git has it")
     assert not (tmp_path / "a").exists() and not (archive.parents[1] / "a").exists()
@@ -396,14 +402,14 @@ def test_without_a_filter_nothing_is_unpacked(tmp_path, monkeypatch):
 def test_what_is_damaged_in_an_archive_is_named(tmp_path, monkeypatch, capsys):
     archive, results = published_in(tmp_path, monkeypatch), Path("results")
     measured(results)
-    publish.archive([read_plan("table1", "embedded", results)], archive)
+    publish.archive(read_plan("table1", "embedded", results), archive)
     with tarfile.open(archive) as file:
         contents = {name: file.extractfile(name).read() for name in file.getnames()}
     name = next(name for name in contents if name.endswith("rows.jsonl"))
     contents[name] += b"{}\n"
     data = b"".join(member(name, content=content) for name, content in contents.items())
     archive.write_bytes(lzma.compress(data + END))
-    assert verify.main(["--results", str(archive.parents[2])]) == 1
+    assert verify.main(["--results", str(archive.parents[3])]) == 1
     folder, _, file_name = name.rpartition("/")
     problem = f"{archive}/{folder}: status.json says that {file_name} is not what was written; "
     assert problem in capsys.readouterr().out

@@ -9,6 +9,8 @@ from resispec.core import Draws, Tree
 from resispec.trees import chain, complete
 from resispec.verifiers import get_rule, get_verifier
 
+pytestmark = pytest.mark.numerics
+
 
 def large_pairs(vocab):
     """Laws at a real vocabulary, float64, whose float32 copies are what a rule gets."""

@@ -26,18 +26,40 @@ def test_every_such_file_is_linted():
         assert f" {file}" in done.stdout, file
 
 
-def test_the_workflow_runs_what_every_change_passes_from_the_oldest_python_on():
-    job = read(".github/workflows/ci.yml")["jobs"]["ci"]
-    assert PROJECT["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
-    assert {"run": ".ci/run"} in job["steps"] and os.access(ROOT / ".ci" / "run", os.X_OK)
-    named = re.findall(r"\btests/\S+", (ROOT / ".ci" / "run").read_text())
-    assert named and all(list(ROOT.glob(path)) for path in named)
+def test_the_two_tiers_run_what_every_change_passes_from_the_oldest_python_on():
+    script = ROOT / ".ci" / "run"
+    tiers = [
+        read(".github/workflows/ci.yml")["jobs"]["ci"],
+        read(".github/workflows/nightly.yml")["jobs"]["everything"],
+    ]
+    for job in tiers:
+        assert PROJECT["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
+    steps = [step["run"] for job in tiers for step in job["steps"] if "run" in step]
+    assert steps == ["make lint", "make test", "make test-all", "make test-kernels"]
+    # `make test` and the slow tests are all tests
+    lines = re.findall(r"^(?:make|\.venv).*$", script.read_text(), re.M)
+    slow = ".venv/bin/python -m pytest -m slow"
+    assert lines == ["make lint", "make test", slow, "make test-kernels"]
+    assert os.access(script, os.X_OK) and "\nmake test " in (ROOT / "README.md").read_text()
+
+
+def test_actions_are_pinned_by_commit():
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        for used in re.findall(r"uses: (.*)", path.read_text()):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[\d.]+", used), used
 
 
 def test_the_citation_is_of_this_version():
     citation = read("CITATION.cff")
     for key in ("version", "license"):
         assert citation[key] == PROJECT[key]
+    titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert f"{citation['version']} ({citation['date-released']})" in titles
+
+
+def test_a_release_has_at_most_60_lines_of_changes():
+    _, *releases = (ROOT / "CHANGELOG.md").read_text().split("\n## ")
+    assert releases and max(len(release.splitlines()) for release in releases) <= 60
 
 
 def test_containers_mount_what_the_image_keeps_and_run_as_the_caller():

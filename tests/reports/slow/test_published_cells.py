@@ -12,33 +12,32 @@ from analysis import artefact, gallery, published, table
 from analysis.load import read_plan
 from analysis.page.sections import maker
 
-ARCHIVES = sorted(published.FOLDER.glob(f"*/{published.CELLS}"))
+ARCHIVES = sorted(published.FOLDER.glob(f"*/{published.CELLS}/*{published.SUFFIX}"))
+NAMES = [f"{path.parents[1].name}-{path.name.partition('.')[0]}" for path in ARCHIVES]
 GALLERIES = sorted(published.FOLDER.glob("*/gallery.csv"))
 COMMITTED = ("csv", "md")
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
+@pytest.mark.parametrize("archive", ARCHIVES, ids=NAMES)
 def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
     """The CSV files and the pages, byte for byte, but for what changed
     in conf/ since they were measured.
     """
     drawn = set()
-    for folder in sorted(published.unpacked(archive).iterdir()):
-        plan = read_plan(folder.name, archive.parent.name, folder)
-        made = artefact.complete(maker(folder.name), plan)
-        for one in made.tables:
-            as_measured = replace(one, notes=replace(one.notes, stale=()))
-            suffixes = [suffix for suffix in made.suffixes if suffix in COMMITTED]
-            for path in table.write(as_measured, tmp_path, suffixes):
-                assert path.read_bytes() == (archive.parent / path.name).read_bytes(), path.name
-                drawn.add(path.name)
-        own = [
-            file for suffix in COMMITTED for file in archive.parent.glob(f"{folder.name}*.{suffix}")
-        ]
-        assert {file.name for file in own} <= drawn
+    profile, name = archive.parents[1], archive.name.removesuffix(published.SUFFIX)
+    plan = read_plan(name, profile.name, published.unpacked(archive))
+    made = artefact.complete(maker(name), plan)
+    for one in made.tables:
+        as_measured = replace(one, notes=replace(one.notes, stale=()))
+        suffixes = [suffix for suffix in made.suffixes if suffix in COMMITTED]
+        for path in table.write(as_measured, tmp_path, suffixes):
+            assert path.read_bytes() == (profile / path.name).read_bytes(), path.name
+            drawn.add(path.name)
+    own = [file for suffix in COMMITTED for file in profile.glob(f"{name}*.{suffix}")]
+    assert {file.name for file in own} <= drawn
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
+@pytest.mark.parametrize("archive", ARCHIVES, ids=NAMES)
 def test_published_archives_name_no_folder_of_a_machine(archive):
     """Defect: 3,736 absolute paths were in them."""
     for file in published.unpacked(archive).rglob("*.json"):
