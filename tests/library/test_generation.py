@@ -195,8 +195,12 @@ def test_a_biased_verifier_warns_once_with_what_it_emits():
         assert not sampled_warnings(verifier="resispec", **unbiased)
 
 
-def test_only_two_verifiers_are_biased_on_three_tokens():
-    """Those of chains alone are judged with one sibling; HSD is exact with one level."""
+def test_of_ours_two_verifiers_are_biased_on_three_tokens():
+    """Those of chains alone are judged with one sibling; HSD is exact with one level.
+
+    tests/library/test_every_verifier.py has the others, by what enumeration finds.
+    """
     for draws in Draws:
         biased = [name for name in available() if shown_bias(get_verifier(name), draws) is not None]
-        assert biased == ([] if draws == Draws.POINT_MASS else ["resispec", "hsd"])
+        for name in ("resispec", "hsd"):
+            assert (name in biased) == (draws != Draws.POINT_MASS)
