@@ -72,25 +72,26 @@ def publish(arguments: Sequence[str]) -> int:
     to["dir"] = folder
     profile, artefacts = chosen_profile(config.profile or ""), _names(config.experiment) or []
     record = Record(Path(config.results), profile, artefacts, config.name)
-    num_sent, is_complete = 0, True
+    num_sent, errors = 0, list[str]()
     if config.cells != NONE:
         for run in record.runs(_names(config.cells)):
             if isinstance(run, Run):
                 send(run, to)
                 num_sent += 1
-            else:
-                is_complete = False
-                fail(str(run))
+            elif str(run) not in errors:  # several plans may ask for the cell
+                errors.append(str(run))
     if config.reports != NONE:
         everything = record.artefacts if artefacts else record.sweeps
         for report in map(record.report, _names(config.reports) or everything):
             if report is not None:
                 send(report, to)
                 num_sent += 1
+    for error in errors:
+        fail(error)
     noun = "run" if num_sent == 1 else "runs"
     where = _where(mode, config.wandb.project, folder)
     sys.stderr.write(f"W&B: {num_sent} {noun} {where}\n")
-    return 0 if is_complete else 1
+    return 1 if errors else 0
 
 
 def _read(arguments: Sequence[str]) -> Any:

@@ -101,37 +101,33 @@ class Record:
         cell_ids: by default those of all cells. Numbers that compare cells or judge an audit need
         these cells, too.
         """
-        askers: dict[str, list[str]] = {}
-        found: dict[str, tuple[Plan, Request]] = {}
+        sweeps: dict[str, list[str]] = {}
+        asked: dict[str, tuple[Plan, Request]] = {}
         numbers: dict[str, dict[str, Any]] = {}
-        damaged: set[str] = set()
         for artefact, plan in self._plans.items():
-            done = []
+            complete = []
             for request in plan.requests:
-                if request.cell_id in damaged or cell_ids and request.cell_id not in cell_ids:
+                if cell_ids and request.cell_id not in cell_ids:
                     continue
                 try:
                     if plan.status(request.cell_id).state == "done":
-                        done.append(request)
+                        complete.append(request)
                 except InvalidInput as error:
-                    damaged.add(request.cell_id)
                     yield error
-            ids = {request.cell_id for request in done}
             try:
-                frame = tidy([plan.only(lambda request, ids=ids: request.cell_id in ids)])
+                measured = _numbers(plan, complete)
             except InvalidInput as error:
                 yield error
                 continue
-            for request in done:
-                askers.setdefault(request.cell_id, []).append(artefact)
-                found.setdefault(request.cell_id, (plan, request))
-            for row in frame.to_dict("records"):
-                known = {name: row[name] for name in (*METRICS, *audits.QUANTITIES, "verdict")}
-                known = {name: value for name, value in known.items() if not pd.isna(value)}
-                numbers[row["cell_id"]] = known | numbers.get(row["cell_id"], {})
-        for cell_id, (plan, request) in found.items():
-            names = [self._name] if self._name else []
-            yield self._run(plan, request, [*names, *askers[cell_id]], numbers.get(cell_id, {}))
+            for request in complete:
+                name = request.part if artefact == AD_HOC and request.part else artefact
+                sweeps.setdefault(request.cell_id, []).append(self._name or name)
+                sweeps[request.cell_id].append(name)
+                asked.setdefault(request.cell_id, (plan, request))
+            for cell_id, values in measured.items():
+                numbers[cell_id] = values | numbers.get(cell_id, {})
+        for cell_id, (plan, request) in asked.items():
+            yield self._run(plan, request, sweeps[cell_id], numbers.get(cell_id, {}))
 
     def _run(
         self, plan: Plan, request: Request, sweeps: Sequence[str], numbers: Mapping[str, Any]
@@ -224,6 +220,20 @@ class Record:
             tables=frames,
             images={f"figure/{path.stem}": path for path in files if path.suffix == ".png"},
         )
+
+
+def _numbers(plan: Plan, requests: Sequence[Request]) -> dict[str, dict[str, Any]]:
+    """Cell id -> its numbers in the tables, where these requests alone are compared.
+
+    Raises InvalidInput for a cell that is not what its plan says.
+    """
+    ids = {request.cell_id for request in requests}
+    numbers: dict[str, dict[str, Any]] = {}
+    for row in tidy([plan.only(lambda request: request.cell_id in ids)]).to_dict("records"):
+        known = {name: row[name] for name in (*METRICS, *audits.QUANTITIES, "verdict")}
+        known = {name: value for name, value in known.items() if not pd.isna(value)}
+        numbers[row["cell_id"]] = known | numbers.get(row["cell_id"], {})
+    return numbers
 
 
 def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:

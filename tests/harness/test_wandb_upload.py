@@ -134,9 +134,12 @@ def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys, monke
         stored(make_cell(tmp_path, name), rows_of(STANDARD)) for name in ("standard", "resispec")
     ]
     write_plan(tmp_path, "table1", [*cells, make_cell(tmp_path, "kseq")])
+    write_plan(tmp_path, "table2", cells)
+    write_plan(tmp_path, "sweep", cells[1:], "mine")
     (cells[0].folder / "rows.jsonl").write_text("{}")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path / "else where"))
-    assert publish.main([f"results={tmp_path}", "experiment=table1", "wandb.mode=offline"]) == 1
+    words = [f"results={tmp_path}", "wandb.mode=offline"]
+    assert publish.main([*words, "experiment=table1,table2"]) == 1
     error, last = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: cell {cells[0].cell_id}: ") and "rows.jsonl" in error
     [(_, to)] = sent
@@ -144,6 +147,8 @@ def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys, monke
     folder = f"{tmp_path}/else where/wandb"
     line = f"W&B: 1 run written to {folder}; `wandb sync '{folder}'/offline-run-*` uploads them"
     assert last == line
+    assert publish.main([*words, "experiment=sweep"]) == 0
+    assert sent[-1][0].about["group"] == "mine"  # the sweep's own name
 
 
 def test_an_id_of_digits_is_the_id_of_a_cell(tmp_path, sent):
