@@ -189,7 +189,10 @@ class Dashboard:
         if self._mode == "auto":
             from experiments.wandb_upload import chosen_mode  # needs pandas
 
-            self._mode, self._line = chosen_mode("auto")
+            try:
+                self._mode, self._line = chosen_mode("auto")
+            except Exception as error:  # noqa: BLE001 - such as W&B's settings file, which is damaged
+                self._mode, self._line = "disabled", f"W&B: {first_line(error)}"
         if self._mode == "disabled":
             return
         cells = ",".join(sorted(cell_ids)) or NONE

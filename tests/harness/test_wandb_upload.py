@@ -278,6 +278,14 @@ def test_what_w_and_b_does_is_one_line_and_one_bounded_wait(kind, monkeypatch, c
     assert re.fullmatch(LAST[kind], line), line
 
 
+def test_settings_that_w_and_b_cannot_read_do_not_end_the_sweep(monkeypatch, capsys):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setattr(wandb_upload, "chosen_mode", lambda _: 1 / 0)
+    cells = sweep_of("standard", wandb={"mode": "auto", "project": "resispec", "entity": None})
+    publish.Dashboard(["a"], cells, cells).send_rest(cells, "a")
+    assert capsys.readouterr().err == "W&B: division by zero\n"
+
+
 def test_one_module_imports_wandb():
     imports = re.compile(r"^\s*(import|from) wandb", re.M)
     folders = ("experiments", "analysis", "resispec", "referee")
