@@ -37,7 +37,7 @@ SENT_AS := $(WANDB:%=wandb.mode=%)
 # What stops make stops the sweep of a recipe, and then nothing follows.
 SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
-PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(SENT_AS) || true;)
+PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) cells=none $(OWN) $(SENT_AS) || true;)
 PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
 READ := TARGET DRAFT CONTROL EVIDENCE

@@ -24,7 +24,7 @@ from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.doctor.checks import check_cells
 from experiments.grid import AD_HOC, EXPERIMENT, Part, cells_of, digest, left_out, parts_of
-from experiments.publish import following
+from experiments.publish import Dashboard
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
@@ -96,18 +96,20 @@ def sweep(arguments: Sequence[str]) -> bool:
             write_plan(part, command)  # cells have ids once their trees are there
         complete, pending = _by_state(cells)
     num_before, num_asked = len(complete), len(complete) + len(pending)
-    if pending:
-        with following([part.plan for part in parts], pending[0].config):
-            launch(pending, num_asked, complete.append)
     num_cells = num_asked + sum(not cell.has_tree for cell in cells)
+    if pending:
+        dashboard = Dashboard([part.plan for part in parts], [*complete, *pending], pending)
+        launch(pending, num_asked, complete.append, lambda: dashboard.send_complete(complete))
     _show(parts, complete)
+    if pending:
+        dashboard.send_rest(complete, _name(parts))
     _sum_up(parts, command, num_cells, complete, num_before)
     return len(complete) == num_cells
 
 
 def _launcher(
     arguments: Sequence[str],
-) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
+) -> Callable[[Sequence[Cell], int, Callable[[Cell], None], Callable[[], None]], None]:
     """The function that runs cells: `run_cells`, or one for the launcher
     that the command line names.
 
@@ -131,7 +133,9 @@ def _launcher(
     if is_basic:
         return run_cells
 
-    def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:
+    def launch(
+        cells: Sequence[Cell], _total: int, done: Callable[[Cell], None], _untimed: object
+    ) -> None:
         with cli.hydra_here():
             context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
             launcher = Plugins.instance().instantiate_launcher(

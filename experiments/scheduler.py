@@ -121,7 +121,12 @@ class Job:
         return self.process.exitcode or 0, self._reasons
 
 
-def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
+def run_cells(
+    cells: Sequence[Cell],
+    total: int,
+    done: Callable[[Cell], None],
+    untimed: Callable[[], None] = lambda: None,
+) -> None:
     """Run cells that are not complete; go on after a failure.
 
     As many processes run at a time as every cell allows, see `jobs_of`. One process measures timed
@@ -130,6 +135,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     by itself, and so are several cells of a process that ended without a reason. A cell that
     another run is measuring is left to that run while others remain, then waited for. total: number
     of cells of the whole sweep, of which these remain. done: called with every complete cell.
+    untimed: called when cells have ended and no timed cell runs; none begins until it returns.
     """
     numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
@@ -177,6 +183,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
         [job(group) for group in groups.values()],
         total,
         min(jobs_of(cell.config) for cell in cells),
+        untimed,
     )
 
 
@@ -225,13 +232,15 @@ def jobs_of(config: Mapping[str, Any]) -> int:
     return max(1, min(config["jobs"], cores // (config["num_threads"] or cores)))
 
 
-def _run(pending: list[Job], total: int, limit: int) -> None:
+def _run(
+    pending: list[Job], total: int, limit: int, untimed: Callable[[], None] = lambda: None
+) -> None:
     """Run jobs, at most `limit` at a time; the next job is the first
     that may run beside the running ones.
 
     total: number of all jobs, of which these remain. A job whose work another run is doing is tried
     again after a while, and after the others. A signal to stop ends all processes first, and then
-    this one.
+    this one. untimed: see `run_cells`.
     """
     progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
@@ -268,6 +277,8 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
                 pending[:0] = retries
                 for line in lines:
                     progress.say(line)
+                if not any(other.is_timed for other in running):
+                    untimed()
     finally:
         progress.close()
         _stop([job.process for job in running if job.process and job.process.pid])

@@ -1,45 +1,30 @@
-"""Dashboards on W&B: a run for every cell, live while it is measured,
-and a report for every artefact.
+"""Runs on W&B, derived from plans and cells' folders: one for each cell, one for each sweep.
 
-Runs are derived from plans and cells' folders with the definitions of analysis, so that they can be
-made again at any time. This is the only module that imports wandb. `experiments.publish` is its
-command, which a sweep runs beside itself: the processes that measure neither run this code nor wait
-for it.
+The numbers are those of `analysis.cells`, so that a run can be made again at any time. This is the
+only module that imports wandb; `experiments.publish` is its command.
 """
 
 import hashlib
 import json
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import (
-    LABELS,
-    Plan,
-    Request,
-    Results,
-    Status,
-    load,
-    plan_names,
-    read_plan,
-    read_status,
-)
+from analysis import SLICE, audits, labels, metrics
+from analysis.cells import METRICS, tidy
+from analysis.load import LABELS, SEALED, Plan, Request, plan_names, read_plan
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC
 from experiments.schema import leaves
-from experiments.store import CELL, PROVENANCE, ROWS, STATUS, CellStore
 from resispec.errors import InvalidInput
-from resispec.files import read_json
 
 NO_KEY = (
     "W&B: no key is known, so no dashboard is written; `wandb login`, WANDB_API_KEY or "
@@ -49,17 +34,8 @@ STEP = "prompt_index"
 """Horizontal axis of every curve."""
 ANSWER_S, FINISH_S = 30.0, 60.0
 """Seconds that W&B may take to answer (WANDB_INIT_TIMEOUT changes them), and to take in a run."""
-LONG_S = 60.0
-"""A run that takes more than these seconds has W&B's system metrics."""
-OF_ANOTHER_RUN = (
-    "RUN_ID",
-    "NOTES",
-    "RESUME_FROM",
-    "FORK_FROM",
-    "SWEEP_ID",
-    "SWEEP_PARAM_PATH",
-    "SERVICE",
-)
+OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH")
+OF_ANOTHER_RUN += ("SERVICE",)
 """WANDB_... variables about a single run, which belong to the process that started this one."""
 
 
@@ -76,7 +52,7 @@ class Run:
 
     about: Mapping[str, Any]
     artifact: str
-    files: Sequence[Path] = ()
+    files: Sequence[Path]
     facts: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, float | str] = field(default_factory=dict)
     points: Sequence[Mapping[str, float]] = ()
@@ -84,26 +60,20 @@ class Run:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     images: Mapping[str, Path] = field(default_factory=dict)
 
-    @property
-    def run_id(self) -> str:
-        """The id by which W&B knows the run."""
-        return str(self.about["id"])
-
 
 class Record:
     """Plans and cells of a profile in a results folder.
 
-    artefacts: names of the chosen ones, by default of all that have a plan. A cell that several ask
-    for is grouped under the first of them. cells: their ids. Raises InvalidInput without a readable
-    plan.
+    artefacts: names of the plans that are read, by default of all. name: a sweep's name; it is the
+    group of all cells, which otherwise have the first plan that asks for them. Raises InvalidInput
+    without a readable plan.
     """
 
-    def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
-        self._tables, self._raw, self._profile = (
-            results / profile,
-            results / "raw" / profile,
-            profile,
-        )
+    def __init__(
+        self, results: Path, profile: str, artefacts: Collection[str] = (), name: str | None = None
+    ) -> None:
+        self._tables, self._raw = results / profile, results / "raw" / profile
+        self._profile, self._name = profile, name
         folder, names = self._tables / "plans", plan_names(profile, results)
         if not names:
             raise InvalidInput(
@@ -117,158 +87,132 @@ class Record:
                 f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}"
             )
         self.artefacts = list(artefacts) or allowed
-        memo: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
-        self._plans = {
-            name: replace(read_plan(name, profile, results), read=memo) for name in self.artefacts
-        }
-        self._askers: dict[str, list[tuple[Plan, Request]]] = {}
-        for plan in self._plans.values():
+        self._plans = {name: read_plan(name, profile, results) for name in self.artefacts}
+
+    @property
+    def sweeps(self) -> list[str]:
+        """Names of the plans that were read, and of all sweeps that have a table."""
+        tables = sorted(path.stem for path in (self._tables / "sweeps").glob("*.csv"))
+        return list(dict.fromkeys([*self.artefacts, *tables]))
+
+    def runs(self, cell_ids: Collection[str] | None = None) -> Iterator[Run | InvalidInput]:
+        """Runs of cells that are done; an error for each cell and plan that cannot be read.
+
+        cell_ids: by default those of all cells. Numbers that compare cells or judge an audit need
+        these cells, too.
+        """
+        sweeps: dict[str, list[str]] = {}
+        asked: dict[str, tuple[Plan, Request]] = {}
+        numbers: dict[str, dict[str, Any]] = {}
+        for artefact, plan in self._plans.items():
+            complete = []
             for request in plan.requests:
-                self._askers.setdefault(request.cell_id, []).append((plan, request))
-        self.cells = list(self._askers)
-
-    def changing(self, since: float) -> list[str]:
-        """Ids of the cells whose setting was not done before an instant,
-        given in seconds since 1970.
-        """
-
-        def was_done(cell_id: str) -> bool:
-            status = self._raw / cell_id / STATUS
-            return self.status(cell_id).state == "done" and status.stat().st_mtime < since
-
-        settings = [
-            setting for setting in self.settings(self.cells) if not all(map(was_done, setting))
-        ]
-        return list(chain.from_iterable(settings))
-
-    def settings(self, cell_ids: Collection[str]) -> list[list[str]]:
-        """Cell ids, grouped by the facts that must be equal for their numbers to be compared."""
-        groups: dict[str, list[str]] = {}
-        for cell_id in cell_ids:
-            groups.setdefault(_setting(*self._askers[cell_id][0]), []).append(cell_id)
-        return list(groups.values())
-
-    def runs(self, cell_ids: Sequence[str]) -> Iterator[Run | InvalidInput]:
-        """Runs of the cells that are done; an error for a cell that cannot be read.
-
-        cell_ids: one group of `settings`; their baselines and audits are read with them.
-        """
-        plan, first = self._askers[cell_ids[0]][0]
-        requests = []
-        for request in plan.requests:
-            try:
-                is_alike = _setting(plan, request) == _setting(plan, first)
-                if is_alike and plan.status(request.cell_id).state == "done":
-                    requests.append(request)
-            except InvalidInput as error:
-                if request.cell_id in cell_ids:
+                if cell_ids and request.cell_id not in cell_ids:
+                    continue
+                try:
+                    if plan.status(request.cell_id).state == "done":
+                        complete.append(request)
+                except InvalidInput as error:
                     yield error
-        try:
-            results = load(replace(plan, requests=tuple(requests)))
-            numbers = _numbers(results)
-        except InvalidInput as error:
-            yield error
-            return
-        for cell_id in cell_ids:
-            if cell_id in results.rows:
-                yield self._complete(cell_id, results.rows[cell_id], numbers.get(cell_id, {}))
+            try:
+                measured = _numbers(plan, complete)
+            except InvalidInput as error:
+                yield error
+                continue
+            for request in complete:
+                name = request.part if artefact == AD_HOC and request.part else artefact
+                sweeps.setdefault(request.cell_id, []).append(self._name or name)
+                sweeps[request.cell_id].append(name)
+                asked.setdefault(request.cell_id, (plan, request))
+            for cell_id, values in measured.items():
+                numbers[cell_id] = values | numbers.get(cell_id, {})
+        for cell_id, (plan, request) in asked.items():
+            yield self._run(plan, request, sweeps[cell_id], numbers.get(cell_id, {}))
 
-    def status(self, cell_id: str) -> Status:
-        """The status of a cell now; it is "done" only if the files are sound."""
-        return read_status(self._raw / cell_id)
+    def _run(
+        self, plan: Plan, request: Request, sweeps: Sequence[str], numbers: Mapping[str, Any]
+    ) -> Run:
+        """The run of a complete cell.
 
-    def is_long(self, cell_id: str, num_done: int) -> bool:
-        """Whether a cell that is being measured will take longer than LONG_S,
-        at its pace so far.
+        Its id depends on the first row, which has times, so that a new measurement is another run.
+        sweeps: names of those that ask for the cell. numbers: its metrics in the tables.
         """
-        seconds = time.time() - (self._raw / cell_id / STATUS).stat().st_mtime
-        return bool(seconds / num_done * self._config(cell_id)["num_prompts"] > LONG_S)
-
-    def _config(self, cell_id: str) -> dict[str, Any]:
-        return read_json(self._raw / cell_id / CELL)["config"]
-
-    def begun(self, cell_id: str) -> Run | None:
-        """The run of a cell with the points so far; None before its first prompt.
-
-        The id depends on the first row, which has times, so that a new measurement is another run.
-        """
-        rows = CellStore(self._raw / cell_id).rows_so_far()
-        if not rows:
-            return None
-        config, request = self._config(cell_id), self._askers[cell_id][0][1]
+        cell_id, config = request.cell_id, plan.configuration(request.cell_id)
+        folder, rows = self._raw / cell_id, plan.prompts(cell_id)
         texts = {name: value for name, value in request.texts.items() if value != ""}
-        extras = [
-            f"{name}={value}" for name, value in texts.items() if name not in (*LABELS, "seed")
-        ]
         words = [labels.text("dataset", request.labels["dataset"])]
         words += [labels.method(request.labels["decoder"], request.labels["verifier"])]
         if "tree" in texts:
             words.append(labels.text("tree", request.labels["tree"]))
         words += [f"T={texts['temperature']:g}", f"seed={config['seed']}"]
-        words += [labels.text("pair", request.labels["pair"]), *extras]
+        words += [labels.text("pair", request.labels["pair"])]
+        words += [f"{key}={texts[key]}" for key in texts if key not in (*LABELS, "seed")]
         if request.is_audit:
             words.append("audit")
-        artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
-        tags = [
-            f"profile:{self._profile}",
-            *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts)),
-        ]
-        named = {name: value for name, value in texts.items() if name in LABELS}
+            numbers = audits.judged(cell_id, rows)
+        tags = [f"profile:{self._profile}", *(f"sweep:{name}" for name in dict.fromkeys(sweeps))]
         cell = Cell(texts, config)
-        values = leaves(cell.determining)
-        determining = {path.replace(".", "/"): value for path, value in values.items()}
+        values = {path.replace(".", "/"): value for path, value in leaves(cell.determining).items()}
+        named = {name: value for name, value in texts.items() if name in LABELS}
+        first_line = (folder / "rows.jsonl").read_text(encoding="utf-8").partition("\n")[0]
+        digest = hashlib.sha256(json.dumps(json.loads(first_line)).encode()).hexdigest()
         about = {
-            "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
-            "group": artefacts[0],
+            "id": f"{cell_id}-{digest[:8]}",
+            "group": sweeps[0],
             "job_type": "audit" if request.is_audit else cell.task_name.lower(),
             "name": "/".join(words),
             "tags": [*tags, *(f"{name}:{value}" for name, value in texts.items())],
-            "config": {"cell_id": cell_id} | named | determining,
+            "config": {"cell_id": cell_id} | named | values,
         }
-        points = _points(pd.DataFrame(rows), has_times=not request.is_audit)
-        return Run(about, f"rows-{cell_id}", points=points)
-
-    def _complete(self, cell_id: str, rows: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
-        folder, run = self._raw / cell_id, self.begun(cell_id)
-        assert run is not None
-        counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
         is_list = rows.map(lambda value: isinstance(value, list)).any()
-        return replace(
-            run,
-            files=[folder / name for name in (ROWS, CELL, PROVENANCE)],
-            facts=read_json(folder / PROVENANCE),
+        counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
+        return Run(
+            about,
+            f"rows-{cell_id}",
+            [folder / name for name in SEALED],
+            facts=plan.provenance(cell_id),
             summary={"num_prompts": len(rows), **numbers},
-            counts={"accepted_length_histogram": counts} if "histogram" in rows else {},
+            points=_points(rows, has_times=not request.is_audit),
+            counts={"accepted_length_histogram": counts} if counts else {},
             tables={"prompts": rows.loc[:, ~is_list]},
         )
 
-    def report(self, artefact: str) -> Iterator[Run]:
-        """The report of an artefact or a slice: tables, figures, verdicts and notes,
-        if they are written.
+    def report(self, sweep: str) -> Run | None:
+        """The run of a sweep: the table of its cells, and its artefact's tables, figures, verdicts
+        and notes. None if nothing of it is written yet.
 
         Its id never changes, so that a later report takes its place.
         """
-        stem, _, digest = artefact.partition(SLICE)
-        folder = self._tables / (artefact if digest else "")
-        page = folder / f"{stem}.md"
-        if not page.is_file():
-            return
+        stem, _, digest = sweep.partition(SLICE)
+        folder, cells = self._tables, self._tables / "sweeps" / f"{sweep}.csv"
+        folder = folder / sweep if digest else folder
         files = sorted([*folder.glob(f"{stem}.*"), *folder.glob(f"{stem}_*.*")])
+        page = folder / f"{stem}.md"
+        files = files if page in files else []
         frames = {path.stem: pd.read_csv(path) for path in files if path.suffix == ".csv"}
-        parts = page.read_text(encoding="utf-8").strip().split("\n\n")
-        counts, frame = Counter[str](), frames.get(stem, pd.DataFrame())
+        if cells.is_file():
+            frames["cells"] = pd.read_csv(cells)
+            files.append(cells)
+        if not files:
+            return None
+        notes = page.read_text(encoding="utf-8").strip().split("\n\n") if page in files else []
+        frame = frames.get(stem, frames.get("cells", pd.DataFrame()))
+        counts = Counter[str]()
         if {"cell_id", "verdict"} <= set(frame):
             counts.update(frame.drop_duplicates("cell_id").verdict.dropna())
+        command = self._plans[sweep].command if sweep in self._plans else None
+        if command is None:
+            command = " && ".join(dict.fromkeys(frames["cells"].command))
         about = {
-            "id": f"report-{self._profile}-{artefact}",
-            "group": artefact,
+            "id": f"report-{self._profile}-{sweep}",
+            "group": sweep,
             "job_type": "report",
-            "name": f"{artefact}/report",
-            "tags": [f"profile:{self._profile}", f"sweep:{artefact}"],
-            "config": {"artefact": artefact, "command": self._plans[artefact].command},
-            "notes": "\n\n".join(part for part in parts if not part.lstrip().startswith("|")),
+            "name": f"{sweep}/report",
+            "tags": [f"profile:{self._profile}", f"sweep:{sweep}"],
+            "config": {"artefact": sweep, "command": command},
+            "notes": "\n\n".join(part for part in notes if not part.lstrip().startswith("|")),
         }
-        yield Run(
+        return Run(
             about,
             file_name(about["id"]),
             files,
@@ -278,42 +222,22 @@ class Record:
         )
 
 
-def _setting(plan: Plan, request: Request) -> str:
-    """Facts that compared cells share, as text: artefact, task, prompts,
-    and all labels but the method's.
-    """
-    method = ("decoder", "tree", "verifier")
-    alike = [(key, str(value)) for key, value in request.labels.items() if key not in method]
-    return repr(
-        (plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike))
-    )
+def _numbers(plan: Plan, requests: Sequence[Request]) -> dict[str, dict[str, Any]]:
+    """Cell id -> its numbers in the tables, where these requests alone are compared.
 
-
-def _numbers(results: Results) -> dict[str, dict[str, Any]]:
-    """A cell's numbers in the tables: metrics with bounds, or an audit's verdict;
-    none for other tasks.
+    Raises InvalidInput for a cell that is not what its plan says.
     """
-    first = next(iter(results.rows.values()), pd.DataFrame())
-    if not set(metrics.fields()) <= set(first.columns):
-        return {}
-    numbers: dict[str, dict[str, Any]] = {cell_id: {} for cell_id in results.rows}
-    for row in metric_table.measure(results).to_dict("records"):
-        name = row["quantity"]
-        numbers[row["cell_id"]] |= {name: row["value"], f"{name}_lower": row["lower"]}
-        numbers[row["cell_id"]] |= {
-            f"{name}_upper": row["upper"],
-            "verdict": row["verdict"] or None,
-        }
-    for cell_id in results.cells.cell_id[results.cells.is_audit]:
-        numbers[cell_id] = audits.judged(cell_id, results.rows[cell_id])
-    return {
-        cell_id: {key: value for key, value in values.items() if not pd.isna(value)}
-        for cell_id, values in numbers.items()
-    }
+    ids = {request.cell_id for request in requests}
+    numbers: dict[str, dict[str, Any]] = {}
+    for row in tidy([plan.only(lambda request: request.cell_id in ids)]).to_dict("records"):
+        known = {name: row[name] for name in (*METRICS, *audits.QUANTITIES, "verdict")}
+        known = {name: value for name, value in known.items() if not pd.isna(value)}
+        numbers[row["cell_id"]] = known | numbers.get(row["cell_id"], {})
+    return numbers
 
 
 def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
-    """Every prompt's numbers, and metrics of it alone and of all so far.
+    """Every prompt's numbers, and metrics of it alone and of all prompts up to it.
 
     has_times: whether times count.
     """
@@ -365,121 +289,57 @@ def _has_key() -> bool:
         return True
 
 
-class Live:
-    """A run that is open on W&B. Every method raises whatever W&B or the network raises.
+def send(run: Run, to: Mapping[str, Any]) -> None:
+    """Send a run, and wait until W&B has it. Raises whatever W&B or the network raises.
 
-    A run that was sent before is resumed: W&B leaves out the steps that it has.
+    A run that was sent before is continued: W&B leaves out the steps that it has. Offline, its
+    earlier folders are removed.
 
-    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: record system
-    metrics of this machine, and of the parent process with all its children.
+    to: where runs go, as `wandb.init`'s mode, project, entity and dir.
     """
-
-    def __init__(self, run: Run, to: Mapping[str, Any], has_stats: bool = False) -> None:
-        self._wandb, self._num_drawn = _wandb(), 0
-        settings = self._wandb.Settings(
-            silent=True, console="off", x_disable_stats=not has_stats, x_disable_meta=True,
-            disable_git=True,
-            disable_code=True, x_save_requirements=False, finish_timeout=FINISH_S,
-            finish_timeout_raises=True,
-            init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)), reinit="create_new",
-            x_stats_pid=os.getppid(), x_stats_track_process_tree=True,
-        )  # fmt: skip
-        tags = [*run.about["tags"], *os.environ.get("WANDB_TAGS", "").split(",")]
-        options = {"tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
-        if group := os.environ.get("WANDB_RUN_GROUP"):
-            options["group"] = group
-        self._run = self._wandb.init(**run.about | options, **to, resume="allow", settings=settings)
-        self._run.define_metric(STEP, summary="none", hidden=True)
-        self._run.define_metric("prompt/*", step_metric=STEP, summary="none")
-        for metric in metrics.METRICS:
-            self._run.define_metric(metric.name, step_metric=STEP)
-
-    def draw(self, points: Sequence[Mapping[str, float]]) -> None:
-        """Add the points that the run lacks. points: all points so far."""
-        for point in points[self._num_drawn :]:
-            self._run.log(dict(point), step=int(point[STEP]))
-        self._num_drawn = max(self._num_drawn, len(points))
-
-    def finish(self, run: Run) -> None:
-        """Add all that a complete run holds, and wait until W&B has it."""
-        self.draw(run.points)
-        media: dict[str, Any] = {
-            name: self._wandb.Image(str(path)) for name, path in run.images.items()
-        }
-        for name, frame in run.tables.items():
-            values = frame.astype(object).where(frame.notna(), None).values.tolist()
-            media[name] = self._wandb.Table(
-                columns=list(frame.columns), data=values, allow_mixed_types=True
-            )
-        for name, counts in run.counts.items():
-            edges = [place + 0.5 for place in range(len(counts) + 1)]
-            media[name] = self._wandb.Histogram(np_histogram=(list(counts), edges))
-        self._run.log(media)
-        kind = run.artifact.partition("-")[0]
-        artifact = self._wandb.Artifact(run.artifact, type=kind, metadata=dict(run.facts))
-        for path in run.files:
-            # read in place, without a copy
-            artifact.add_file(str(path), policy="immutable", skip_cache=True)
-        self._run.log_artifact(artifact)
-        self._run.summary.update(dict(run.summary))
-        self._close()
-
-    def fail(self, reason: str) -> None:
-        """Close a run that is not complete; it goes on when its cell does."""
-        self._run.summary["reason"] = reason
-        self._close(exit_code=1)
-
-    def _close(self, exit_code: int = 0) -> None:
-        """Close the run.
-
-        Offline, its earlier folders are removed, since the last one holds everything.
-        """
-        folder = Path(self._run.settings.sync_dir)
-        self._run.finish(exit_code=exit_code)
-        for earlier in (
-            folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ()
-        ):
+    wandb = _wandb()
+    settings = wandb.Settings(
+        silent=True,
+        console="off",
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_save_requirements=False,
+        disable_git=True,
+        disable_code=True,
+        init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)),
+        finish_timeout=FINISH_S,
+        finish_timeout_raises=True,
+        reinit="create_new",
+    )
+    tags = [*run.about["tags"], *os.environ.get("WANDB_TAGS", "").split(",")]
+    about = {**run.about, "tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
+    about["group"] = os.environ.get("WANDB_RUN_GROUP") or about["group"]
+    live = wandb.init(**about, **to, resume="allow", settings=settings)
+    live.define_metric(STEP, summary="none", hidden=True)
+    live.define_metric("prompt/*", step_metric=STEP, summary="none")
+    for metric in metrics.METRICS:
+        live.define_metric(metric.name, step_metric=STEP)
+    for point in run.points:
+        live.log(dict(point), step=int(point[STEP]))
+    media: dict[str, Any] = {name: wandb.Image(str(path)) for name, path in run.images.items()}
+    for name, frame in run.tables.items():
+        values = frame.astype(object).where(frame.notna(), None).values.tolist()
+        columns = list(frame.columns)
+        media[name] = wandb.Table(columns=columns, data=values, allow_mixed_types=True)
+    for name, counts in run.counts.items():
+        edges = [place + 0.5 for place in range(len(counts) + 1)]
+        media[name] = wandb.Histogram(np_histogram=(list(counts), edges))
+    live.log(media)
+    kind = run.artifact.partition("-")[0]
+    artifact = wandb.Artifact(run.artifact, type=kind, metadata=dict(run.facts))
+    for path in run.files:
+        # read in place, without a copy
+        artifact.add_file(str(path), policy="immutable", skip_cache=True)
+    live.log_artifact(artifact)
+    live.summary.update(dict(run.summary))
+    folder = Path(live.settings.sync_dir)
+    live.finish()
+    if live.offline:
+        for earlier in folder.parent.glob(f"offline-run-*-{live.id}"):
             if earlier != folder:
                 shutil.rmtree(earlier)
-
-
-def follow(
-    record: Record, cell_ids: Collection[str], to: Mapping[str, Any], is_over: Callable[[], bool]
-) -> tuple[int, list[InvalidInput]]:
-    """Show cells while they are measured; return the number of completed runs and errors of cells.
-
-    Runs are completed once all cells of their setting are done, so that a gain has its baseline and
-    a row its audit, or once nothing more is measured; runs of cells that are not done then fail.
-    Raises whatever W&B or the network raises.
-
-    to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
-    """
-    settings, over = record.settings(cell_ids), False
-    open_runs, done, num_sent, errors = dict[str, Live](), set[str](), 0, list[InvalidInput]()
-    while settings and not over:
-        over = is_over()
-        for setting in [*settings]:
-            for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
-                state = record.status(cell_id).state
-                if state == "done":
-                    done.add(cell_id)
-                elif state == "running" and not over and (run := record.begun(cell_id)):
-                    if run.run_id not in open_runs:
-                        open_runs[run.run_id] = Live(
-                            run, to, record.is_long(cell_id, len(run.points))
-                        )
-                    open_runs[run.run_id].draw(run.points)
-            if over or done.issuperset(setting):
-                settings.remove(setting)
-                for outcome in record.runs(setting):
-                    if isinstance(outcome, Run):
-                        (open_runs.pop(outcome.run_id, None) or Live(outcome, to)).finish(outcome)
-                        num_sent += 1
-                    else:
-                        errors.append(outcome)
-    for run_id, open_run in open_runs.items():
-        cell_id = run_id.rpartition("-")[0]
-        if run := record.begun(cell_id):
-            open_run.draw(run.points)
-        open_run.fail(record.status(cell_id).reason)
-    return num_sent, errors

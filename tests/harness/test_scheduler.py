@@ -91,7 +91,7 @@ def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed
 def test_the_cell_that_takes_the_most_threads_says_how_many_run_at_a_time(monkeypatch):
     monkeypatch.setattr(scheduler.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     limits: list[int] = []
-    monkeypatch.setattr(scheduler, "_run", lambda _jobs, _total, limit: limits.append(limit))
+    monkeypatch.setattr(scheduler, "_run", lambda _jobs, _total, limit, *_: limits.append(limit))
     cells = [cell(name, True) for name in "ab"]
     cells[1].config["num_threads"] = 4
     scheduler.run_cells(cells, 2, print)
@@ -131,8 +131,10 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     monkeypatch.setattr(Cell, "cell_id", property(str))
     Recorded.busy.update({"2", "7"})  # another run measures these at first
     cells, done = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)], []
-    scheduler.run_cells(cells, 8, done.append)
+    pauses = []
+    scheduler.run_cells(cells, 8, done.append, lambda: pauses.append(list(Recorded.running)))
     assert len(Recorded.beside) == 10 and not Recorded.running
+    assert pauses and not any(one.is_timed for running in pauses for one in running)
     assert len(Recorded.beside[0]) == 1 and max(map(len, Recorded.beside)) == 2
     assert all(sum(one.is_timed for one in beside) <= 1 for beside in Recorded.beside)
     begun = [beside[-1] for beside in Recorded.beside]

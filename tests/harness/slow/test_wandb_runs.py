@@ -1,6 +1,4 @@
-"""What W&B itself keeps of a sweep, live and afterwards, and of a report;
-keys and hosts that do not work.
-"""
+"""What W&B itself keeps of a sweep and of its report; keys that do not work."""
 
 import json
 import os
@@ -80,9 +78,7 @@ def table_of(run, path, name):
 
 @pytest.fixture(scope="module")
 def shown(folder, tmp_path_factory):
-    """Results, a slice's name, stderr of its sweep, one of its runs then,
-    all runs after publishing again.
-    """
+    """Results, stderr of a sweep, ids of its runs, and all runs after publishing again."""
     results = tmp_path_factory.mktemp("shown")
     home = str(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
@@ -92,11 +88,11 @@ def shown(folder, tmp_path_factory):
             patch.setenv(name, value)
         wandb.teardown()
         overrides = [*toy_overrides(folder, results), "temperature=1.0", "wandb.mode=offline"]
+        overrides.append("name=ours")
         done = run("experiment=table1", *overrides, "tree=d4b4", "verifier=standard")
         assert done.returncode == 0, done.stderr
         during = runs_in(results)
-        first = next(iter(during))
-        live = first, read(during[first])  # one stands for all of them: reading takes seconds
+        assert read(during["report-embedded-ours"])["project"] == "named"
         write_artefact("table1", "--results", str(results), "--slice")
         [written] = (results / "embedded").glob("table1@*")
         Image.new("RGB", (3, 2), "red").save(written / "table1.png")
@@ -104,27 +100,19 @@ def shown(folder, tmp_path_factory):
         wandb.teardown()
     [plan] = (results / "embedded" / "plans").iterdir()
     runs = {name: (read(path), path) for name, path in runs_in(results).items()}
-    return results, plan.stem, done.stderr, live, runs
+    return results, plan.stem, done.stderr, during, runs
 
 
 def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
-    results, slice_name, lines, (first, before), runs = shown
-    assert f"report-embedded-{slice_name}" in runs and len(runs) == 4
-    assert len(list((results / "wandb").glob("offline-run-*"))) == 4
-    line = (
-        f"W&B: 3 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` "
-        "uploads them"
-    )
+    results, slice_name, lines, during, runs = shown
+    folder = f"{results}/wandb"
+    line = f"W&B: 3 cells written to {folder}; `wandb sync {folder}/offline-run-*` uploads them"
     assert line in messages(lines)
+    assert len(during) == 4 and runs.keys() - during.keys() == {f"report-embedded-{slice_name}"}
+    assert len(list((results / "wandb").glob("offline-run-*"))) == 5
     for name, (live, _) in runs.items():
-        assert (
-            live["run_id"] == name
-            and live["resume"]
-            and live["project"] == "mine"
-            and not live["exit"]
-        )
-    assert before["project"] == "named"
-    assert len(before["history"]) == len(runs[first][0]["history"]) == 3
+        assert (live["run_id"], live["project"], live["exit"]) == (name, "mine", 0)
+        assert live["resume"]
 
 
 def test_all_that_a_run_holds_is_there(shown):
@@ -133,11 +121,10 @@ def test_all_that_a_run_holds_is_there(shown):
     """
     results, slice_name, _, _, runs = shown
     record = Record(results, "embedded")
-    held = [run for setting in record.settings(record.cells) for run in record.runs(setting)]
-    held += record.report(slice_name)
-    assert len(held) == len(runs) == 4 and held[-1].images
+    held = [*record.runs(), *map(record.report, record.sweeps)]
+    assert len(held) == len(runs) == 5 and any(one.images for one in held)
     for one in held:
-        live, path = runs[one.run_id]
+        live, path = runs[one.about["id"]]
         assert (live["job_type"], live["display_name"]) == (
             one.about["job_type"],
             one.about["name"],
