@@ -1,4 +1,4 @@
-"""What cells that are to run read: models, repositories and files."""
+"""The sources of cells that are to run: models, repositories and files."""
 
 from experiments.cell import Cell
 from experiments.doctor.hub import Wanted
