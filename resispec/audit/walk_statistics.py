@@ -24,7 +24,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, families_by_level_on
 from resispec.verifiers.base import DrawsKind, Verifier, outcomes_of
 
-MOST_READ = 128
+MOST_READ = 256
 """The most different trees whose `outcomes` are computed."""
 MOST_DRAFTED = 3_000
 """The most trees whose siblings are counted."""

@@ -78,9 +78,9 @@ def printed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("engine")
     blocks = re.findall(r"(?:^`(\w+\.py)`:\n\n)?^```python\n(.*?)^```$", PAGE, re.M | re.S)
     files = {name or f"test_{number}.py": text for number, (name, text) in enumerate(blocks)}
-    engine = files["my_engine.py"].replace(
-        "            return [*", f"            {CUT}\n            return [*"
-    )
+    draw = "            return [\n"
+    assert files["my_engine.py"].count(draw) == 1
+    engine = files["my_engine.py"].replace(draw, f"            {CUT}\n{draw}")
     (noise,) = (text for text in files.values() if "noise[i] here" in text)
     call = "assert_exact_sampler(verify, vocabularies=(32_000,), samples=6000)"
     called = f"\n\ndef test_top_100():\n    {call}\n"

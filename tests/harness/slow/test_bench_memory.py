@@ -73,10 +73,7 @@ def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
 
 def test_the_bench_of_decoders_runs_whole(folder, tmp_path, monkeypatch, capsys):
     """From its command line to its page, with a tiny pair in the place of the embedded one."""
-    folder_of = {True: folder / "target", False: folder / "draft"}
-    monkeypatch.setattr(
-        embedded.recipe.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None]
-    )
+    monkeypatch.setattr(embedded.committed, "folder", lambda name: folder / name.partition("_")[0])
     monkeypatch.setattr(
         embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n
     )

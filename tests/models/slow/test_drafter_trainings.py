@@ -11,9 +11,10 @@ from toys import save_tiny_pair
 
 from experiments.grid import cells_of
 from recipes import train_eagle
-from recipes.embedded.recipe import drafter_recipe
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Eagle
+from resispec.embedded import eagle_fingerprint
+from resispec.errors import InvalidInput
 from resispec.models import load_eagle_pair
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
@@ -102,6 +103,8 @@ def test_a_drafter_that_cannot_be_trained_is_refused_in_one_line(
 
 
 def test_an_embedded_pair_is_named_by_its_drafter():
-    for size in (1024, 2048):
-        [cell] = cells_of(["pair=embedded_eagle3", f"pair.num_draftable={size}"])
-        assert cell.config["pair"]["fingerprint"] == drafter_recipe("2m", size).key()
+    for name, size in (("embedded_eagle", None), ("embedded_eagle3", 1024)):
+        [cell] = cells_of([f"pair={name}"])
+        assert cell.config["pair"]["fingerprint"] == eagle_fingerprint("2m", size)
+    with pytest.raises(InvalidInput, match="unknown embedded EAGLE drafter 2m .*=2048.; allowed"):
+        cells_of(["pair=embedded_eagle3", "pair.num_draftable=2048"])
