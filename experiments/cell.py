@@ -180,9 +180,9 @@ def build(node: Any) -> Any:
     values.
     """
     target = str(node.get("_target_", "?"))
-    if target.startswith(tuple(MOVED)):  # of a cell that was measured before
-        old = next(prefix for prefix in MOVED if target.startswith(prefix))
-        node = {**node, "_target_": MOVED[old] + target.removeprefix(old)}
+    for old, new in MOVED.items():  # a cell that was measured before has the old name
+        if target.startswith(old):
+            node = {**node, "_target_": new + target.removeprefix(old)}
     try:
         return instantiate(node)
     except InstantiationException as error:

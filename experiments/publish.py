@@ -191,7 +191,8 @@ class Dashboard:
 
             try:
                 self._mode, self._line = chosen_mode("auto")
-            except Exception as error:  # noqa: BLE001 - such as W&B's settings file, which is damaged
+            except Exception as error:  # noqa: BLE001
+                # such as W&B's settings file, which is damaged
                 self._mode, self._line = "disabled", f"W&B: {first_line(error)}"
         if self._mode == "disabled":
             return
@@ -248,7 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return publish(words)
     except InvalidInput:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever W&B and the network do: the rows are the record
+    except Exception as error:  # noqa: BLE001
+        # whatever W&B and the network do: the rows are the record
         return fail(f"W&B did not take a run ({type(error).__name__}: {first_line(error)})")
 
 

@@ -114,7 +114,8 @@ def _check_parts(cell: Cell) -> None:
         task.check(decoder)
     except InvalidInput:
         raise
-    except (Exception, SystemExit):  # noqa: BLE001, S110 - a rule may raise it for want of its target's laws
+    except (Exception, SystemExit):  # noqa: BLE001, S110
+        # a rule may raise it for want of its target's laws
         pass
 
 

@@ -146,7 +146,8 @@ def _launcher(
                 reasons = [
                     first_line(job._return_value) for job in jobs if job.status == JobStatus.FAILED
                 ]
-            except Exception as error:  # noqa: BLE001 - of one job; which cells are complete is read from their folders
+            except Exception as error:  # noqa: BLE001
+                # of one job; which cells are complete is read from their folders
                 reasons = [f"{first_line(error)}; jobs that are submitted go on, see `make status`"]
         for reason in reasons:
             sys.stderr.write(f"error: a job of the launcher failed: {reason}\n")

@@ -59,7 +59,8 @@ class _Measurement:
                 else nullcontext()
             ):
                 yield
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a rule of the user's may raise or exit
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            # a rule of the user's may raise or exit
             self.reason = _reason(error, self.cell.config)
             self.seconds += time.perf_counter() - started
             with suppress(OSError):  # a full disk must not hide the error

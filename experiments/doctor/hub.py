@@ -110,7 +110,8 @@ def _look_at(wanted: Wanted) -> Repository:
         return _without_hub(wanted, Access.OFFLINE)
     try:
         return _asked(wanted)
-    except Exception as error:  # noqa: BLE001 - whatever the HTTP library in use raises without a network
+    except Exception as error:  # noqa: BLE001
+        # whatever the HTTP library in use raises without a network
         return _without_hub(wanted, access_of(error), first_line(error))
 
 

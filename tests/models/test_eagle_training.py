@@ -77,7 +77,8 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(monkeypatch):
     for room in (1 << 20, 0):
         monkeypatch.setattr(drafters, "_REMEMBERED_BYTES", room)
         under_way = training(EAGLE3)
-        hook = under_way._target.base_model.register_forward_hook(lambda *_: read.append(room))  # noqa: B023
+        network = under_way._target.base_model
+        hook = network.register_forward_hook(lambda *_: read.append(room))  # noqa: B023
         losses = [under_way._losses([4, 2, 4])[0] for _ in range(2)]
         assert torch.equal(*losses)
         hook.remove()

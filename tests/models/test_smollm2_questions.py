@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from experiments.cell import build
 from recipes.embedded import corpus
 from recipes.smollm2 import SmolLM2Dataset, questions
 from recipes.smollm2.questions import FUNCTION_KINDS, QuestionsRecipe, make_questions
@@ -127,3 +128,9 @@ def test_the_data_sets_are_the_recipe_s_files(sources, made, monkeypatch, tmp_pa
     assert [json.loads(line)["text"] for line in lines] == [
         prompt.text for prompt in made["training"]
     ]
+
+
+def test_a_cell_of_before_finds_what_has_moved():
+    """A published configuration names the module that the data set was in."""
+    node = {"_target_": "resispec.smollm2.SmolLM2Dataset", "name": "smollm2_explain"}
+    assert build(node) == SmolLM2Dataset("smollm2_explain")
