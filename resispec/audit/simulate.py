@@ -9,6 +9,7 @@ counted many times, on several scenes in turn, with one generator, as in a decod
 """
 
 from collections.abc import Sequence
+from functools import cache, partial
 
 import torch
 from torch import Generator, Tensor
@@ -23,7 +24,7 @@ from resispec.audit.verdict import (
     Walked,
     remeasured,
 )
-from resispec.audit.walk_statistics import Scene, Walks, statistics_of
+from resispec.audit.walk_statistics import Scene, Walks, outcomes_in, statistics_of
 from resispec.core import Verdict
 from resispec.verifiers.base import DrawsKind, Verifier
 
@@ -56,6 +57,8 @@ class _Simulation:
     ) -> None:
         self.verifier, self.scenes, self.draws, self.generator = verifier, scenes, draws, generator
         self.samples: list[list[tuple[Tensor, Verdict]]] = [[] for _ in scenes]
+        # Kept, since a slow verifier's outcomes of the same trees are asked for at every look.
+        self.outcomes = [cache(partial(outcomes_in, verifier, scene, draws)) for scene in scenes]
 
     def walk(self, num_turns: int) -> None:
         """Add so many turns through the scenes."""
@@ -69,10 +72,10 @@ class _Simulation:
     def statistics(self) -> dict[str, dict[str, Statistic]]:
         """The statistics of `statistics_of` by the scene's name."""
         results = {}
-        for scene, pairs in zip(self.scenes, self.samples, strict=True):
+        for scene, pairs, outcomes in zip(self.scenes, self.samples, self.outcomes, strict=True):
             trees, verdicts = zip(*pairs, strict=True)
             walks = Walks(scene, self.draws, torch.stack(trees), verdicts)
-            results[scene.name] = statistics_of(self.verifier, walks)
+            results[scene.name] = statistics_of(outcomes, walks)
         return results
 
 

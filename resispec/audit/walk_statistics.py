@@ -8,7 +8,7 @@ so the emitted ones do, too.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from resispec.audit.verdict import FINAL_TOKENS, MIN_VARIANCE, Statistic, z_scor
 from resispec.core import Tree, Verdict
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, families_by_level_on
-from resispec.verifiers.base import DrawsKind, Verifier, outcomes_of
+from resispec.verifiers.base import DrawsKind, Outcomes, Verifier, outcomes_of
 
 MOST_READ = 256
 """The most different trees whose `outcomes` are computed."""
@@ -162,7 +162,18 @@ class Walks:
         return before.clamp_min(0) % len(self.scene.target_rows)
 
 
-def statistics_of(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
+TreeOutcomes = Callable[[tuple[int, ...]], Outcomes]
+"""The outcomes of a tree of a scene with these tokens."""
+
+
+def outcomes_in(
+    verifier: Verifier, scene: Scene, draws: DrawsKind, tokens: tuple[int, ...]
+) -> Outcomes:
+    """The outcomes of a tree of the scene with these tokens."""
+    return outcomes_of(verifier, *scene.given(torch.tensor(tokens), draws))
+
+
+def statistics_of(outcomes: TreeOutcomes, walks: Walks) -> dict[str, Statistic]:
     """Chi-squares of walks. For tokens, which must follow the target's law:
 
     "siblings": drafted siblings against the laws that they were drawn from;
@@ -180,7 +191,7 @@ def statistics_of(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
         "siblings": _siblings(walks),
         **_tokens(walks),
         **_dependence(walks),
-        **_verdicts(verifier, walks),
+        **_verdicts(outcomes, walks),
     }
 
 
@@ -286,7 +297,7 @@ def _dependence(walks: Walks) -> dict[str, Statistic]:
     return found
 
 
-def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
+def _verdicts(outcomes_of_tree: TreeOutcomes, walks: Walks) -> dict[str, Statistic]:
     """Stopping nodes and final tokens against `outcomes`."""
     scene, topology = walks.scene, walks.scene.topology
     ends = defaultdict[tuple[int, ...], Counter[tuple[int, int]]](Counter)
@@ -298,8 +309,7 @@ def _verdicts(verifier: Verifier, walks: Walks) -> dict[str, Statistic]:
     chances, counts = [], []
     final = {name: _FinalTokens(scene) for name in FINAL_TOKENS}
     for key, outcomes_seen in ends.items():
-        given = scene.given(torch.tensor(key), walks.draws)
-        outcomes = outcomes_of(verifier, *given)
+        outcomes = outcomes_of_tree(key)
         chance = (
             outcomes.stop.double()[:, None] * _chances(outcomes.final, scene.member)
         ).flatten()

@@ -191,13 +191,16 @@ class Walk(TopDown):
                 final[place] = self.bonus_law(tree, place, final[place])
                 continue
             node = self.node_at(tree, place, target_probs, draft_probs)
-            law, ends = self.drawn(node), torch.zeros_like(final[place])
-            residual = (1 - law.select.sum()).clamp_min(0) * law.residual
+            law = self.drawn(node)
+            # A residual token that was not drafted ends the walk.
+            ends = (1 - law.select.sum()).clamp_min(0) * law.residual
+            drafted = sorted(set(node.siblings))
             drawn = [(index, token, law.select[index]) for index, token in enumerate(node.siblings)]
-            for index, token, mass in [
-                *drawn,
-                *((None, token, mass) for token, mass in enumerate(residual)),
-            ]:
+            drawn += [
+                (None, token, mass) for token, mass in zip(drafted, ends[drafted], strict=True)
+            ]
+            ends[drafted] = 0
+            for index, token, mass in drawn:
                 child = self.child(node, index, token)
                 if child is None:
                     ends[token] += mass
