@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from analysis import SLICE, labels
+from analysis import AD_HOC, SLICE, labels
 from analysis.labels import Label
 from resispec.code_digest import changed_files, code_digests
 from resispec.errors import InvalidInput, first_line
@@ -363,6 +363,22 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     return Plan(
         artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands
     )
+
+
+def read_sweep_plan(name: str, profile: str, results: Path) -> Plan:
+    """Read the plan of a sweep of one's own, or any other plan, by its name.
+
+    name: that of `name=`, that of the sweep's CSV, or a plan's from `plan_names`. Raises
+    InvalidInput, which names the allowed ones, when there is no such plan.
+    """
+    sweeps = {path.stem: path for path in plan_files(AD_HOC, profile, results)}
+    if path := sweeps.get(name.removeprefix(f"{AD_HOC}-")):
+        return read_plan(AD_HOC, profile, results, [path])
+    names = plan_names(profile, results)
+    if name in names and name != AD_HOC:
+        return read_plan(name, profile, results)
+    allowed = ", ".join([*sweeps, *(other for other in names if other != AD_HOC)]) or "none yet"
+    raise InvalidInput(f"there is no sweep {name!r} of profile {profile}; allowed: {allowed}")
 
 
 def readable_plans(profile: str, results: Path) -> Iterator[Plan]:

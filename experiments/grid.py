@@ -24,7 +24,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from analysis import SLICE
+from analysis import AD_HOC, SLICE
 from analysis.labels import Label, options
 from analysis.load import composed_of, filters_of
 from experiments.cell import Cell, file_name, filter_suffix
@@ -33,7 +33,6 @@ from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, un
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
-AD_HOC = "sweep"  # the name of a sweep that is no artefact
 NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
 """Beginnings of overrides that leave an artefact its profile's cells;
 with others the cells are compared.

@@ -16,7 +16,7 @@ from toy_cells import make_cell, planned, save
 from analysis import figure1, figure2, figure3, figures, frontier, speed
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
-from analysis.page.documentation import inline
+from analysis.page.render import inline
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
