@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toy_cells import METHODS, make_cell, planned, rows_of, save, write_artefact, write_plan
-from toy_page import REASON, parse, rows, section, text, write_results
 
 from analysis.artefact import Artefact
 from analysis.audits import ENUMERATED
@@ -18,6 +16,8 @@ from analysis.page.__main__ import main, write
 from analysis.page.render import VARIATION, Entry, entry, folded, heights, render
 from analysis.page.sections import Section
 from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table
+from tests.reports.toy_page import REASON, parse, rows, section, text, write_results
+from tests.toy_cells import METHODS, make_cell, planned, rows_of, save, write_artefact, write_plan
 
 BIASED = "ResiSpec's rows that audit as biased"
 BEST = "Best gain without a bias seen"
