@@ -143,9 +143,9 @@ gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (i
 # The faults are planted by the tests.
 .PHONY: faults
 faults: profile .venv/installed ## audit the verifiers: does it find every planted fault, does it accuse exact ones? two hours
-	@PYTHONPATH=tests $(PY) -m faults_table $(OWN)
-	@PYTHONPATH=tests $(PY) -m false_alarms $(OWN)
-	@PYTHONPATH=tests $(PY) -m power_table $(OWN)
+	@$(PY) -m tests.faults $(OWN)
+	@$(PY) -m tests.false_alarms $(OWN)
+	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate, what rules cost, what a step asks for, memory, times of steps

@@ -6,7 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from toy_cells import (
+from analysis.labels import Label
+from resispec.trees import from_widths, grow_map
+from tests.toy_cells import (
     SCALING_ROWS,
     ToyCell,
     decay_rows,
@@ -18,9 +20,6 @@ from toy_cells import (
     save,
     write_plan,
 )
-
-from analysis.labels import Label
-from resispec.trees import from_widths, grow_map
 
 REASON = "out of memory: 50 % of #1 & more than\n$2_000 {a} <b> | ~c^d, which is too long to print"
 GAINS = {"autoregressive": 0, "standard": 1, "resispec": 2}

@@ -242,3 +242,10 @@ def decay_rows(selected: list[list[float]], tested: list[list[float]]) -> list[d
 def write_artefact(name: str, *arguments: str) -> int:
     """The exit code of an artefact's command with these arguments."""
     return run(name, import_module(f"analysis.{name}").make, arguments)
+
+
+def stored(cell, measured, task="experiments.tasks.decode.Decode"):
+    """A toy cell with the configuration that every real one has."""
+    config = {"task": {"_target_": task}, "seed": 0, "audit": False, "num_prompts": 2, "jobs": 4}
+    config |= {"wandb": {"mode": "auto"}, "sampling": {"max_length": 40}, "temperature": 1.0}
+    return save(cell, measured, config=config)

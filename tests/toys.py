@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import LlamaConfig
 
+from resispec.decode import Decoder
 from resispec.models import (
     Eagle3Module,
     EagleModel,
@@ -21,6 +23,8 @@ from resispec.models import (
     save_model,
     usual_taps,
 )
+from resispec.trees import from_child_counts
+from resispec.verifiers import get_verifier
 
 
 class ToyTokenizer:
@@ -218,3 +222,23 @@ def save_prompts(folder: Path, count: int) -> None:
         for index in range(count)
     ]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+
+
+UNEVEN = from_child_counts([[3], [1, 0, 2], [1]])
+
+
+def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), **options):
+    generator = torch.Generator(pair.target.device).manual_seed(seed)
+    return Decoder(drafter, get_verifier(verifier)).generate(
+        pair, list(prompt), sampling, generator, **options
+    )
+
+
+class MakesFolder:
+    """A trap in a pickle: whoever runs what the pickle says makes this folder."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)

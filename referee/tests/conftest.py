@@ -1,7 +1,8 @@
 """A server that speaks vLLM's format, for tests of clients and of what is written."""
 
 import pytest
-from toy_server import ToyServer
+
+from referee.tests.toy_server import ToyServer
 
 
 @pytest.fixture

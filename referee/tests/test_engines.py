@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import ToyTokenizer, table_pair, tiny_llama
 
 from referee.audit import measure
 from referee.engines import write_transcripts
@@ -19,6 +18,7 @@ from resispec.models import Pair, TransformersModel
 from resispec.sampling import Sampling
 from resispec.trees import complete, root_only
 from resispec.verifiers import get_verifier
+from tests.toys import ToyTokenizer, table_pair, tiny_llama
 
 PROMPTS = [(1 + index % 15, 2 + index % 7, 3) for index in range(60)]
 SETTINGS = Sampling(max_new_tokens=10)

@@ -8,7 +8,13 @@ import time
 from base64 import b64encode
 
 import pytest
-from toy_server import (
+
+from referee.engines import Unanswered, write_transcripts
+from referee.engines.base import acceptance
+from referee.servers import client
+from referee.servers.client import Server
+from referee.servers.formats import FORMATS
+from referee.tests.toy_server import (
     ENGINES,
     ESCAPES,
     HOSTILE,
@@ -19,12 +25,6 @@ from toy_server import (
     continuation,
     write,
 )
-
-from referee.engines import Unanswered, write_transcripts
-from referee.engines.base import acceptance
-from referee.servers import client
-from referee.servers.client import Server
-from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 import torch
-from toy_kernels import EXACT, FAULTS, QUICK, ChainKernel, batched, greedy, siblings
 
 from referee.testing import assert_exact, assert_exact_sampler
+from referee.tests.toy_kernels import EXACT, FAULTS, QUICK, ChainKernel, batched, greedy, siblings
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws, Law, Outcomes, Standard
 

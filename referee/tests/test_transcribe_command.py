@@ -9,13 +9,13 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
-from toy_server import ToyServer, continuation, lines
-from toys import save_prompts, save_tiny_pair
 
 from referee import inputs, transcribe
+from referee.tests.toy_server import ToyServer, continuation, lines
 from referee.transcripts import read_transcripts
 from resispec.data import CHAT, Prompt
 from resispec.models.checkpoint import read_tokenizer
+from tests.toys import save_prompts, save_tiny_pair
 
 
 def run(capsys, out, *options):

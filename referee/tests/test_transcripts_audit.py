@@ -6,11 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import PROMPT, VOCABULARY, draft, drawing, plain, quantised, target, write
 
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import FALSE_ALARM_RATE, Comparison, judge_comparison
+from referee.tests.toy_engine import (
+    PROMPT,
+    VOCABULARY,
+    draft,
+    drawing,
+    plain,
+    quantised,
+    target,
+    write,
+)
 from resispec.errors import InvalidInput, NoVerdict
 
 GREEDY = drawing(temperature=1e-4)

@@ -7,16 +7,16 @@ import shutil
 
 import pytest
 import torch
-from toy_engine import drawing, write
-from toys import save_tiny_pair
 
 from referee import inputs
 from referee.audit.__main__ import main
 from referee.rescoring import Scorer, load_scorers
+from referee.tests.toy_engine import drawing, write
 from referee.transcripts import line_of
 from resispec.files import read_sealed
 from resispec.models import load_pair
 from resispec.models.checkpoint import digest_of
+from tests.toys import save_tiny_pair
 
 
 @pytest.fixture(scope="module")

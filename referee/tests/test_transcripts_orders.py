@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import drawing, target, write
 
 from referee.audit import Finding, audit_arms, measure, report_lines
+from referee.tests.toy_engine import drawing, target, write
 from referee.transcripts import Transcript
 from resispec.sampling import FILTER_ORDERS, Warp
 

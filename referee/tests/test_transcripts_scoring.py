@@ -4,15 +4,15 @@ and laws as transformers makes them.
 
 import pytest
 import torch
-from toy_engine import EOS, VOCABULARY, target, write
-from toys import tiny_llama
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from referee import rescoring
 from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
+from referee.tests.toy_engine import EOS, VOCABULARY, target, write
 from referee.transcripts import Transcript
 from resispec.errors import InvalidInput, NoVerdict
 from resispec.sampling import warped
+from tests.toys import tiny_llama
 
 PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2}
 

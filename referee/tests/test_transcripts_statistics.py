@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy import stats
-from toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 
 from referee.audit import measure
 from referee.audit.statistics import (
@@ -18,6 +17,7 @@ from referee.audit.statistics import (
 )
 from referee.audit.terms import TokenTerms, lookups, terms_of, with_serial
 from referee.rescoring import Stretch, rescore
+from referee.tests.toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 from referee.transcripts import Transcript
 from resispec.errors import NoVerdict
 

@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from toy_server import PROMPTS, SETTINGS, connected, lines, write
 
 from referee.engines import Answer, Engine, write_transcripts
+from referee.tests.toy_server import PROMPTS, SETTINGS, connected, lines, write
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.sampling import Sampling

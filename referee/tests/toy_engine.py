@@ -6,12 +6,12 @@ import copy
 from functools import cache
 
 import torch
-from toys import tiny_llama
 
 from referee.audit.own_check import draw
 from referee.rescoring import Scorer
 from referee.transcripts import Transcript
 from resispec.sampling import Warp
+from tests.toys import tiny_llama
 
 EOS = 0
 VOCABULARY = 64

@@ -5,7 +5,6 @@ and rules of one's own in a file.
 import sys
 
 import torch
-from toys import table_pair
 
 from experiments import audit
 from experiments.auditing import evidence, processes
@@ -13,6 +12,7 @@ from experiments.auditing.material import Material, Nodes
 from experiments.cli import run_single
 from resispec.audit.battery import pair_of_laws
 from resispec.decode import Sampling
+from tests.toys import table_pair
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_length=256, ignore_eos=True)
 

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from audit_toys import run_command, toy_material, use
-from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments import audit
 from experiments.auditing import evidence, processes
@@ -22,6 +20,8 @@ from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
 from resispec.trees import complete
 from resispec.verifiers import available, get_rule, get_verifier
+from tests.audit.audit_toys import run_command, toy_material, use
+from tests.harness.toy_runs import save_rule, save_toys, toy_overrides
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from accounts import law, rng, tuples
 
 from resispec.audit.battery import pair_of_laws
 from resispec.audit.ceiling import ceiling, tree_log_ratios
@@ -14,6 +13,7 @@ from resispec.audit.path_bound import path_bound
 from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
 from resispec.trees import complete
+from tests.accounts import law, rng, tuples
 
 pytestmark = pytest.mark.numerics
 

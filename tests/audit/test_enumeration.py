@@ -6,9 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accounts import law, rng, tuples
-from faults import FAULTS
-from faults.truth import bigrams
 
 from resispec.audit.as_sibling_rule import FirstToken
 from resispec.audit.battery import (
@@ -25,6 +22,9 @@ from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete
 from resispec.verifiers import Law, TopDown, get_rule, get_verifier
+from tests.accounts import law, rng, tuples
+from tests.faults import FAULTS
+from tests.faults.truth import bigrams
 
 pytestmark = pytest.mark.numerics
 

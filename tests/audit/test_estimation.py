@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from accounts import law, rng, tuples
 
 from resispec.audit.battery import pair_of_laws
 from resispec.audit.control_variates import controls
@@ -22,6 +21,7 @@ from resispec.audit.paper_kl import (
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import Law, get_rule
+from tests.accounts import law, rng, tuples
 
 pytestmark = pytest.mark.numerics
 

@@ -4,9 +4,6 @@ import math
 
 import pytest
 import torch
-from accounts import law, rng
-from faults import FAULTS
-from faults.parts import Remembering
 from scipy.stats import chi2, chisquare
 
 from resispec.audit.chi_square import chi_square, chi_square_of_counts, chi_squared
@@ -18,6 +15,9 @@ from resispec.core import Draws, Verdict
 from resispec.errors import InvalidInput
 from resispec.trees import chain, root_only
 from resispec.verifiers import get_verifier
+from tests.accounts import law, rng
+from tests.faults import FAULTS
+from tests.faults.parts import Remembering
 
 pytestmark = pytest.mark.numerics
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accounts import law, rng
 from scipy.stats import norm
 
 from resispec.audit.chi_square import chi_squared
@@ -37,6 +36,7 @@ from resispec.audit.z_score import (
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import Law, get_rule
+from tests.accounts import law, rng
 
 pytestmark = pytest.mark.numerics
 

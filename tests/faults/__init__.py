@@ -5,8 +5,8 @@ A module holds the faults of one kind, in its table FAULTS; here all of them sta
 is built on the exact parts by the smallest change (`parts`). `truth` computes its bias.
 """
 
-from faults import drafting, innocent, inputs, moved, randomness, rules, walks
-from faults.parts import Fault, Where
+from tests.faults import drafting, innocent, inputs, moved, randomness, rules, walks
+from tests.faults.parts import Fault, Where
 
 __all__ = ["FAULTS", "Fault", "Where"]
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from faults.parts import Fault, Where, only_top, tempered, top
 from resispec.draws import Iid, PointMass, WithoutReplacement
 from resispec.verifiers import Standard
+from tests.faults.parts import Fault, Where, only_top, tempered, top
 
 
 def drawing(name, total_variation, draws):

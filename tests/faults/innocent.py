@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator
 
-from faults.drafting import FromAnotherLaw, drawing, from_bfloat16_logits, sharper
-from faults.parts import FORKED, Fault, Rule, Walk, Where, remembering, ruling
-from faults.rules import STANDARD
 from resispec.verifiers import Law, Naive, SiblingRule
+from tests.faults.drafting import FromAnotherLaw, drawing, from_bfloat16_logits, sharper
+from tests.faults.parts import FORKED, Fault, Rule, Walk, Where, remembering, ruling
+from tests.faults.rules import STANDARD
 
 
 def first_sibling_only(target_probs, draft_probs, siblings, draws):

@@ -2,8 +2,8 @@
 
 import torch
 
-from faults.parts import Fault, Where, WrongInputs, argmax, only_top, remembering, tempered
 from resispec.trees import chain, complete
+from tests.faults.parts import Fault, Where, WrongInputs, argmax, only_top, remembering, tempered
 
 
 def taking(name, total_variation, wrong, **options):

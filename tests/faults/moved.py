@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from faults.parts import Fault, Walk, Where
 from resispec.audit.simulate import MOVED
 from resispec.distributions import draw_one, normalise
 from resispec.trees import chain
 from resispec.verifiers import Law, Standard
+from tests.faults.parts import Fault, Walk, Where
 
 
 def even(law):

@@ -3,10 +3,10 @@
 import torch
 from torch import Generator
 
-from faults.parts import Fault, Walk, Where, remembering
 from resispec.distributions import choose, invert
 from resispec.trees import chain, complete
 from resispec.verifiers import Law
+from tests.faults.parts import Fault, Walk, Where, remembering
 
 
 class DraftsNoise(Walk):

@@ -4,12 +4,12 @@ and what only several siblings show.
 
 import torch
 
-from faults.parts import Sequential, argmax, only_top, ruling
 from resispec.distributions import normalise
 from resispec.draws import WithoutReplacement
 from resispec.trees import chain, complete
 from resispec.verifiers import Draws, Law, Standard
 from resispec.verifiers.base import is_first
+from tests.faults.parts import Sequential, argmax, only_top, ruling
 
 STANDARD = Standard()
 DISTINCT = Draws.WITHOUT_REPLACEMENT

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import torch
 from torch import Generator
-from toys import TableModel, ToyTokenizer
 
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
 from resispec.decode import Decoder, Sampling
@@ -19,6 +18,7 @@ from resispec.drafters import DraftModel
 from resispec.models import Pair
 from resispec.verifiers import SiblingRule
 from resispec.verifiers.base import interface_of
+from tests.toys import TableModel, ToyTokenizer
 
 NUM_TOKENS = 4
 """The length of the continuations that faults of the loop are judged by."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from faults.parts import FORKED, Fault, Sequential, Walk, Where
 from resispec.distributions import draw_one, normalise
 from resispec.trees import chain
 from resispec.verifiers import Block, Law, SiblingRule, Standard, Traversal
 from resispec.verifiers.level_optimal import LevelOptimal
+from tests.faults.parts import FORKED, Fault, Sequential, Walk, Where
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What must not change when code moves: which cells artefacts ask for, and what toy cells measure.
 
-    PYTHONPATH=tests:tests/harness python -m golden.golden cells rows    # writes both files anew
+    python -m tests.golden.golden cells rows    # writes both files anew
 
 `cells.json` counts the cells of every experiment of every profile and has a digest of their printed
 labels and identities, in which whatever is made on a machine counts by its configuration.
@@ -14,13 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from toy_runs import ignore, rows, save_toys, toy_overrides
-
 from analysis.load import part_names
 from experiments.cell import build
 from experiments.grid import cells_of
 from experiments.store import CellStore
 from experiments.worker import measure
+from tests.harness.toy_runs import ignore, rows, save_toys, toy_overrides
 
 HERE = Path(__file__).parent
 CONF = HERE.parents[1] / "conf"

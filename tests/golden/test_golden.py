@@ -3,9 +3,8 @@
 import json
 import math
 
-from toy_runs import save_toys
-
-from golden.golden import HERE, check_cells, toy_rows
+from tests.golden.golden import HERE, check_cells, toy_rows
+from tests.harness.toy_runs import save_toys
 
 ROWS = json.loads((HERE / "rows.json").read_text())
 

@@ -1,7 +1,8 @@
 """Toy cells for every test of the harness."""
 
 import pytest
-from toy_runs import save_toys, toy_overrides
+
+from tests.harness.toy_runs import save_toys, toy_overrides
 
 
 @pytest.fixture(scope="session")

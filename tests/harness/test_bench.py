@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from toys import table_pair, tiny_llama
 
 from experiments.bench import decoders, frame, memory, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
@@ -22,6 +21,7 @@ from resispec.draws import Draws
 from resispec.models import Pair
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule
+from tests.toys import table_pair, tiny_llama
 
 CPU = torch.device("cpu")
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}

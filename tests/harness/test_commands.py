@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from toy_cells import make_cell, write_plan
 
 from experiments import status
 from experiments.doctor import __main__ as doctor
 from resispec.errors import InvalidInput, in_one_line
+from tests.toy_cells import make_cell, write_plan
 
 
 def raising(error):

@@ -5,9 +5,6 @@ import json
 
 import pytest
 import torch
-from toy_costs import made_up, proportional, save_costs, timed
-from toy_runs import ignore
-from toys import tiny_llama
 
 from experiments import costs
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
@@ -17,6 +14,9 @@ from experiments.provenance import device_stem
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.trees import chain, from_widths
+from tests.harness.toy_runs import ignore
+from tests.toy_costs import made_up, proportional, save_costs, timed
+from tests.toys import tiny_llama
 
 
 def iid(topology, verifier="standard"):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from tokenizers import processors
-from toy_runs import rows, run_here
 from transformers import AutoTokenizer
 
 from experiments.grid import cells_of
@@ -13,6 +12,7 @@ from experiments.tasks.decode import PromptRow
 from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
+from tests.harness.toy_runs import rows, run_here
 
 QUESTIONS = [
     {"question_id": 7, "category": "qa", "turns": ["abc def gh a", "abc"]},

@@ -6,13 +6,13 @@ import errno
 import subprocess
 
 import pytest
-from toy_runs import messages, run, save_rule
 
 from experiments import rehearsal
 from experiments import run as runner
 from experiments.grid import cells_of
 from recipes.smollm2 import SmolLM2Dataset
 from resispec.errors import InvalidInput
+from tests.harness.toy_runs import messages, run, save_rule
 
 REFUSED = {
     # without torch

@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from toy_runs import messages, run
-from toys import table_pair
 
 from experiments.replay import main
 from resispec.decode import Decoder, Sampling
@@ -16,6 +14,8 @@ from resispec.draws import Draws
 from resispec.replay import LawRecorder, num_steps, read_laws, replay
 from resispec.trees import complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
+from tests.harness.toy_runs import messages, run
+from tests.toys import table_pair
 
 BUSHY, UNEVEN = complete(3, 2), from_child_counts([[2], [0, 2]])
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toy_costs import made_up, proportional, save_costs
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule
 
 from analysis.audits import judged
 from analysis.load import Status, load, read_plan, read_status
@@ -27,6 +25,8 @@ from experiments.worker import load_workload, measure
 from resispec import files, machine
 from resispec.files import read_json, write_json
 from resispec.models import features_of
+from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule
+from tests.toy_costs import made_up, proportional, save_costs
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):

@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from toy_costs import flat, made_up, proportional
 
 from experiments import configurations
 from experiments.cell import Cell, build
@@ -23,6 +22,7 @@ from experiments.search.tree_search import VERIFIERS, BestShapeSearch, OwnShapeS
 from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths, parallel_chains
+from tests.toy_costs import flat, made_up, proportional
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {

@@ -8,7 +8,6 @@ from collections import Counter
 
 import pytest
 import torch
-from toys import table_pair
 
 from experiments.search.candidates import (
     Value,
@@ -21,11 +20,7 @@ from experiments.search.candidates import (
     regular,
     spread,
 )  # fmt: skip
-from experiments.tasks.base import Workload
 from experiments.tasks.prefix_laws import written_prefixes
-from experiments.tasks.shapes import Shapes
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel
 from resispec.trees import (
     complete,
     from_child_counts,
@@ -35,7 +30,8 @@ from resispec.trees import (
     union,
 )
 from resispec.trees.search import expected_tokens, search, winners
-from resispec.verifiers import get_verifier
+from tests.harness.toy_shapes import comparing, workload
+from tests.toys import table_pair
 
 
 def test_a_union_holds_every_shape_and_no_more():
@@ -45,17 +41,6 @@ def test_a_union_holds_every_shape_and_no_more():
     whole = union([from_child_counts([[2], [2]]), from_child_counts([[3], [0, 1]])])
     assert whole.parents == (-1, 0, 0, 0, 1, 1, 2)
     assert union([complete(3, 2), parallel_chains(2, 2), root_only()]) == complete(3, 2)
-
-
-def workload(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
-    named = [(f"p{index}", [index % 3] * length) for index in range(prompts)]
-    decoder = Decoder(DraftModel(root_only(), draws), get_verifier(verifier))
-    return Workload(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
-
-
-def comparing(candidates, num_prefixes=1):
-    """The task for candidates that are given by their widths."""
-    return Shapes(num_prefixes, [list(from_widths(widths).parents) for widths in candidates])
 
 
 def test_prefixes_are_even_steps_of_what_the_target_writes():

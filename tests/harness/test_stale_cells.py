@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from toy_runs import hashes, messages, rows, run, run_here
 
 from analysis.load import read_plan, read_status
 from experiments import worker
@@ -17,6 +16,7 @@ from experiments.store import status_of
 from experiments.worker import measure
 from resispec import code_digest
 from resispec.code_digest import changed_files, code_digests, own_digests
+from tests.harness.toy_runs import hashes, messages, rows, run, run_here
 
 RULE = '''"""A rule."""
 from helper_of_rule import SHARE

@@ -4,14 +4,13 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
-
 from analysis.cells import read_plans
 from analysis.page.sections import artefacts
 from experiments import status
 from experiments.status import main, standings
 from experiments.store import CellStore
 from resispec.files import write_json
+from tests.toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
 
 
 def cell_of(results, name, state="missing", seconds=1.0, **labels):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, eagle_pair, table_pair
 
 from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import cells_of
@@ -36,6 +35,7 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import ResiSpec, get_verifier
+from tests.toys import TableModel, ToyTokenizer, eagle_pair, table_pair
 
 pytestmark = pytest.mark.numerics
 

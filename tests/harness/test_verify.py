@@ -6,8 +6,6 @@ import os
 import re
 
 import pytest
-from toy_cells import save_methods
-from toy_cells import write_plan as save_plan
 
 from experiments import costs, status
 from experiments.configurations import ONE_TOKEN, Chosen
@@ -17,6 +15,8 @@ from experiments.verify import main
 from resispec.files import read_json, sealed, write_json
 from resispec.kept import Kept
 from resispec.trees import complete, grow_map
+from tests.toy_cells import save_methods
+from tests.toy_cells import write_plan as save_plan
 
 
 class Model(Kept):

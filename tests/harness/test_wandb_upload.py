@@ -8,20 +8,21 @@ import time
 from dataclasses import replace
 
 import pytest
-from toy_cells import STANDARD, kl_rows, make_audit, make_cell, rows_of, save, write_plan
-from toy_runs import rows
 
 from experiments import publish, wandb_upload
 from experiments.cell import Cell
 from experiments.schema import CONF
 from experiments.wandb_upload import Record
-
-
-def stored(cell, measured, task="experiments.tasks.decode.Decode"):
-    """A toy cell with the configuration that every real one has."""
-    config = {"task": {"_target_": task}, "seed": 0, "audit": False, "num_prompts": 2, "jobs": 4}
-    config |= {"wandb": {"mode": "auto"}, "sampling": {"max_length": 40}, "temperature": 1.0}
-    return save(cell, measured, config=config)
+from tests.harness.toy_runs import rows
+from tests.toy_cells import (
+    STANDARD,
+    kl_rows,
+    make_audit,
+    make_cell,
+    rows_of,
+    stored,
+    write_plan,
+)
 
 
 @pytest.fixture

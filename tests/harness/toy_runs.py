@@ -9,12 +9,11 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from toys import save_prompts, save_tiny_pair, tiny_eagle
-
 from experiments.cell import Cell
 from experiments.run import main
 from experiments.worker import measure
 from resispec.models import save_eagle
+from tests.toys import save_prompts, save_tiny_pair, tiny_eagle
 
 COMMAND = [sys.executable, "-m", "experiments.run"]
 

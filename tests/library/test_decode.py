@@ -3,19 +3,18 @@
 import pytest
 import torch
 from scipy.stats import chisquare
-from toys import TableModel, sequence_law, table_pair, tiny_llama
 
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.trees import chain, complete, from_child_counts, root_only
+from resispec.trees import chain, complete, root_only
 from resispec.verifiers import get_verifier
+from tests.toys import UNEVEN, TableModel, generate, sequence_law, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
 
-UNEVEN = from_child_counts([[3], [1, 0, 2], [1]])
 DRAFTERS = {
     "autoregressive": NoDraft(),
     "root": DraftModel(root_only()),
@@ -25,13 +24,6 @@ DRAFTERS = {
     "without replacement": DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT),
     "recycled": DraftModel(complete(3, 2), sharpness=1.5, recycled=0.8),
 }
-
-
-def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), **options):
-    generator = torch.Generator(pair.target.device).manual_seed(seed)
-    return Decoder(drafter, get_verifier(verifier)).generate(
-        pair, list(prompt), sampling, generator, **options
-    )
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 import torch
-from accounts import law, random_law, rng
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.row_checks import emitted
@@ -16,6 +15,7 @@ from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import base, get_rule
+from tests.accounts import law, random_law, rng
 
 pytestmark = pytest.mark.numerics
 

@@ -3,12 +3,12 @@ without a list to edit.
 """
 
 import pytest
-from accounts import assert_drawn_from, drafted, rng
 
 from resispec.audit.battery import is_defined_on, shown_bias, tree_cases, worst
 from resispec.core import Draws
 from resispec.trees import chain, complete
 from resispec.verifiers import available, get_verifier
+from tests.accounts import assert_drawn_from, drafted, rng
 
 pytestmark = pytest.mark.numerics
 

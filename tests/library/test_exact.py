@@ -2,34 +2,16 @@
 the emitted law is the target's.
 """
 
-import itertools
-
 import pytest
-import torch
-from accounts import over_tuples, random_law, rng
 
-from resispec.audit.battery import KINDS, pair_of_laws
-from resispec.audit.enumerate import chain_law, tree_law
+from resispec.audit.battery import KINDS
 from resispec.core import Draws
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
 from resispec.verifiers import get_rule, get_verifier
+from tests.accounts import over_tuples, random_law, rng
+from tests.library.exact_toys import DEEP, RULES, assert_exact, two_level_shapes
 
 pytestmark = pytest.mark.numerics
-
-SUPPORTED = {
-    "standard": tuple(Draws),
-    "naive": tuple(Draws),
-    "kseq": (Draws.IID,),
-    "greedy": (Draws.GREEDY,),
-    "optimal": (Draws.IID,),
-    "khisti": (Draws.IID,),
-}
-RULES = [
-    *((name, {}, draws) for name, every in SUPPORTED.items() for draws in every),
-    *(("optimal", {"bins": bins}, Draws.IID) for bins in (0, 2)),
-    ("khisti", {"size": 1}, Draws.IID),
-    ("khisti", {"size": 3}, Draws.IID),
-]
 
 
 @pytest.mark.parametrize(("name", "options", "draws"), RULES)
@@ -49,42 +31,11 @@ def test_a_rules_emitted_law_is_the_targets(name, options, draws):
             )
 
 
-def two_level_shapes(widest, most_nodes):
-    """Every tree with up to `widest` children a node on two levels below the root;
-    leaves at any depth.
-    """
-    counts = (
-        row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width)
-    )
-    shapes = [from_child_counts([[len(row)], list(row)]) for row in counts]
-    return [shape for shape in shapes if shape.num_nodes <= most_nodes]
-
-
-def assert_exact(verifier, draws, vocab, shapes):
-    """On every shape, with laws of one kind after another."""
-    generator = rng(2)
-    for topology, kind in zip(shapes, itertools.cycle(KINDS), strict=False):
-        rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
-        target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
-        error = tree_law(verifier, topology, target, draft, draws) - chain_law(
-            target, topology.num_levels
-        )
-        assert error.abs().max() < 1e-12, (kind, topology)
-
-
 SMALL = 3 * [
     chain(2),
     complete(2, 2),
     from_child_counts([[2], [1, 0]]),
     from_child_counts([[1], [2]]),
-]
-DEEP = [
-    chain(3),
-    from_child_counts([[2], [1, 1], [1, 0]]),
-    from_child_counts([[1], [2], [1, 1]]),
-    from_child_counts([[2], [2, 1], [0, 1, 0]]),
-    from_child_counts([[2], [0, 1], [2]]),
-    from_child_counts([[3], [0, 2, 1], [0, 1]]),
 ]
 # Of two tokens, so that almost every tree repeats a child.
 WIDE = [

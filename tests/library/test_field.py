@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from accounts import accepted_tokens, drafted, law, random_law, rng
-from toys import table_pair
 
 from resispec.audit.enumerate import chain_law, drafted_tuples, tree_law
 from resispec.core import Draws, Tree
@@ -14,6 +12,8 @@ from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import complete, from_child_counts, parallel_chains
 from resispec.verifiers import Greedy, SpecHub, TopDown, as_verifier, get_rule, get_verifier
 from resispec.verifiers.rehearsal import rehearse
+from tests.accounts import accepted_tokens, drafted, law, random_law, rng
+from tests.toys import table_pair
 
 pytestmark = pytest.mark.numerics
 

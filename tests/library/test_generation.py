@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from toys import ToyTokenizer, eagle3_pair, save_tiny_pair, table_pair, tiny_llama
 
 import resispec
 from resispec.audit.battery import shown_bias
@@ -16,6 +15,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, grow_map, root_only
 from resispec.trees.named import find
 from resispec.verifiers import Law, available, get_verifier
+from tests.toys import ToyTokenizer, eagle3_pair, save_tiny_pair, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 import torch
-from test_checkpoint import MakesFolder
 
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.trees.grow_map import about, load, save
+from tests.toys import MakesFolder
 
 DRAWN = from_child_counts([[3], [1, 0, 2]])
 SUCCESSORS = [[1, 2, 3], [4], [], [5, 6], [], [], []]

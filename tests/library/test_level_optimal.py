@@ -4,7 +4,6 @@ and more tokens than from the leaves up.
 
 import pytest
 import torch
-from accounts import accepted_tokens, rng
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import chain_law, tree_law
@@ -12,6 +11,7 @@ from resispec.core import Draws, Tree
 from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
+from tests.accounts import accepted_tokens, rng
 
 pytestmark = pytest.mark.numerics
 

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from accounts import random_law, rng
-from toys import table_pair
 
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
@@ -12,6 +10,8 @@ from resispec.errors import InvalidInput
 from resispec.models import Warp
 from resispec.trees import complete, root_only
 from resispec.verifiers import get_verifier
+from tests.accounts import random_law, rng
+from tests.toys import table_pair
 
 pytestmark = pytest.mark.numerics
 

@@ -4,11 +4,9 @@ import itertools
 
 import pytest
 import torch
-from accounts import corners, law, over_tuples, random_law, rng
 from hydra.utils import instantiate
 from hypothesis import given, settings
 from omegaconf import OmegaConf
-from test_exact import RULES, SUPPORTED
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from experiments.schema import CONF
@@ -29,6 +27,8 @@ from resispec.verifiers import (
 )
 from resispec.verifiers.kseq import _least_factor
 from resispec.verifiers.optimal import _largest_root
+from tests.accounts import corners, law, over_tuples, random_law, rng
+from tests.library.exact_toys import RULES, SUPPORTED
 
 pytestmark = pytest.mark.numerics
 

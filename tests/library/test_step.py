@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import ToyTokenizer, eagle3_pair, eagle_pair, sequence_law, table_pair, tiny_llama
 
 from experiments.bench.counts import INSIDE, OUTSIDE, UNITS, WAITS, counting, counts_of
 from resispec import cuda_graphs, decode
@@ -22,6 +21,7 @@ from resispec.models import Pair
 from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts
 from resispec.verifiers import get_verifier
+from tests.toys import ToyTokenizer, eagle3_pair, eagle_pair, sequence_law, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
 

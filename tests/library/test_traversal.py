@@ -4,8 +4,6 @@ import itertools
 
 import pytest
 import torch
-from accounts import accepted_tokens, drafted, rng
-from test_exact import DEEP
 
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
@@ -13,6 +11,8 @@ from resispec.core import Draws, Tree
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.traversal import Traversal
+from tests.accounts import accepted_tokens, drafted, rng
+from tests.library.exact_toys import DEEP
 
 pytestmark = pytest.mark.numerics
 

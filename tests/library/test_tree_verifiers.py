@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accounts import BROKEN, Broken, assert_drawn_from, drafted, law, rng
-from toys import table_pair
 
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, shown_bias
@@ -37,6 +35,8 @@ from resispec.verifiers import (
 from resispec.verifiers.rehearsal import rehearse
 from resispec.verifiers.sample_outcome import draw_from
 from resispec.verifiers.top_down import applied_rule
+from tests.accounts import BROKEN, Broken, assert_drawn_from, drafted, law, rng
+from tests.toys import table_pair
 
 pytestmark = pytest.mark.numerics
 

@@ -5,7 +5,6 @@ from itertools import combinations, product
 
 import pytest
 import torch
-from toys import table_pair, tiny_llama
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation import logits_process as processors
 
@@ -19,6 +18,7 @@ from resispec.sampling import FILTER_ORDERS, filter_order_of
 from resispec.transformers import read_warp
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
+from tests.toys import table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
 

@@ -7,13 +7,13 @@ import warnings
 import pytest
 import torch
 import transformers
-from toy_architectures import LLAMA, PROMPT, SOME, build, check_trees, made, own_logits
-from toys import tiny_llama
 
 import resispec
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
 from resispec.models.eagle import CACHE
+from tests.models.toy_architectures import LLAMA, PROMPT, SOME, build, check_trees, made, own_logits
+from tests.toys import tiny_llama
 
 pytestmark = pytest.mark.numerics
 

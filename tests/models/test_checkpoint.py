@@ -3,26 +3,15 @@ and nothing that they bring along is run.
 """
 
 import json
-import os
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from toys import save_tiny_pair
 
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
-
-
-class MakesFolder:
-    """A trap in a pickle: whoever runs what the pickle says makes this folder."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
+from tests.toys import MakesFolder, save_tiny_pair
 
 
 def edited(name="config.json", **changes):

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import tiny_llama
 from transformers import DynamicCache, StoppingCriteria
 
 import resispec
 from referee.rescoring import Scorer
 from resispec.errors import InvalidInput
+from tests.toys import tiny_llama
 
 pytestmark = pytest.mark.numerics
 

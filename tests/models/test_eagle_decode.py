@@ -4,8 +4,6 @@ which readings are exact.
 
 import pytest
 import torch
-from test_decode import UNEVEN, generate
-from toys import ToyTokenizer, eagle3_pair, eagle_pair, table_pair, tiny_eagle, tiny_llama
 
 from resispec.core import Draws
 from resispec.decode import Sampling
@@ -14,33 +12,25 @@ from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.generation import Speculator
 from resispec.models import EagleModel, Pair, TransformersModel, Warp, features_of
-from resispec.trees import chain, complete, root_only
+from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
+from tests.models.toy_eagle import DRAFTERS, DYNAMIC, bigram_pair
+from tests.toys import (
+    UNEVEN,
+    ToyTokenizer,
+    eagle3_pair,
+    eagle_pair,
+    generate,
+    tiny_eagle,
+    tiny_llama,
+)
 
 pytestmark = pytest.mark.numerics
 
-DYNAMIC = DynamicTree(12, 2, 3)
-DRAFTERS = {
-    "chain": Eagle(chain(3)),
-    "fixed": Eagle(UNEVEN),
-    "fixed softmax": Eagle(UNEVEN, Reading.SOFTMAX),
-    "sampled": Eagle(UNEVEN, Reading.SAMPLED),
-    "iid": Eagle(UNEVEN, Reading.IID),
-    "recycled": Eagle(UNEVEN, Reading.IID, 0.5),
-    "dynamic": Eagle(DYNAMIC),
-    "dynamic softmax": Eagle(DYNAMIC, Reading.SOFTMAX),
-    "root": Eagle(root_only()),
-}
 FEW = (0, 1, 3, 4, 6, 8, 9)
 
 
 PAIRS = {"eagle": eagle_pair, "eagle3": eagle3_pair}
-
-
-def bigram_pair(vocab=4):
-    """A target whose features are its logits, and a drafter on those: every law is known."""
-    target = table_pair(vocab=vocab, seed=5).target
-    return Pair(target, EagleModel(tiny_eagle(vocab, hidden=vocab, seed=5)), ToyTokenizer())
 
 
 def first_step(pair, drafter, verifier, prompt=(0, 1)):

@@ -8,9 +8,6 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_checkpoint import MakesFolder
-from toy_layouts import LLAMA, OLD
-from toys import TableModel, ToyTokenizer, save_tiny_pair, tiny_eagle, tiny_eagle3, tiny_llama
 
 from resispec.errors import InvalidInput
 from resispec.models import (
@@ -23,6 +20,16 @@ from resispec.models import (
     usual_taps,
 )
 from resispec.models.eagle_files import load_eagle
+from tests.models.toy_layouts import LLAMA, OLD
+from tests.toys import (
+    MakesFolder,
+    TableModel,
+    ToyTokenizer,
+    save_tiny_pair,
+    tiny_eagle,
+    tiny_eagle3,
+    tiny_llama,
+)
 
 pytestmark = pytest.mark.numerics
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from toys import save_tiny_pair, tiny_eagle3, tiny_llama
 
 from experiments.cell import build
 from experiments.schema import CONF, unlabelled
@@ -16,25 +15,12 @@ from recipes import train_eagle
 from recipes.embedded.recipe import ModelRecipe
 from recipes.training import checkpoints, drafters
 from recipes.training.drafters import Sequences
-from recipes.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
+from recipes.training.recipe import Eagle3Recipe, EagleRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.kept import CHECKPOINT
-
-EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
-EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
-DISTILLED = DistillationRecipe(
-    (0, 3), 24, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1
-)
-TOKENS = [
-    [start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))]
-    for start in range(30)
-]
-
-
-def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
-    sequences = Sequences(tokens, torch.ones(len(tokens)), learnt_from)
-    return drafters.new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
+from tests.models.toy_eagle import EAGLE, EAGLE3, TOKENS, training
+from tests.toys import save_tiny_pair, tiny_eagle3, tiny_llama
 
 
 @torch.inference_mode()

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 import torch
-from toys import table_pair
 
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle_trees import FixedTree, Growth
@@ -14,6 +13,7 @@ from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.models import Warp
 from resispec.trees import chain, from_child_counts, root_only
+from tests.toys import table_pair
 
 pytestmark = pytest.mark.numerics
 

@@ -15,7 +15,7 @@ import pytest
 
 from recipes.embedded import corpus, publish, recipe, text
 from recipes.embedded.corpus import build_corpus, read_sources
-from recipes.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
+from recipes.embedded.recipe import TEXT_RECIPE, DrafterRecipe, Sizes
 from recipes.smollm2 import questions
 from recipes.smollm2 import recipe as smollm2_recipe
 from recipes.smollm2.questions import QuestionsRecipe
@@ -26,15 +26,7 @@ from resispec.errors import InvalidInput
 from resispec.files import cache_root
 from resispec.kept import CHECKPOINT
 from resispec.packages import Package
-
-TEXT = TextRecipe(vocab_size=300, max_chars=30_000, max_files=12, num_prompts=5, min_prompts=1)
-TARGET = ModelRecipe(
-    Sizes(32, 64, 2, 2, 1), 6e-3, text=TEXT, steps=4, batch_size=4, window=16, warmup_steps=2
-)
-DRAFT = dataclasses.replace(
-    TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=1e-2, teacher=TARGET
-)
-
+from tests.models.toy_recipes import DRAFT, TARGET, TEXT
 
 # Keys
 

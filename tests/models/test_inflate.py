@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from toys import ToyTokenizer, save_tiny_pair
 
 from experiments.cli import run_single
 from recipes.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
@@ -20,6 +19,7 @@ from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair
 from resispec.models.inflate import distance, inflate
+from tests.toys import ToyTokenizer, save_tiny_pair
 
 pytestmark = pytest.mark.numerics
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.utils import filter_repo_objects
-from toy_architectures import distance
-from toy_layouts import LAYOUTS, build, cached, write_layout
 
 from resispec import hub
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_eagle_pair, load_pair
+from tests.models.toy_architectures import distance
+from tests.models.toy_layouts import LAYOUTS, build, cached, write_layout
 
 pytestmark = pytest.mark.numerics
 

@@ -8,11 +8,11 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from toys import save_tiny_pair, tiny_eagle, tiny_llama
 
 from resispec.models import eagle_files, load_pair, packed, save_eagle
 from resispec.models.causal import compiled_pair
 from resispec.models.packed import can_pack, pack
+from tests.toys import save_tiny_pair, tiny_eagle, tiny_llama
 
 pytestmark = pytest.mark.numerics
 

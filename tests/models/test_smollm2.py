@@ -7,7 +7,6 @@ import zipfile
 
 import pytest
 import torch
-from toy_smollm2 import TEXT, toy_pair, write_quantised
 
 from recipes import smollm2
 from recipes.smollm2 import recipe
@@ -16,6 +15,7 @@ from recipes.smollm2.recipe import TargetRecipe
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
 from resispec.packages import WHEELS, Package, fetched
+from tests.models.toy_smollm2 import TEXT, toy_pair, write_quantised
 
 CONTENT = b"one line of a file\n" * 9999
 OTHER = Package("other-pack", "1.2", "other_pack/toy.txt", "0" * 64)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from safetensors.torch import load_file
-from toys import save_tiny_pair
 
 from recipes import __main__ as command
 from recipes import smollm2
@@ -16,6 +15,7 @@ from recipes.smollm2.recipe import AnswersRecipe, LearntRecipe, TargetRecipe
 from recipes.training.recipe import DistillationRecipe, Eagle3Recipe
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_pair
+from tests.toys import save_tiny_pair
 
 TEXTS = [letter * count for count in range(1, 4) for letter in "abcdefgh"]
 LEARNING = {"steps": 3, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 1}

@@ -11,8 +11,6 @@ import sentencepiece
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from toy_architectures import LLAMA, build
-from toys import save_tiny_pair, tiny_llama
 from transformers import PreTrainedTokenizerFast
 
 import resispec
@@ -21,6 +19,8 @@ from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, TransformersTokenizer, Warp, features_of, load_pair
 from resispec.models.checkpoint import read_tokenizer
 from resispec.models.loading import MOST_PADDING
+from tests.models.toy_architectures import LLAMA, build
+from tests.toys import save_tiny_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
 

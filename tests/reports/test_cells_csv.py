@@ -1,8 +1,11 @@
 """results.csv and the tables of categories: a row a cell, the numbers that the tables have."""
 
 import pandas as pd
-import toy_artefacts
-from toy_cells import (
+
+from analysis import categories
+from analysis.cells import main
+from tests import toy_artefacts
+from tests.toy_cells import (
     STANDARD,
     ToyCell,
     decay_rows,
@@ -15,9 +18,6 @@ from toy_cells import (
     shown,
     write_plan,
 )
-
-from analysis import categories
-from analysis.cells import main
 
 
 def read(results, *artefacts):

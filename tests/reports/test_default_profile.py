@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from toy_cells import write_artefact
-from toy_runs import run
 
 from analysis import cli
 from experiments import publish, wandb_upload
 from resispec import machine
+from tests.harness.toy_runs import run
+from tests.toy_cells import write_artefact
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import toy_artefacts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation, Text
-from toy_cells import make_cell, planned, save
 
 from analysis import figure1, figure2, figure3, figures, frontier, speed
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
 from analysis.page.render import inline
+from tests import toy_artefacts
+from tests.toy_cells import make_cell, planned, save
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 

@@ -4,12 +4,21 @@ and never averaged.
 
 import pandas as pd
 import pytest
-import toy_artefacts
-from toy_cells import METHODS, make_cell, planned, rows_of, save, save_methods, shown, write_plan
 
 from analysis import categories, field, frontier, frontier_shapes, load, published, speed
 from analysis.cells import tidy
 from resispec.errors import InvalidInput
+from tests import toy_artefacts
+from tests.toy_cells import (
+    METHODS,
+    make_cell,
+    planned,
+    rows_of,
+    save,
+    save_methods,
+    shown,
+    write_plan,
+)
 
 TOP_P = {"sampling.top_p": 0.9}
 

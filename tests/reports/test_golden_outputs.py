@@ -9,10 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import toy_artefacts
-from toy_cells import write_artefact
 
 from analysis import cells, load, published
+from tests import toy_artefacts
+from tests.toy_cells import write_artefact
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
 

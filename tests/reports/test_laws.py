@@ -7,9 +7,16 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from toy_cells import SCALING_ROWS, make_cell, planned, scaling_row, write_artefact, write_plan
 
 from analysis import stats, table4, table5
+from tests.toy_cells import (
+    SCALING_ROWS,
+    make_cell,
+    planned,
+    scaling_row,
+    write_artefact,
+    write_plan,
+)
 
 
 def test_table4_knows_the_papers_own_setting(tmp_path):

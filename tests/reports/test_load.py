@@ -10,7 +10,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toy_cells import (
+
+from analysis import load, metrics
+from analysis.load import read_plan
+from analysis.metric_table import measure
+from resispec.errors import InvalidInput
+from resispec.files import write_json
+from tests.toy_cells import (
     RESISPEC,
     STANDARD,
     make_cell,
@@ -21,12 +27,6 @@ from toy_cells import (
     write_artefact,
     write_plan,
 )
-
-from analysis import load, metrics
-from analysis.load import read_plan
-from analysis.metric_table import measure
-from resispec.errors import InvalidInput
-from resispec.files import write_json
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,13 @@ import json
 
 import pandas as pd
 import pytest
-from toy_cells import (
+
+from analysis import audits, metrics, table1, table6
+from analysis.load import load
+from analysis.metric_table import measure
+from analysis.stats import across_runs
+from resispec.errors import InvalidInput
+from tests.toy_cells import (
     AUTOREGRESSIVE,
     METHODS,
     STANDARD,
@@ -17,12 +23,6 @@ from toy_cells import (
     save_methods,
     shown,
 )
-
-from analysis import audits, metrics, table1, table6
-from analysis.load import load
-from analysis.metric_table import measure
-from analysis.stats import across_runs
-from resispec.errors import InvalidInput
 
 EXACT = [(0.5, [1, 1, 1]), (1.0, [0, 0, 3])]  # 6 in 3 steps + 9 in 3: 15/6 = 2.5; in 1.5 s: 10
 

@@ -7,8 +7,6 @@ import re
 
 import pandas as pd
 import pytest
-from toy_cells import METHODS, make_audit, make_cell, rows_of, save, save_methods, write_plan
-from toy_page import REASON, parse, rows, section, text, write_results
 
 from analysis.audits import ENUMERATED
 from analysis.load import AD_HOC
@@ -16,6 +14,16 @@ from analysis.page import headline, sections
 from analysis.page.__main__ import main, write
 from analysis.page.render import Entry, entry
 from analysis.table import Audit, Gap, Key, Number, Paper
+from tests.reports.toy_page import REASON, parse, rows, section, text, write_results
+from tests.toy_cells import (
+    METHODS,
+    make_audit,
+    make_cell,
+    rows_of,
+    save,
+    save_methods,
+    write_plan,
+)
 
 BIASED = "ResiSpec's rows that audit as biased"
 BEST = "Best gain without a bias seen"

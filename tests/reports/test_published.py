@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import toy_artefacts
-from toy_cells import (
+
+from analysis import audits, cells, publish, published, quotes
+from analysis.load import ROOT, read_plan, read_status
+from analysis.page import __main__ as page
+from analysis.published import ACCEPTED_LENGTHS, Compared, compare
+from experiments import verify
+from resispec.errors import InvalidInput
+from resispec.files import read_json, sealed, write_json
+from tests import toy_artefacts
+from tests.toy_cells import (
     PROVENANCE,
     ToyCell,
     make_audit,
@@ -20,14 +28,6 @@ from toy_cells import (
     write_artefact,
     write_plan,
 )
-
-from analysis import audits, cells, publish, published, quotes
-from analysis.load import ROOT, read_plan, read_status
-from analysis.page import __main__ as page
-from analysis.published import ACCEPTED_LENGTHS, Compared, compare
-from experiments import verify
-from resispec.errors import InvalidInput
-from resispec.files import read_json, sealed, write_json
 
 NUM_PROMPTS = 10
 ROWS = {

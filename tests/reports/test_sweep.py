@@ -2,7 +2,12 @@
 
 import numpy as np
 import pandas as pd
-from toy_cells import (
+
+from analysis import sweep, table1
+from analysis.load import ROOT
+from analysis.metric_table import RUNS_DIFFER
+from analysis.stats import RUN_SPREAD
+from tests.toy_cells import (
     METHODS,
     PROVENANCE,
     make_audit,
@@ -13,11 +18,6 @@ from toy_cells import (
     save_methods,
     shown,
 )
-
-from analysis import sweep, table1
-from analysis.load import ROOT
-from analysis.metric_table import RUNS_DIFFER
-from analysis.stats import RUN_SPREAD
 
 
 def saved(results, method, faster=1.0, **changed):

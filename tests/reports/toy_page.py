@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
 
-from toy_cells import (
+from tests.toy_cells import (
     AUTOREGRESSIVE,
     METHODS,
     SCALING_ROWS,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from toys import ToyTokenizer, tiny_llama
 
 from analysis import gallery as page
 from referee.audit import Statistic, audit_arms, measure
@@ -23,6 +22,7 @@ from resispec.draws import Draws
 from resispec.models import Pair
 from resispec.trees import chain, complete
 from resispec.verifiers import Standard, TopDown
+from tests.toys import ToyTokenizer, tiny_llama
 
 VOCAB = 64
 PROMPTS = tuple((1 + index % 60, 2 + index % 50, 3) for index in range(30))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pkgutil import resolve_name
 
 import pytest
-from toys import save_tiny_pair
 
 from referee.audit import Finding, audit_arms, audit_transcripts, measure
 from referee.engines import write_transcripts
@@ -14,6 +13,7 @@ from referee.rescoring import pair_scorers
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, build_llama, load_pair
 from resispec.sampling import Sampling
+from tests.toys import save_tiny_pair
 
 EXTRA = "the extra `engines` is not installed"
 PACKAGES = {"llama_cpp": "xllamacpp", "openvino_genai": "openvino_genai"}

@@ -7,11 +7,11 @@ import re
 
 import pytest
 import torch
-from toy_kernels import FAULTS, QUICK
 
 from referee.testing import assert_exact_sampler
 from referee.testing.counts import Cells, count_tests, counted, smallest_bias, token_cells
 from referee.testing.samplers import SamplerOptions, _emitted_blindly, _share_for, _stages_of
+from referee.tests.toy_kernels import FAULTS, QUICK
 
 ORDERS = {
     "residual cut, wide": "places, by falling p",

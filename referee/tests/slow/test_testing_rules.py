@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from faults import FAULTS
 
 from referee.testing import assert_exact
 from resispec.audit.battery import TREES
 from resispec.draws import Hub
 from resispec.verifiers import Block, SpecHub, Standard
 from resispec.verifiers.base import Law
+from tests.faults import FAULTS
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from toy_engine import EOS, draft, drawing, target, toward_draft, write
 
 from referee.audit import Finding, audit_arms, measure
 from referee.audit import audit_transcripts as audit
 from referee.audit.statistics import against_control, statistics_of, z_of
+from referee.tests.toy_engine import EOS, draft, drawing, target, toward_draft, write
 
 
 def repeats_less(logits, ids):

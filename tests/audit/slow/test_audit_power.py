@@ -8,12 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accounts import rng
-from faults import FAULTS, Where
-from faults.moved import MovedAndTold
-from faults.parts import Walk
-from faults.walks import CoinAgain
-from toys import TableModel, table_pair
 
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import SETTINGS, setting_of
@@ -33,6 +27,12 @@ from resispec.models import Pair
 from resispec.sampling import Warp
 from resispec.trees import chain, complete
 from resispec.verifiers import Block, as_verifier, get_rule, get_verifier
+from tests.accounts import rng
+from tests.faults import FAULTS, Where
+from tests.faults.moved import MovedAndTold
+from tests.faults.parts import Walk
+from tests.faults.walks import CoinAgain
+from tests.toys import TableModel, table_pair
 
 DECODERS = {
     "chain": DraftModel(chain(2)),

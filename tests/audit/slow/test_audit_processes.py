@@ -9,13 +9,13 @@ import time
 
 import pandas as pd
 import pytest
-from audit_toys import audited, run_command, toy_material, use
-from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments.auditing import evidence
 from experiments.auditing.evidence import Candidate
 from resispec.audit import battery, verdict
 from resispec.draws import Draws
+from tests.audit.audit_toys import audited, run_command, toy_material, use
+from tests.harness.toy_runs import save_rule, save_toys, toy_overrides
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):

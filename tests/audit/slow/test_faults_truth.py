@@ -1,8 +1,9 @@
 """The planted faults: what each of them says about its bias is true."""
 
 import pytest
-from faults import FAULTS, Where
-from faults.truth import simulated, truth
+
+from tests.faults import FAULTS, Where
+from tests.faults.truth import simulated, truth
 
 
 def of(*places):

@@ -1,7 +1,8 @@
 """The cells of every other profile keep their names, too."""
 
 import pytest
-from golden.golden import PROFILES, check_cells
+
+from tests.golden.golden import PROFILES, check_cells
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "embedded"])

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 import torch
-from toy_runs import run_here
 
 from analysis.load import read_status
 from experiments.bench import decoders, frame, memory
@@ -19,6 +18,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
+from tests.harness.toy_runs import run_here
 
 CPU = torch.device("cpu")
 ALLOWED_BYTES = 4 * 2**30

@@ -12,12 +12,12 @@ import torch
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 from safetensors.torch import save_file
-from toy_layouts import cached
 
 from experiments.doctor import checks
 from experiments.doctor.checks import OK, PROBLEM, model
 from experiments.doctor.hub import Wanted, look_at
 from resispec.hub import Access
+from tests.models.toy_layouts import cached
 
 SHA = "a" * 40
 CONFIG = {

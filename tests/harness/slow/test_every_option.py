@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
 from analysis.cli import DIALECTS
 from analysis.load import read_status
@@ -19,6 +18,7 @@ from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
 from resispec.trees import complete, grow_map
+from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
 
 def options(group):

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here, toy_overrides
 
 from analysis.load import read_status
 from experiments.cell import build
 from experiments.grid import cells_of
 from experiments.rehearsal import rehearse_cells
 from experiments.store import RowLog
+from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here, toy_overrides
 
 SLOW = ["tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=60", "sampling.max_length=100"]
 

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from toys import save_prompts, save_tiny_pair
 
 from resispec.files import write_atomically
+from tests.toys import save_prompts, save_tiny_pair
 
 ROOT = Path(__file__).parents[3]
 GLOBAL = "# @package _global_\n"

@@ -8,10 +8,6 @@ import json
 import pandas as pd
 import pytest
 import torch
-from test_shapes import comparing, workload
-from toy_costs import flat, made_up, proportional, save_costs
-from toy_runs import ignore, run, save_toys, toy_overrides
-from toys import same_everywhere, tiny_llama
 
 from experiments import costs
 from experiments.configurations import ONE_TOKEN, load
@@ -32,6 +28,10 @@ from resispec.models import Pair
 from resispec.trees import from_widths, grow_map
 from resispec.trees.search import expected_tokens
 from resispec.verifiers import get_rule, get_verifier
+from tests.harness.toy_runs import ignore, run, save_toys, toy_overrides
+from tests.harness.toy_shapes import comparing, workload
+from tests.toy_costs import flat, made_up, proportional, save_costs
+from tests.toys import same_everywhere, tiny_llama
 
 SIZES = (1, 2, 4, 16)
 """Positions of trees that are searched for here, in place of those up to 128."""

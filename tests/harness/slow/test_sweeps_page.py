@@ -5,13 +5,13 @@ import shlex
 
 import matplotlib as mpl
 import pytest
-from toy_cells import write_artefact
-from toy_runs import messages, run
 
 from analysis import cells as cells_script
 from experiments import run as runner
 from experiments.schema import CONF
 from resispec.errors import InvalidInput
+from tests.harness.toy_runs import messages, run
+from tests.toy_cells import write_artefact
 
 PAGE = (CONF.parent / "docs" / "sweeps.md").read_text()
 

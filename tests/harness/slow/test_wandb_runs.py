@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import wandb
 from PIL import Image
-from test_wandb_upload import stored
-from toy_cells import STANDARD, make_cell, rows_of, write_artefact, write_plan
-from toy_runs import messages, run, toy_overrides
 
 from experiments import publish
 from experiments.wandb_upload import NO_KEY, Record, chosen_mode
+from tests.harness.toy_runs import messages, run, toy_overrides
+from tests.toy_cells import STANDARD, make_cell, rows_of, stored, write_artefact, write_plan
 
 KEY = "k" * 40
 OF_ANOTHER_RUN = {

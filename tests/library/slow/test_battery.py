@@ -1,12 +1,12 @@
 """Rules with other options on the whole battery, and trees of many siblings and of many shapes."""
 
 import pytest
-from test_exact import RULES, assert_exact, two_level_shapes
 
 from resispec.audit.battery import MOST_SIBLINGS, rule_cases, tree_cases, worst
 from resispec.core import Draws
 from resispec.trees import complete
 from resispec.verifiers import get_rule, get_verifier
+from tests.library.exact_toys import RULES, assert_exact, two_level_shapes
 
 
 @pytest.mark.parametrize(

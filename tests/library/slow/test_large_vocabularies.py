@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from accounts import assert_drawn_from, drafted, rng
 
 from resispec.audit.ceiling import ceiling
 from resispec.core import Draws, Tree
 from resispec.trees import chain, complete
 from resispec.verifiers import get_rule, get_verifier
+from tests.accounts import assert_drawn_from, drafted, rng
 
 pytestmark = pytest.mark.numerics
 

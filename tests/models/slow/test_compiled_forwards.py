@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from toys import ToyTokenizer, tiny_llama
 
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
@@ -10,6 +9,7 @@ from resispec.models import Pair
 from resispec.models.causal import compiled_pair
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
+from tests.toys import ToyTokenizer, tiny_llama
 
 PROMPT = [1, 2, 3, 4, 5]
 

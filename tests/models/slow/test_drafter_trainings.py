@@ -6,8 +6,6 @@ import sys
 
 import pytest
 import torch
-from test_eagle_training import DISTILLED, EAGLE, EAGLE3, training
-from toys import save_tiny_pair
 
 from experiments.grid import cells_of
 from recipes import train_eagle
@@ -18,6 +16,8 @@ from resispec.errors import InvalidInput
 from resispec.models import load_eagle_pair
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
+from tests.models.toy_eagle import DISTILLED, EAGLE, EAGLE3, training
+from tests.toys import save_tiny_pair
 
 LONGER = {"steps": 40, "warmup_steps": 5}
 DEEP = dataclasses.replace(EAGLE3, depth=3, **LONGER)

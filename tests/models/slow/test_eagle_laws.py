@@ -9,14 +9,13 @@ import itertools
 import pytest
 import torch
 from scipy.stats import chisquare
-from test_decode import generate
-from test_eagle_decode import DRAFTERS, bigram_pair
-from toys import eagle3_pair
 
 from resispec.decode import Sampling
 from resispec.drafters import Eagle, Reading
 from resispec.models import Warp, features_of
 from resispec.trees import complete
+from tests.models.toy_eagle import DRAFTERS, bigram_pair
+from tests.toys import eagle3_pair, generate
 
 
 def few_tokens():

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
-from test_embedded import DRAFT, TARGET
 
 from recipes.embedded import text, train
 from recipes.embedded.corpus import build_corpus, read_sources
 from recipes.embedded.recipe import TEXT_RECIPE
 from recipes.training import checkpoints
 from resispec.embedded import NAMES
+from tests.models.toy_recipes import DRAFT, TARGET
 
 
 def test_a_training_leaves_the_callers_state_alone(tmp_path, monkeypatch):

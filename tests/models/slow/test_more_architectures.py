@@ -5,7 +5,9 @@ Some are in test_architectures.py in float32.
 
 import pytest
 import torch
-from toy_architectures import (
+
+from resispec.models import TransformersModel, features_of
+from tests.models.toy_architectures import (
     KINDS,
     PLAIN,
     PROMPT,
@@ -16,8 +18,6 @@ from toy_architectures import (
     made,
     own_logits,
 )
-
-from resispec.models import TransformersModel, features_of
 
 
 @pytest.mark.parametrize("name", SCALED | PLAIN)

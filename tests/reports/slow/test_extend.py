@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from toy_runs import messages
-from toys import save_prompts, save_tiny_pair
 
 from resispec.verifiers import Draws
+from tests.harness.toy_runs import messages
+from tests.toys import save_prompts, save_tiny_pair
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "extend.md").read_text()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from accounts import accepted_tokens
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.row_checks import accepted
 from resispec.core import Draws, Tree
 from resispec.trees import chain, from_child_counts
 from resispec.verifiers import available, get_rule, get_verifier
+from tests.accounts import accepted_tokens
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "optimal-verification.md").read_text()

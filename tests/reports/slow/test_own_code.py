@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import torch
-from toys import save_tiny_pair
+
+from tests.toys import save_tiny_pair
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own-code.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)

@@ -5,9 +5,9 @@ and says no error.
 import shutil
 
 import pytest
-from toy_page import write_results
 
 from analysis.page.__main__ import write
+from tests.reports.toy_page import write_results
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from toy_runs import run
 
 from analysis import quotes
+from tests.harness.toy_runs import run
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published" / "embedded"

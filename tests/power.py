@@ -9,16 +9,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from faults.moved import (
-    EvenError,
-    LawMoved,
-    MovedAndTold,
-    ResidualMoved,
-    at_depth,
-    first_quarter,
-    unlikely,
-    where_peaked,
-)
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -33,6 +23,16 @@ from resispec.audit.simulation_cases import scenes, wide_laws
 from resispec.audit.verdict import LEAST_P, LIMIT, SUSPICIOUS_P
 from resispec.draws import Draws
 from resispec.progress import progress_bar
+from tests.faults.moved import (
+    EvenError,
+    LawMoved,
+    MovedAndTold,
+    ResidualMoved,
+    at_depth,
+    first_quarter,
+    unlikely,
+    where_peaked,
+)
 
 TRIES = 10
 LARGE = ("single, 64 tokens", "long chain")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from faults import FAULTS, Fault
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -23,6 +22,7 @@ from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding
 from resispec.draws import DrawsKind
 from resispec.errors import InvalidInput
 from resispec.verifiers import Verifier, as_verifier
+from tests.faults import FAULTS, Fault
 
 
 @dataclass(frozen=True)
