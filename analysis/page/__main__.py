@@ -55,13 +55,14 @@ def write(profile: str, results: Path) -> Path:
 def write_sweep(name: str, profile: str, results: Path) -> Path:
     """Write the page of one sweep, return its path.
 
-    name: that of its plan. Raises InvalidInput when there is no such plan, or it cannot be read.
+    name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or it
+    cannot be read.
     """
     check_profile(profile)
     section = sections.read_sweep(name, profile, results)
-    path = results / profile / "sweeps" / f"{name}.html"
-    command = f"make report SWEEP={name} PROFILE={profile}"
-    title = f"sweep {name}, {profile} profile"
+    path = results / profile / "sweeps" / f"{section.name}.html"
+    command = f"make report SWEEP={section.name} PROFILE={profile}"
+    title = f"sweep {section.name}, {profile} profile"
     facts = provenance.facts([section.plan])
     write_atomically(path, render([section], title, command, facts, is_report=False))
     return path
@@ -71,7 +72,7 @@ def write_sweep(name: str, profile: str, results: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("analysis.page", __doc__.splitlines()[0])
-    help_text = "the page of one sweep of your own instead, by its name"
+    help_text = "the page of a sweep of one's own instead, by its name or the beginning of it"
     parser.add_argument("--sweep", metavar="NAME", help=help_text)
     options = parser.parse_args(arguments)
     if options.sweep is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from analysis import artefact, published, sweep
-from analysis.load import EXPERIMENTS, ROOT, Plan, plan_files, read_plan, read_sweep_plan
+from analysis.load import EXPERIMENTS, ROOT, Plan, find_sweep, plan_files, read_plan
 from analysis.table import Table
 from resispec.errors import InvalidInput, first_line
 
@@ -110,11 +110,13 @@ def read(name: str, profile: str, results: Path) -> Section:
 def read_sweep(name: str, profile: str, results: Path) -> Section:
     """The section of a sweep of one's own: the table that its run ended with, with all rows.
 
-    Raises InvalidInput when there is no such sweep, or a cell of it is damaged.
+    name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or a
+    cell of it is damaged.
     """
-    plan = read_sweep_plan(name, profile, results)
-    made = artefact.Artefact((sweep.table_of([plan], name),))
-    return Section(name, f"Sweep {name}", "", plan, made, "", _states(plan))
+    plan = find_sweep(name, profile, results)
+    sweep_name = Path(plan.artefact).name
+    made = artefact.Artefact((sweep.table_of([plan], sweep_name),))
+    return Section(sweep_name, f"Sweep {sweep_name}", "", plan, made, "", _states(plan))
 
 
 def _states(plan: Plan) -> Counter[str]:

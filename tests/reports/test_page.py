@@ -8,8 +8,8 @@ import re
 import pandas as pd
 import pytest
 
+from analysis import SWEEP
 from analysis.audits import ENUMERATED
-from analysis.load import AD_HOC
 from analysis.page import headline, sections
 from analysis.page.__main__ import main, write
 from analysis.page.render import Entry, entry
@@ -172,7 +172,7 @@ def test_what_keeps_the_page_from_being_written_is_one_line(tmp_path, capsys):
     for arguments, line in (
         (["--profile", "mine"], "error: unknown profile 'mine'; allowed: embedded, "),
         (["--profile", "paper"], f"error: nothing of profile paper is measured in {tmp_path}; "),
-        (["--profile", "paper", "--sweep", "a"], "error: there is no sweep 'a' of profile paper; "),
+        (["--profile", "paper", "--sweep", "a"], "error: no sweeps in "),
     ):
         assert main(["--results", str(tmp_path), *arguments]) == 1
         assert capsys.readouterr().err.splitlines()[-1].startswith(line)
@@ -180,26 +180,26 @@ def test_what_keeps_the_page_from_being_written_is_one_line(tmp_path, capsys):
 
 
 def test_a_sweep_has_a_page_of_its_own(tmp_path, capsys):
-    """By the name that its user gave, or that of its CSV; every row, and no claim of the paper."""
+    """By its name or the beginning of it; every row, and no claim of the paper."""
     cells = save_methods(tmp_path)
     asked = [*cells, make_audit(cells[2], 600, 0.2), make_cell(tmp_path, "naive")]
-    write_plan(tmp_path, AD_HOC, asked, part="mine", command="python -m experiments.run name=mine")
+    write_plan(tmp_path, SWEEP, asked, part="mine", command="python -m experiments.run name=mine")
     options = ["--results", str(tmp_path), "--profile", "embedded", "--sweep"]
-    for name in ("mine", "sweep-mine"):
+    path = tmp_path / "embedded" / "sweeps" / "mine.html"
+    for name in ("mine", "mi"):
         assert main([*options, name]) == 0
-        path = tmp_path / "embedded" / "sweeps" / f"{name}.html"
         assert f"wrote {path}" in capsys.readouterr().out
-        page = parse(path.read_text(encoding="utf-8"))
-        states = [(row["Audit"], row["State"]) for row in rows(page, name)]
-        done = [("–", "done"), ("not audited", "done"), ("biased", "done")]
-        assert states == [*done, ("–", "missing")]
-        assert text(page.find(".//span[@class='badge biased']")) == "biased"
-        assert "4 of 5 cells measured, 1 missing" in section(page, name)
-        assert "experiments.run name=mine" in section(page, name)
-        assert page.find(".//section[@id='verdict']") is None
-        assert f"make report SWEEP={name} PROFILE=embedded" in section(page, "provenance")
+    page = parse(path.read_text(encoding="utf-8"))
+    states = [(row["Audit"], row["State"]) for row in rows(page, "mine")]
+    done = [("–", "done"), ("not audited", "done"), ("biased", "done")]
+    assert states == [*done, ("–", "missing")]
+    assert text(page.find(".//span[@class='badge biased']")) == "biased"
+    assert "4 of 5 cells measured, 1 missing" in section(page, "mine")
+    assert "experiments.run name=mine" in section(page, "mine")
+    assert page.find(".//section[@id='verdict']") is None
+    assert "make report SWEEP=mine PROFILE=embedded" in section(page, "provenance")
     assert main([*options, "other"]) == 1
-    assert "there is no sweep 'other' of profile embedded; allowed: mine" in capsys.readouterr().err
+    assert "begin with 'other'; allowed: mine" in capsys.readouterr().err
 
 
 def test_the_headline_of_a_page(page, tmp_path):
