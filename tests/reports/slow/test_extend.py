@@ -99,6 +99,15 @@ The page's rule is still enumerated at one node with laws of all kinds; other te
 """
 
 
+FIND_A_RULE = (
+    *("tests/library/test_every_verifier.py", "tests/library/test_rules.py"),
+    *("tests/library/test_draws.py", "tests/library/test_imports.py"),
+    *("tests/audit/test_ceilings.py", "tests/audit/test_enumeration.py"),
+    *("tests/audit/test_estimation.py", "tests/reports/test_words.py"),
+)
+"""The tests that go over the verifiers, draws and files that there are."""
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     """The repository with everything on the page in it,
@@ -185,6 +194,30 @@ def test_a_verifier(copy):
         "print(worst(tree_cases(verifier, Draws.IID)).error)"
     )
     assert float(run(copy, f"python -c {shlex.quote(measure)}").stdout) < 1e-9
+
+
+def test_a_verifier_and_draws_pass_lint_and_the_tests_that_find_them_by_themselves(tmp_path):
+    """With new files alone, and no list to edit."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    for path, content in files(section("A verifier") + section("A decoder")).items():
+        (tmp_path / path).write_text(content)
+    for words in (["init", "-q"], ["add", "-A"]):  # tests ask git which files there are
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    chosen = {"PYTEST_ADDOPTS": shlex.join(["--verbose", *FIND_A_RULE])}
+    for target in ("lint", "test"):
+        command = ["make", target, f"PY={sys.executable}"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment | chosen, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    assert "draw_and_look" in done.stdout and "-flat" in done.stdout
 
 
 def test_a_decoder_with_draws_of_its_own(copy):
