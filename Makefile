@@ -112,7 +112,7 @@ show: profile .venv/installed ## what a cell wrote, step by step: CELL=id or its
 	@$(PY) -m experiments.show $(call QUOTED,$(CELL)) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: doctor
-doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, models, data sets, disk
+doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, disk
 	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report

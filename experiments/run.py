@@ -22,7 +22,7 @@ from hydra.types import HydraContext
 from analysis.load import changed_code, elsewhere, read_plan, read_status
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
-from experiments.doctor.checks import check_cells
+from experiments.doctor.needs import check_cells
 from experiments.grid import AD_HOC, EXPERIMENT, Part, cells_of, digest, left_out, parts_of
 from experiments.publish import Dashboard
 from experiments.rehearsal import rehearse_cells
