@@ -22,9 +22,9 @@ from hydra.types import HydraContext
 from analysis.load import changed_code, elsewhere, read_plan, read_status
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
+from experiments.dashboard import Dashboard
 from experiments.doctor.needs import check_cells
 from experiments.grid import AD_HOC, EXPERIMENT, Part, cells_of, digest, left_out, parts_of
-from experiments.publish import Dashboard
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
@@ -97,12 +97,15 @@ def sweep(arguments: Sequence[str]) -> bool:
         complete, pending = _by_state(cells)
     num_before, num_asked = len(complete), len(complete) + len(pending)
     num_cells = num_asked + sum(not cell.has_tree for cell in cells)
+    config = cells[0].config
+    shown = pending if config["wandb"]["mode"] == "auto" else [*complete, *pending]
+    dashboard = Dashboard(config, _name(parts), shown)
     if pending:
-        dashboard = Dashboard([part.plan for part in parts], [*complete, *pending], pending)
-        launch(pending, num_asked, complete.append, lambda: dashboard.send_complete(complete))
+        launch(
+            pending, num_asked, complete.append, lambda: dashboard.send_ended(complete[num_before:])
+        )
     _show(parts, complete)
-    if pending:
-        dashboard.send_rest(complete, _name(parts))
+    dashboard.send_rest(complete)
     _sum_up(parts, command, num_cells, complete, num_before)
     return len(complete) == num_cells
 
