@@ -54,7 +54,9 @@ class Dashboard:
             sys.stderr.write(f"{self._problem}\n")
         elif self._num_sent and self._wandb["mode"] != "disabled":
             noun = "cell" if self._num_sent == 1 else "cells"
-            sys.stderr.write(f"W&B: {self._num_sent} {noun} and their table {self._where()}\n")
+            sys.stderr.write(
+                f"W&B: {self._num_sent} {noun} and the sweep's table {self._where()}\n"
+            )
 
     def _send(self, cells: Sequence[Cell], has_table: bool) -> None:
         begun = time.monotonic()

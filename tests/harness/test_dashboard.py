@@ -162,7 +162,7 @@ def test_a_sweep_sends_what_has_ended_and_takes_its_share_of_time(monkeypatch, c
     assert works[0]["to"] == to and (works[0]["name"], works[0]["profile"]) == ("mine", "embedded")
     [line] = capsys.readouterr().err.splitlines()
     where = "written to else where/wandb; `wandb sync 'else where/wandb'/offline-run-*` uploads"
-    assert line.startswith(f"W&B: 3 cells and their table {where}")
+    assert line.startswith(f"W&B: 3 cells and the sweep's table {where}")
 
 
 CHILD = """import sys, time

@@ -98,7 +98,7 @@ def test_a_sweep_that_runs_again_writes_the_same_runs_once(shown):
     folder = f"{results}/wandb"
     where = f"written to {folder}; `wandb sync {folder}/offline-run-*` uploads them"
     for lines in said:
-        assert f"W&B: 3 cells and their table {where}" in messages(lines)
+        assert f"W&B: 3 cells and the sweep's table {where}" in messages(lines)
     assert runs.keys() == during and len(during) == 4
     assert len(list((results / "wandb").glob("offline-run-*"))) == 4
     for name, (live, _) in runs.items():
