@@ -4,7 +4,6 @@ A sweep starts this module as a process, see `experiments.dashboard`, and gives 
 reads rows and tables and measures nothing. This is the only module that imports wandb.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,12 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import audits, labels, metrics
-from analysis.load import LABELS, Plan, Request
+from analysis import audits, metrics
+from analysis.load import Plan, Request
 from analysis.stats import divide
 from experiments.cell import Cell
 from experiments.schema import leaves
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
+from resispec.files import checksums
 
 NO_KEY = (
     "W&B: no key is known, so no dashboard is written; `wandb login`, WANDB_API_KEY or "
@@ -55,24 +55,22 @@ class DashboardRun:
 def of_cell(plan: Plan, request: Request) -> DashboardRun:
     """The run of a complete cell. plan: that of its sweep, which has the sweep's name.
 
-    Its id depends on the first row, which has times, so that a new measurement is another run.
-    Raises InvalidInput for a damaged cell.
+    Its id depends on the rows, which have times, so that a new measurement is another run. Raises
+    InvalidInput for a damaged cell.
     """
     cell_id = request.cell_id
     plan.status(cell_id)
-    rows, texts = plan.prompts(cell_id), request.texts
-    texts = {name: value for name, value in texts.items() if value != ""}
-    cell = Cell(texts, plan.configuration(cell_id))
+    rows, config = plan.prompts(cell_id), plan.configuration(cell_id)
+    texts = {name: value for name, value in request.texts.items() if value != ""}
+    cell = Cell(texts | {"audit": True} if request.is_audit else texts, config)
     values = {path.replace(".", "/"): value for path, value in leaves(cell.determining).items()}
-    folder = plan.results / "raw" / plan.profile / cell_id
-    first_row, _, _ = (folder / "rows.jsonl").read_text(encoding="utf-8").partition("\n")
-    digest = hashlib.sha256(json.dumps(json.loads(first_row)).encode()).hexdigest()
+    sums = checksums(plan.results / "raw" / plan.profile / cell_id, ["rows.jsonl"])
     tags = [f"profile:{plan.profile}", f"sweep:{plan.artefact}"]
     about = {
-        "id": f"{cell_id}-{digest[:8]}",
+        "id": f"{cell_id}-{sums['rows.jsonl'][:8]}",
         "group": plan.artefact,
         "job_type": "audit" if request.is_audit else str(request.entry["task"]).lower(),
-        "name": _name(request, texts, cell.config["seed"]),
+        "name": str(cell),
         "tags": [*tags, *(f"{name}:{value}" for name, value in texts.items())],
         "config": {"cell_id": cell_id} | texts | values,
     }
@@ -82,18 +80,6 @@ def of_cell(plan: Plan, request: Request) -> DashboardRun:
     is_list = rows.map(lambda value: isinstance(value, list)).any()
     points = _points(rows, has_times=not request.is_audit)
     return DashboardRun(about, summary, ("prompts", rows.loc[:, ~is_list]), points)
-
-
-def _name(request: Request, texts: Mapping[str, Any], seed: int) -> str:
-    """The name of a cell's run: data set / method / tree / T / seed / pair / other labels."""
-    words = [labels.text("dataset", request.labels["dataset"])]
-    words.append(labels.method(request.labels["decoder"], request.labels["verifier"]))
-    if "tree" in texts:
-        words.append(labels.text("tree", request.labels["tree"]))
-    words += [f"T={texts['temperature']:g}", f"seed={seed}"]
-    words.append(labels.text("pair", request.labels["pair"]))
-    words += [f"{key}={texts[key]}" for key in texts if key not in (*LABELS, "seed")]
-    return "/".join([*words, "audit"] if request.is_audit else words)
 
 
 def _numbers(request: Request, rows: pd.DataFrame) -> dict[str, Any]:

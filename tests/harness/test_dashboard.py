@@ -41,7 +41,7 @@ def test_a_run_is_named_by_its_cell_and_its_measurement(tmp_path):
     cell = stored(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     run = run_of(cell)
     assert (run.about["group"], run.about["job_type"]) == ("mine", "decode")
-    assert run.about["name"].endswith("/SpecInfer (standard)/d5b3/T=1/seed=0/embedded 2M + 80k")
+    assert run.about["name"] == "embedded embedded_code T=1.0 specinfer d5b3 standard"
     labels = ["pair:embedded", "dataset:embedded_code", "temperature:1.0", "decoder:specinfer"]
     assert run.about["tags"] == ["profile:embedded", "sweep:mine", *labels,
                                  "tree:d5b3", "verifier:standard"]  # fmt: skip
@@ -70,6 +70,7 @@ def test_a_cell_has_its_own_numbers_and_an_audit_a_verdict_and_no_times(tmp_path
     stored(audit, rows(audit))
     of_audit = run_of(audit)
     assert (of_audit.about["job_type"], of_audit.summary["verdict"]) == ("audit", "biased")
+    assert of_audit.about["name"].endswith(" resispec audit")
     names = {name for point in of_audit.points for name in point} | set(of_audit.summary)
     assert not [name for name in names if name.endswith("_s")]
 
