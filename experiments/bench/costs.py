@@ -8,21 +8,19 @@ lacks the pair. The machine should do nothing else meanwhile.
 """
 
 import sys
-from typing import Any
-
-from hydra.core.hydra_config import HydraConfig
 
 from experiments.cell import Cell
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.costs import LEVEL_WIDTH, SIZES, costs_of, file_of
 from experiments.schema import check_values
 from resispec.progress import progress_bar
 
 
-def run_costs(config: dict[str, Any]) -> None:
+def run_costs(point: Point) -> None:
     """Measure costs, and print their file and the times of forwards of a few sizes."""
+    config = point.values
     check_values(config)
-    cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
+    cell = Cell({"pair": point.choices["pair"]}, config)
     with progress_bar(desc="costs", unit="call") as bar:
 
         def report(what: str, done: int, count: int) -> None:

@@ -24,6 +24,7 @@ from experiments.configurations import (
     SETTINGS,
     Chosen,
     Configuration,
+    check_settings,
 )
 from experiments.costs import SIZES, rounded
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, widths_of
@@ -63,6 +64,10 @@ class FastestSearch(TreeSearch):
         if decoders:
             found = f"decoder={decoders[0]} does so, too; allowed: leave the decoder out"
             raise InvalidInput(f"tree=fastest says what drafts and verifies; {found}")
+
+    def check_found(self, path: Path, config: Mapping[str, Any]) -> None:
+        """See `TreeSearch.check_found`."""
+        check_settings(path, config)
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import wandb
 
-from analysis.load import read_plan
+from analysis.load import readable_plans
 from experiments.wandb_runs import NO_KEY, chosen_mode, of_cell, of_sweep
 from tests.harness.toy_runs import messages, run, toy_overrides
 
@@ -111,8 +111,7 @@ def test_all_that_a_run_holds_is_there(shown):
     test_dashboard.py has what they hold.
     """
     results, _, _, runs = shown
-    [path] = (results / "embedded" / "plans").iterdir()
-    plan = read_plan(path.stem, "embedded", results)
+    [plan] = readable_plans("embedded", results)
     held = [of_cell(plan, request) for request in plan.requests]
     held.append(of_sweep(results / "embedded" / "sweeps" / "ours.csv", "embedded"))
     assert {one.about["id"] for one in held} == runs.keys()
