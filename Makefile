@@ -31,13 +31,11 @@ CHOSEN = $(eval CHOSEN := $$(ASK))$(or $(CHOSEN),$(error no profile could be cho
 PROFILE = $(firstword $(CHOSEN))
 endif
 OWN = profile=$(PROFILE) results=$(RESULTS)
-# With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
-# What W&B does changes no exit code.
+# With WANDB=mode a sweep shows its cells and its table on W&B in that mode.
 SENT_AS := $(WANDB:%=wandb.mode=%)
 # What stops make stops the sweep of a recipe, and then nothing follows.
 SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
-PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) cells=none $(OWN) $(SENT_AS) || true;)
 PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
 READ := TARGET DRAFT CONTROL EVIDENCE
@@ -56,7 +54,7 @@ help: ## list the targets
 	@echo "    SWEEP=name (of report: the page of one sweep of your own, results/PROFILE/sweeps/name.html),"
 	@echo "    CELL=id or its beginning and PROMPT=number (of show),"
 	@echo "    PY=python that is used as it is, without installing anything,"
-	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
+	@echo "    WANDB=online|offline (cells and their table to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
 	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
 
@@ -84,7 +82,7 @@ profile: .venv/installed ## which profile it is without PROFILE, and why
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
 	@$(SWEEP) experiment=$*$(if $(part),/$(part)) || code=$$?; \
-	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); $(call PUBLISH,$*) exit $$code
+	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); exit $$code
 $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
 
@@ -96,8 +94,7 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 	@$(SWEEP) 'experiment=glob(*)' || code=$$?; \
 	for stem in $(ARTEFACTS); do \
 	  if [ -e $(PLANS)/$$stem.json ] || [ -e $(PLANS)/$$stem ]; then \
-	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; \
-	    $(call PUBLISH,$$stem) fi; done; \
+	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; fi; done; \
 	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
 
 .PHONY: status
@@ -113,7 +110,7 @@ show: profile .venv/installed ## what a cell wrote, step by step: CELL=id or its
 	@$(PY) -m experiments.show $(call QUOTED,$(CELL)) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: doctor
-doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, models, data sets, disk
+doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, disk
 	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report

@@ -2,7 +2,7 @@
 
 To add a metric, add a field to the rows that the task writes (experiments/tasks/decode.py), and a
 definition to METRICS here. The metric is then a quantity of the CSVs and a column of the tables.
-Numbers without an interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B.
+Numbers without an interval and a column are those of `of_cell`, for the CSVs of sweeps.
 """
 
 from collections.abc import Iterable, Mapping

@@ -21,7 +21,7 @@ from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Reporter, build
 from experiments.configurations import SETTINGS
-from experiments.doctor.checks import check_cells
+from experiments.doctor.needs import check_cells
 from experiments.scheduler import Job
 from resispec.data import CHAT, TIMEOUT_S
 from resispec.errors import InvalidInput, first_line

@@ -19,7 +19,6 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from analysis import SWEEP
 from analysis.labels import Label, options
 from analysis.load import composed_of, filters_of
 from experiments.cell import Cell, file_name, filter_suffix
@@ -90,11 +89,6 @@ class Sweep:
     def artefacts(self) -> list[str]:
         """The names of the artefacts; none for typed cells."""
         return [name for name in dict.fromkeys(part.artefact for part in self.parts) if name]
-
-    @property
-    def plans(self) -> list[str]:
-        """The names of the plans that ask for the cells."""
-        return self.artefacts if self.is_own else [SWEEP]
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from analysis import audits
 from analysis.stats import BRACKETS, paired_gain, ratio
 from analysis.table import Column, Key, Notes, Number, Table, markdown
 from referee.inputs import count
-from resispec.audit.z_score import Terms, join
+from resispec.audit.z_score import join
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
@@ -39,8 +38,6 @@ ABOUT = (
     "z-scores (surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens "
     "are undecided."
 )
-ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
-"""Ends of column names -> fields of an interval."""
 
 
 def laws_files(places: Sequence[str]) -> list[Path]:
@@ -61,47 +58,39 @@ def laws_files(places: Sequence[str]) -> list[Path]:
     return files
 
 
-def measure(files: Sequence[Path], names: Sequence[str], seed: int) -> pd.DataFrame:
-    """One row for every verifier and file: its steps, expected tokens and the audit's terms."""
-    records: list[dict[str, Any]] = []
-    with progress_bar(
-        total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step"
-    ) as bar:
-        for name, (index, path) in product(names, enumerate(files)):
-            verifier, generator = get_verifier(name), torch.Generator().manual_seed(seed + index)
-            emitted, terms = list[float](), list[Terms]()
+def measure(files: Sequence[Path], name: str, seed: int) -> pd.DataFrame:
+    """A verifier's rows, one for every file: its steps, expected tokens and the audit's terms."""
+    verifier, rows = get_verifier(name), list[dict[str, Any]]()
+    with progress_bar(total=sum(map(num_steps, files)), desc=name, unit="step") as bar:
+        for index, path in enumerate(files):
+            generator, expected, terms = torch.Generator().manual_seed(seed + index), 0.0, []
             for step in read_laws(path):
-                expected, drawn = replay(step, verifier, generator)
-                emitted.append(expected)
+                emitted, drawn = replay(step, verifier, generator)
+                expected += emitted
                 terms.append(drawn)
                 bar.update()
-            about = {"verifier": name, "file": str(path), "num_steps": len(emitted)}
+            row = {"num_steps": len(terms), "expected_emitted": expected}
             columns = {key: values.tolist() for key, values in join(terms)._asdict().items()}
-            records.append(about | {"expected_emitted": sum(emitted)} | columns)
-    return pd.DataFrame(records)
+            rows.append(row | columns)
+    return pd.DataFrame(rows)
 
 
-def table(rows: pd.DataFrame) -> Table:
-    """The verifiers side by side, from the rows of `measure`; the frame has their numbers."""
-    groups = dict(list(rows.groupby("verifier", sort=False)))
-    sums = {name: (group.expected_emitted, group.num_steps) for name, group in groups.items()}
-    first, *_ = sums.values()
+def table(measured: dict[str, pd.DataFrame]) -> Table:
+    """The verifiers side by side, by name and rows of `measure`; the frame has their numbers."""
+    sums = {name: (rows.expected_emitted, rows.num_steps) for name, rows in measured.items()}
+    _, steps = first = next(iter(sums.values()))
     lines, numbers = [], []
-    for name, group in groups.items():
+    for name, rows in measured.items():
         length, gain = ratio(*sums[name]), paired_gain(sums[name], first)
-        judgement = audits.judged(name, group)
-        cells = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judgement))
-        lines.append((Key(name, name), *cells))
-        intervals = {"accepted_length": length, "gain": gain}.items()
-        bounds = {
-            key + end: getattr(interval, at)
-            for key, interval in intervals
-            for end, at in ENDS.items()
-        }
-        numbers.append(
-            {"verifier": name, "num_steps": int(group.num_steps.sum())} | bounds | judgement
-        )
-    caption = f"Verifiers on {first[1].sum():,} logged steps of {len(first[1])} files"
+        judged = audits.judged(name, rows)
+        shown = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judged))
+        lines.append((Key(name, name), *shown))
+        row: dict[str, Any] = {"verifier": name, "num_steps": int(steps.sum())}
+        for key, interval in (("accepted_length", length), ("gain", gain)):
+            row[key] = interval.value
+            row[f"{key}_lower"], row[f"{key}_upper"] = interval.lower, interval.upper
+        numbers.append(row | judged)
+    caption = f"Verifiers on {steps.sum():,} logged steps of {len(steps)} files"
     notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 
@@ -130,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.out is not None:
         modules = [Path(name.rpartition(":")[0]) for name in names if ".py:" in name]
         check_output(options.out, [*files, *modules])
-    result = table(measure(files, names or ["standard"], options.seed))
+    names = names or ["standard"]
+    result = table({name: measure(files, name, options.seed) for name in names})
     sys.stdout.write(markdown(result))
     if options.out is not None:
         write_atomically(options.out, result.frame.to_csv(index=False))

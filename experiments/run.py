@@ -12,9 +12,9 @@ from pathlib import Path
 from analysis.load import changed_code
 from experiments import check, cli
 from experiments.cell import Cell
+from experiments.dashboard import Dashboard
 from experiments.grid import Sweep, sweep_of
 from experiments.launcher import launch_of
-from experiments.publish import Dashboard
 from experiments.result import show_table, sum_up
 from experiments.scheduler import run_cells, run_searches
 from experiments.schema import RunConfig
@@ -48,13 +48,14 @@ def run(line: cli.CommandLine) -> int:
         complete, pending = _search(sweep, trees, again)
     num_before = len(complete)
     num_cells = num_before + len(pending) + sum(not cell.has_tree for cell in cells)
-    dashboard = Dashboard(sweep.plans, [*complete, *pending], pending) if pending else None
-    if dashboard:
+    config = cells[0].config
+    shown = pending if config["wandb"]["mode"] == "auto" else [*complete, *pending]
+    dashboard = Dashboard(config, sweep.name, shown)
+    if pending:
         total = num_before + len(pending)
-        launch(pending, total, complete.append, lambda: dashboard.send_complete(complete))
+        launch(pending, total, complete.append, lambda: dashboard.send_ended(complete[num_before:]))
     show_table(sweep, complete)
-    if dashboard:
-        dashboard.send_rest(complete, sweep.name)
+    dashboard.send_rest(complete)
     sum_up(sweep, again, num_cells, complete, num_before)
     return 0 if len(complete) == num_cells else 1
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from resispec.gone import refuse_gone
+
 if TYPE_CHECKING:
     from resispec import transformers
     from resispec.generation import Continuation, Speculator, generate
 
 __all__ = ["Continuation", "Speculator", "generate", "transformers"]
 __version__ = "0.1.0"
+
+refuse_gone()
 
 
 def __getattr__(name: str) -> Any:

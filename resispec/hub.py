@@ -9,12 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -25,6 +27,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
 from resispec.errors import InvalidInput, first_line
+from resispec.files import read_json
 
 PROBE_SECONDS = 5.0
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
@@ -36,7 +39,20 @@ _WEIGHTS = (
     ("model.safetensors", "model-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model-*.bin"),
 )
+_INDICES = {".safetensors": "model.safetensors.index.json", ".bin": "pytorch_model.bin.index.json"}
+"""Ending of weight files -> the file that names all shards."""
 _NO_COPY = "is not cached and the hub cannot be reached ({})"
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
+"""Bytes of a parameter by its precision."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a model. folder: of a complete copy here, None if they are on the hub."""
+
+    folder: Path | None
+    num_bytes: int
+    num_parameters: int
 
 
 class Access(StrEnum):
@@ -61,7 +77,7 @@ _ERRORS = {
 }
 
 
-def access_of(error: Exception) -> Access:
+def _access_of(error: Exception) -> Access:
     """The kind of access that is shown by an error raised while the hub was asked."""
     access = next(access for kind, access in _ERRORS.items() if isinstance(error, kind))
     status = getattr(getattr(error, "response", None), "status_code", None)
@@ -117,6 +133,61 @@ def weight_files(files: Iterable[str]) -> list[str]:
     return next((kind for kind in kinds if kind), [])
 
 
+def find_weights(name: str, revision: str | None) -> Weights:
+    """The weights of a model, in its folder or in the hub's cache or else on the hub; none of them
+    is downloaded.
+
+    Raises InvalidInput, naming the ways out, when `model_folder` would, or some weights are
+    missing.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return _weights_in(folder)
+    info = _probe("model", name, revision)
+    commit = revision if isinstance(info, str) else info.sha
+    try:
+        copy = snapshot_download(name, revision=commit, local_files_only=True, **_FILES)
+        return _weights_in(Path(copy))
+    except (LocalEntryNotFoundError, InvalidInput) as error:
+        if isinstance(info, str):
+            reason = _NO_COPY.format(info)
+            if isinstance(error, InvalidInput):
+                reason = f"is not complete ({error}) and the hub cannot be reached ({info})"
+            raise _unavailable("model", name, revision, reason) from error
+    # Not into the cache, where this file alone would look like a copy of the model.
+    with TemporaryDirectory() as place:
+        try:
+            options: dict[str, Any] = {"local_dir": place, "etag_timeout": PROBE_SECONDS}
+            config = hf_hub_download(name, "config.json", revision=commit, **options)
+        except Exception as error:  # whatever the HTTP library in use raises
+            reason = f"is refused by the hub: {_refusal(error, name, revision)}"
+            raise _unavailable("model", name, revision, reason) from error
+        item_bytes = _item_bytes(Path(config))
+    files = {file.rfilename: file.size or 0 for file in info.siblings}
+    num_bytes = sum(files[file] for file in weight_files(files))
+    return Weights(None, num_bytes, num_bytes // item_bytes)
+
+
+def _weights_in(folder: Path) -> Weights:
+    """The weights in a folder. Raises InvalidInput when it lacks some of them."""
+    files = weight_files(path.name for path in folder.iterdir())
+    if not files:
+        raise InvalidInput(f"there are no weights in {folder}")
+    index = folder / _INDICES[Path(files[0]).suffix]
+    shards = set(read_json(index)["weight_map"].values()) if index.is_file() else set()
+    if missing := sorted(shards - {*files}):
+        raise InvalidInput(f"{folder} lacks {', '.join(missing)}")
+    num_bytes = sum((folder / file).stat().st_size for file in files)
+    return Weights(folder, num_bytes, num_bytes // _item_bytes(folder / "config.json"))
+
+
+def _item_bytes(config: Path) -> int:
+    """The bytes of a parameter, by a model's config.json."""
+    content = read_json(config)
+    dtype = str(content.get("dtype") or content.get("torch_dtype")).removeprefix("torch.")
+    return ITEM_BYTES.get(dtype, 4)
+
+
 def commit_of(folder: Path) -> str | None:
     """The hub's commit that a folder is a copy of; None for a folder outside of the hub's cache."""
     is_copy = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
@@ -153,9 +224,11 @@ def _probe(kind: str, name: str, revision: str | None) -> Any:
     if constants.HF_HUB_OFFLINE:
         return Access.OFFLINE.value
     try:
-        return HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=PROBE_SECONDS)
+        options: dict[str, Any] = {"revision": revision, "timeout": PROBE_SECONDS}
+        has_sizes = kind == "model"  # a data set may have thousands of files
+        return HfApi().repo_info(name, repo_type=kind, files_metadata=has_sizes, **options)
     except Exception as error:  # whatever the HTTP library in use raises without a network
-        if access_of(error) == Access.UNREACHABLE:
+        if _access_of(error) == Access.UNREACHABLE:
             return first_line(error)
         reason = f"is refused by the hub: {_refusal(error, name, revision)}"
         raise _unavailable(kind, name, revision, reason) from error
@@ -170,7 +243,7 @@ def _refusal(error: Exception, name: str, revision: str | None) -> str:
         f"{LOG_IN}",
         Access.TOKEN: f"the token is not valid; {LOG_IN} to another",
     }
-    return reasons.get(access_of(error)) or first_line(error)
+    return reasons.get(_access_of(error)) or first_line(error)
 
 
 def _unavailable(kind: str, name: str, revision: str | None, reason: str) -> InvalidInput:

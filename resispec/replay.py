@@ -2,7 +2,7 @@
 docs/replay.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,8 @@ from resispec.verifiers import Verifier
 from resispec.verifiers.base import outcomes_of
 
 FORMAT = "resispec laws 1"
-NUM_AXES = {"parents": 1, "tokens": 1, "target_probs": 2, "draft_probs": 2}
-"""A step's tensors, see `LoggedStep`: name -> how many axes it has;
-draft_probs has rows for nodes with children only.
-"""
-
-NAMES = tuple(NUM_AXES)
+NAMES = ("parents", "tokens", "target_probs", "draft_probs")
+"""A step's tensors; draft_probs has rows for nodes with children only."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,8 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
     with safe_open(path, "pt") as file:
         for step in range(count):
             try:
-                yield _checked(draws, *(file.get_tensor(f"{step:06}.{name}") for name in NAMES))
+                tensors = {name: file.get_tensor(f"{step:06}.{name}") for name in NAMES}
+                yield _checked(draws, tensors)
             except (InvalidInput, SafetensorError) as error:
                 raise InvalidInput(f"{path}, step {step}: {first_line(error)}") from error
 
@@ -137,35 +134,33 @@ def _normalised(laws: Tensor) -> Tensor:
     return torch.where((total - 1).abs() > sum_rounding(laws), laws / total, laws)
 
 
-def _checked(
-    draws: DrawsKind, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor
-) -> LoggedStep:
+def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
-    for (name, num_axes), value in zip(
-        NUM_AXES.items(), (parents, tokens, target, draft), strict=True
-    ):
-        if value.ndim != num_axes:
-            raise InvalidInput(f"{name} has {value.ndim} axes; allowed: {num_axes}")
-    if parents.dtype != torch.int64:
-        raise InvalidInput(f"parents is {parents.dtype}; allowed: int64")
+    parents, tokens, target, draft = (tensors[name] for name in NAMES)
+    if parents.dtype != torch.int64 or parents.ndim != 1:
+        found = f"{tuple(parents.shape)} of {parents.dtype}"
+        raise InvalidInput(f"parents is {found}; allowed: (N,) of torch.int64")
     topology = Topology(tuple(parents.tolist()))
-    inner, vocab_size = inner_nodes(topology, tokens.device).tolist(), target.shape[-1]
-    shapes = {"tokens": (topology.num_nodes,), "target_probs": (topology.num_nodes, vocab_size)}
-    shapes["draft_probs"] = (len(inner), vocab_size)
-    for (name, shape), value in zip(shapes.items(), (tokens, target, draft), strict=True):
-        if tuple(value.shape) != shape:
-            raise InvalidInput(f"{name} is {tuple(value.shape)}; allowed: {shape}")
-        if name == "tokens":
-            if value.dtype != torch.int64 or not bool(((value >= 0) & (value < vocab_size)).all()):
-                raise InvalidInput(
-                    f"tokens holds {value.tolist()[:8]}; allowed: int64 below {vocab_size}"
-                )
-        elif value.dtype not in (torch.float32, torch.float64):
+    inner = inner_nodes(topology, tokens.device).tolist()
+    num_nodes, vocab_size = topology.num_nodes, target.shape[-1] if target.ndim else 0
+    law = (torch.float32, torch.float64)  # shorter numbers round laws
+    allowed = {
+        "tokens": ((num_nodes,), (torch.int64,)),
+        "target_probs": ((num_nodes, vocab_size), law),
+        "draft_probs": ((len(inner), vocab_size), law),
+    }
+    for name, (shape, dtypes) in allowed.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape or tensor.dtype not in dtypes:
+            expected = f"{shape} of {' or '.join(map(str, dtypes))}"
             raise InvalidInput(
-                f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64"
+                f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; allowed: {expected}"
             )
+    if not bool(((tokens >= 0) & (tokens < vocab_size)).all()):
+        raise InvalidInput(f"tokens holds {tokens.tolist()[:8]}; allowed: below {vocab_size}")
+    for name, laws in (("target_probs", target), ("draft_probs", draft)):
         # sums are rounded
-        elif not bool(((value.sum(-1) - 1).abs() < 1e-3).all() and (value >= 0).all()):
+        if not bool(((laws.sum(-1) - 1).abs() < 1e-3).all() and (laws >= 0).all()):
             raise InvalidInput(
                 f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1"
             )

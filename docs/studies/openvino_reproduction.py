@@ -7,9 +7,8 @@ Needs no other file.
 
 Target and draft are one-layer Llamas whose attention and MLP are zero, so the next token's law
 depends on the last token alone and is a row of a table. Three tokens are asked for, one of which is
-drafted, under
-2,000 seeds; speculative sampling should leave every token after token i the law TARGET[i].
-Found: with a draft model it does not.
+drafted, under 2,000 seeds; speculative sampling should leave every token after token i the law
+TARGET[i]. Found: with a draft model it does not.
 """
 
 import sys

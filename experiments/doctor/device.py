@@ -5,11 +5,12 @@ python -m experiments.doctor.device cuda      # prints the answer as JSON
 """
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from resispec.machine import memory_bytes
 
 LIMIT_S = 25.0
 
@@ -19,45 +20,27 @@ class Device:
     """Torch's answer about a device.
 
     name: the hardware's name, "" without such a device; then `missing` says why. free, total: bytes
-    of its memory. has_bfloat16: whether it computes in that precision itself.
+    of its memory.
     """
 
-    kind: str
     name: str = ""
     free: int = 0
     total: int = 0
-    has_bfloat16: bool = True
     missing: str = ""
 
 
 def ask(kind: str) -> Device:
     """The answer about a device that a configuration names, like "cuda" or "cpu"."""
-    command, root = (
-        [sys.executable, "-m", "experiments.doctor.device", kind],
-        Path(__file__).parents[2],
-    )
+    command = [sys.executable, "-m", "experiments.doctor.device", kind]
+    options = {"cwd": Path(__file__).parents[2], "capture_output": True, "text": True}
     try:
-        run = subprocess.run(
-            command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True
-        )
+        run = subprocess.run(command, timeout=LIMIT_S, check=True, **options)
         return Device(**json.loads(run.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
-        return Device(kind, missing=f"torch gave no answer within {LIMIT_S:g} s")
+        return Device(missing=f"torch gave no answer within {LIMIT_S:g} s")
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        return Device(kind, missing=lines[-1])
-
-
-def free_memory() -> tuple[int, int]:
-    """Bytes of the machine's memory that are free for a new process,
-    and all bytes; zeros if unknown.
-    """
-    info = Path("/proc/meminfo")
-    if not info.is_file():
-        return 0, 0
-    lines = dict(line.split(":", 1) for line in info.read_text(encoding="utf-8").splitlines())
-    free, total = (1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
-    return free, total
+        return Device(missing=lines[-1])
 
 
 def ask_torch(kind: str) -> Device:
@@ -66,24 +49,23 @@ def ask_torch(kind: str) -> Device:
 
     from experiments.provenance import device_name
 
-    if kind == "cpu":
-        return Device(kind, device_name(torch.device(kind)), *free_memory())
-    if torch.version.cuda is None and torch.version.hip is None:
-        missing = f"this torch, {torch.__version__}, was built without CUDA"
-        return Device(kind, missing=f"no CUDA device can be used: {missing}")
-    if not torch.cuda.is_available():
-        devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-        hint = "" if devices is None else f" (CUDA_VISIBLE_DEVICES is {devices!r})"
-        return Device(kind, missing=f"no CUDA device was found{hint}")
     device = torch.device(kind)
-    if (device.index or 0) >= torch.cuda.device_count():
-        return Device(
-            kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found"
-        )
-    has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)  # older devices emulate it
-    return Device(
-        kind, torch.cuda.get_device_name(device), *torch.cuda.mem_get_info(device), has_bfloat16
-    )
+    if device.type == "cpu":
+        return Device(device_name(device), free_memory(), memory_bytes())
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except (AssertionError, RuntimeError, ValueError) as error:
+        [reason, *_] = str(error).splitlines()
+        return Device(missing=f"torch {torch.__version__} finds no {kind}: {reason}")
+    return Device(device_name(device), free, total)
+
+
+def free_memory() -> int:
+    """Bytes of the machine's memory that a new process may take, as Linux says; else all bytes."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * kilobytes[0] if kilobytes else memory_bytes()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,15 @@ class Shape:
     num_key_value_heads: int
     vocab_size: int = 32000
 
+    @property
+    def num_parameters(self) -> int:
+        """The parameters of embeddings, head, layers and norms."""
+        width = self.hidden_size
+        kv_width = width // self.num_attention_heads * self.num_key_value_heads
+        attention, mlp = 2 * width * (width + kv_width), 3 * width * self.intermediate_size
+        layers = self.num_hidden_layers * (attention + mlp + 2 * width)
+        return 2 * self.vocab_size * width + layers + width
+
 
 @dataclass(frozen=True)
 class PairShape:
@@ -31,6 +40,11 @@ class PairShape:
 
     target: Shape
     draft: Shape
+
+    @property
+    def num_parameters(self) -> int:
+        """The parameters of both."""
+        return self.target.num_parameters + self.draft.num_parameters
 
 
 INFLATING_VERSION = 1

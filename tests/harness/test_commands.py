@@ -1,14 +1,17 @@
 """How commands end when something goes wrong, and what they start without."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
 from experiments import status
 from experiments.doctor import __main__ as doctor
 from resispec.errors import InvalidInput, in_one_line
+from resispec.gone import GONE
 from tests.toy_cells import make_cell, write_plan
 
 
@@ -66,6 +69,18 @@ def test_an_unknown_profile_is_one_line(capsys):
         assert command.main(["--profile", "papers"]) == 1
         allowed = "embedded, inflated, inflated_cpu, paper, smollm2, smollm2_bfloat16"
         assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"
+
+
+@pytest.mark.parametrize("command", GONE)
+def test_a_command_that_is_gone_says_what_took_its_place(command):
+    done = subprocess.run(
+        [sys.executable, "-m", command, "word"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {command} is gone; {GONE[command]}\n"
+    assert find_spec(command) is None  # else it would hide what is there
+    for name in re.findall("python -m ([a-z_.]+)", GONE[command]):
+        assert find_spec(name) is not None, name
 
 
 PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.smollm2"]

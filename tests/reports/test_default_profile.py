@@ -11,7 +11,6 @@ import pytest
 from huggingface_hub import constants
 
 from analysis import cli
-from experiments import publish, wandb_upload
 from resispec import machine
 from tests.harness.toy_runs import run
 from tests.toy_cells import write_artefact
@@ -96,23 +95,16 @@ def by_overrides(*overrides):
     sys.stderr.write(run("verifier=nope", *overrides).stderr)
 
 
-def by_keys(*keys):
-    publish.main(["wandb.mode=offline", "results=/nowhere", *keys])
-
-
 @pytest.mark.parametrize(
     ("command", "given"),
     [
         (by_make, "PROFILE=paper"),
         (by_flags, "--profile=paper"),
         (by_overrides, "profile=paper"),
-        (by_keys, "profile=paper"),
     ],
 )
 @pytest.mark.usefixtures("gpu_machine")
 def test_make_and_every_command_choose_alike_and_say_why(command, given, monkeypatch, capfd):
-    monkeypatch.setattr(wandb_upload, "chosen_mode", lambda mode: (mode, ""))
-
     def said(*words):
         command(*words)
         return "".join(capfd.readouterr())

@@ -11,10 +11,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation, Text
 
-from analysis import figure1, figure2, figure3, figures, frontier, speed
+from analysis import figure1, figure2, figure3, figures, frontier, joint, speed
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
 from analysis.page.render import inline
+from analysis.table import markdown
 from tests import toy_artefacts
 from tests.toy_cells import make_cell, planned, save
 
@@ -246,3 +247,16 @@ def test_the_speeds_goal_is_said_in_words(tmp_path):
         tables = speed.make(planned(tmp_path, "speed", [cell])).tables
         assert any(said in note for note in tables[0].notes), said
         assert tables[1].frame.empty  # without a file nothing was expected
+
+
+def test_the_page_of_the_joint_optimum_follows_from_its_rows():
+    """The columns of its tables are in the order of print."""
+    frame = pd.read_csv(PUBLISHED / "joint.csv")
+    page = (PUBLISHED / "joint.md").read_text(encoding="utf-8")
+    published = {frozenset(line.replace("|", " ").split()) for line in page.splitlines()}
+    for table in (joint.left_by_verifiers(frame), joint.left_by_knowledge(frame)):
+        rows = [line for line in markdown(table).splitlines() if line.startswith("| ")]
+        assert rows and {frozenset(line.replace("|", " ").split()) for line in rows} <= published
+    for paragraph in joint.notes(frame):
+        assert paragraph in page
+    assert len(joint.draw(frame).axes) == 1

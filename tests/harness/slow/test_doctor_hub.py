@@ -5,18 +5,20 @@ a hub that does not answer, and copies here.
 import json
 import time
 from importlib import import_module
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
-from huggingface_hub.utils import get_session
+from huggingface_hub import constants, get_session, set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 from safetensors.torch import save_file
 
-from experiments.doctor import checks
-from experiments.doctor.checks import OK, PROBLEM, model
-from experiments.doctor.hub import Wanted, look_at
-from resispec.hub import Access
+from experiments.cell import Cell
+from experiments.doctor import __main__ as doctor
+from experiments.doctor import device, needs
+from experiments.doctor.device import Device
+from experiments.doctor.needs import GIB, OK, PROBLEM, Needs
+from resispec.hub import find_weights
 from tests.models.toy_layouts import cached
 
 SHA = "a" * 40
@@ -31,19 +33,13 @@ SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 FILES = {
     "open": {"config.json": 300, SHARDS[0]: 600, SHARDS[1]: 400},
     "old": {"config.json": 300, "pytorch_model.bin": 5000, "training_args.bin": 70},
-    "data": {"1.0.0/train.parquet": 7, "3.0.0/test.parquet": 20, "3.0.0/train.parquet": 30},
 }
 REFUSED = {
-    "gated": (
-        403,
-        "GatedRepo",
-        Access.GATED,
-        "ask for access on {hub}/toy/gated, then log in: `hf auth",
-    ),
-    "missing": (404, "RepoNotFound", Access.MISSING, "no such repository, or it is private"),
-    "token": (401, "", Access.TOKEN, "the hub does not take the token"),
-    "revision": (404, "RevisionNotFound", Access.REVISION, "there is no revision None"),
-    "broken": (500, "", Access.REFUSED, "the hub refuses it"),
+    "gated": (403, "GatedRepo", "it is gated; ask for access at {hub}/toy/gated and log in"),
+    "missing": (404, "RepoNotFound", "there is no such repository, or it is private"),
+    "token": (401, "", "the token is not valid; log in"),
+    "revision": (404, "RevisionNotFound", "it has no revision None"),
+    "broken": (500, "", "Server Error"),
 }
 """Names under "toy/" -> status and code of the refusal, and what is said of it."""
 
@@ -77,7 +73,7 @@ def asked(cache, monkeypatch):
                 status, headers={"X-Error-Code": code} if code else message, json={}
             )
         if is_file:
-            return http.Response(200, json=CONFIG)
+            return http.Response(200, json=CONFIG, headers={"ETag": SHA, "X-Repo-Commit": SHA})
         siblings = [{"rfilename": file, "size": size} for file, size in files.items()]
         counted = (
             {"safetensors": {"parameters": {"F16": 500}, "total": 500}}
@@ -88,21 +84,31 @@ def asked(cache, monkeypatch):
             200, json={"id": "toy/any", "sha": SHA, "siblings": siblings, **counted}
         )
 
-    client = http.Client(transport=http.MockTransport(answer))
-    for place in ("huggingface_hub.hf_api", "experiments.doctor.hub"):
-        monkeypatch.setattr(f"{place}.get_session", lambda: client)
+    transport = http.MockTransport(answer)
+    set_client_factory(lambda: http.Client(transport=transport, follow_redirects=True))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return paths
+    yield paths
+    set_client_factory(default_client_factory)
 
 
-def look(name, kind="model", folder=""):
-    [found] = look_at([Wanted(kind, name, None, folder)]).values()
-    return found
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """A device of 24 GiB."""
+    monkeypatch.setattr(device, "ask", lambda _kind: Device("Toy GPU", 24 * GIB, 24 * GIB))
 
 
-def hub(*repositories):
-    """The line about the hub."""
-    [line] = checks.hub(SimpleNamespace(repositories=dict(enumerate(repositories))))
+def needs_of(**config):
+    """The needs of a cell with this pair and data set, and their lines but the device's."""
+    config = {"device": "cuda", "dtype": "float32", "pair": {}, "dataset": {}} | config
+    cell = Cell({"pair": "toy", "dataset": "toy"}, config)
+    found = Needs([cell])
+    _, *lines = found.lines(cell)
+    return found, lines
+
+
+def line_of(name):
+    """The line about a model."""
+    _, [line, *_] = needs_of(pair={"target": name})
     return line
 
 
@@ -119,29 +125,36 @@ def write_copy(folder, shards=2):
 
 
 def test_an_open_model_has_the_size_that_the_hub_tells_and_nothing_of_it_is_kept(asked, cache):
-    found = look("toy/open")
-    assert found.access == Access.OPEN and found.copy is None and found.num_bytes == 1000
-    assert found.size.parameters == 500
+    found = find_weights("toy/open", None)
+    assert (found.folder, found.num_bytes, found.num_parameters) == (None, 1000, 500)
     assert not any("safetensors" in path for path in asked)  # no weights
     assert not list(cache.rglob("*config.json"))  # else make would take the model for being there
-    line = str(model(found))
-    assert line.startswith("ok ") and "on the hub" in line and "to download" in line
-    # Pickles are counted by their bytes and precision: 5000 of float16, without the training's
-    # arguments.
-    assert look("toy/old").size.parameters == 2500
-    # Of a data set the files of its own folder are downloaded.
-    assert [look("toy/data", "dataset", folder).num_bytes for folder in ("3.0.0/", "")] == [50, 57]
+    line = str(line_of("toy/open"))
+    assert line.startswith("ok ") and "on the hub, 0.0 GiB to download" in line
+    # Pickles are counted without the training's arguments.
+    assert find_weights("toy/old", None).num_parameters == 2500
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_is_to_be_downloaded_needs_room_and_memory(monkeypatch, tmp_path):
+    monkeypatch.setitem(FILES["open"], SHARDS[0], 16 * GIB)
+    found, lines = needs_of(pair={"target": "toy/open"})
+    [memory] = [line for line in lines if line.name == "pair toy"]
+    assert memory.state == PROBLEM and "weights 32.0 GiB in float32" in memory.found
+    assert "dtype=float16, or a smaller pair" in memory.found
+    monkeypatch.setattr(
+        doctor.shutil, "disk_usage", lambda _: doctor.shutil._ntuple_diskusage(0, 0, 2 * GIB)
+    )
+    assert [line.state for line in doctor.disk(found, tmp_path / "new")] == [PROBLEM, OK]
 
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_read_says_why_and_what_to_do(name):
-    *_, access, said = REFUSED[name]
-    found = look(f"toy/{name}")
-    line = model(found)
-    assert (found.access, found.is_open, line.state) == (access, False, PROBLEM)
-    assert said.format(hub=constants.ENDPOINT) in str(line) and "\n" not in str(line)
-    assert hub(found).state == OK  # it did answer
+    *_, said = REFUSED[name]
+    line = line_of(f"toy/{name}")
+    assert line.state == PROBLEM and said.format(hub=constants.ENDPOINT) in line.found
+    assert "ways out: " in line.found and "\n" not in str(line)
 
 
 @pytest.mark.usefixtures("cache")
@@ -149,46 +162,37 @@ def test_a_hub_that_is_not_there_is_said_at_once(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     started = time.monotonic()
-    wanted = [
-        Wanted("model", "toy/open"),
-        Wanted("dataset", "toy/data"),
-    ]
-    absent, data = look_at(wanted).values()
+    _, lines = needs_of(pair={"target": "toy/open"}, dataset={"repo": "toy/data"})
     assert time.monotonic() - started < 10
-    assert {absent.access, data.access} == {Access.UNREACHABLE}
-    assert absent.size is None
-    line = hub(absent, data)
-    assert line.state == PROBLEM and "cannot be reached" in line.found and "toy/data" in line.found
+    for line, name in zip(lines, ("model toy/open", "dataset toy/data"), strict=True):
+        assert (line.state, line.name) == (PROBLEM, name) and "cannot be reached" in line.found
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_hub_that_never_answers_is_not_waited_for():
+def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(needs, "DEADLINE_S", 1.0)
     started = time.monotonic()
-    found = look_at([Wanted("model", "toy/slow"), Wanted("model", "toy/open")], deadline_s=1.0)
+    _, lines = needs_of(pair={"target": "toy/slow", "draft": "toy/open"})
     assert time.monotonic() - started < 2.5
-    assert [one.access for one in found.values()] == [Access.UNREACHABLE, Access.OPEN]
+    assert [line.state for line in lines] == [PROBLEM, OK]
+    assert "gave no answer within 1 s" in lines[0].found
 
 
 @pytest.mark.parametrize("shards", [0, 1, 2])
 def test_offline_a_complete_copy_is_enough_and_its_absence_a_problem(cache, monkeypatch, shards):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     place = cached(cache, "toy/open", SHA, lambda to: write_copy(to, shards)) if shards else None
-    found = look("toy/open")
-    line = model(found)
-    assert (found.access, found.copy) == (Access.OFFLINE, place if shards == 2 else None)
-    assert {hub(found).state, line.state} == {OK if shards == 2 else PROBLEM}
-    if shards == 2:
-        assert found.size.parameters == 10  # by the headers of both shards
-    elif shards == 1:
-        assert "the copy here is not complete" in line.found and SHARDS[1] in line.found
+    line = line_of("toy/open")
+    assert line.state == (OK if shards == 2 else PROBLEM)
+    expected = ["is not cached", f"is not complete ({place} lacks {SHARDS[1]})", f"in {place}"]
+    assert expected[shards] in line.found
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_copy_is_used_although_the_hub_does_not_know_the_name_and_a_folder_needs_no_hub(
-    cache, tmp_path
-):
-    cached(cache, "toy/missing", SHA, write_copy)
-    found = look("toy/missing")
-    assert found.access == Access.MISSING and found.is_open and model(found).state == OK
-    found = look(str(write_copy(tmp_path / "own")))
-    assert found.size.parameters == 10 and hub(found).found == "not needed"
+def test_a_copy_is_used_where_the_hub_answers_and_a_folder_needs_no_hub(cache, tmp_path, asked):
+    place = cached(cache, "toy/open", SHA, write_copy)
+    assert find_weights("toy/open", None).folder == Path(place)
+    asked.clear()
+    own = write_copy(tmp_path / "own")
+    size = sum((own / name).stat().st_size for name in SHARDS)
+    assert find_weights(str(own), None).num_bytes == size and not asked

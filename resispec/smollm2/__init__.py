@@ -1,1 +1,0 @@
-"""SmolLM2 has moved to recipes/smollm2."""
