@@ -92,7 +92,7 @@ def _numbers(request: Request, rows: pd.DataFrame) -> dict[str, Any]:
         return {}
     numbers: dict[str, Any] = {}
     for metric in metrics.METRICS:
-        if not metric.over:
+        if not metric.over and metric.is_in(rows):
             interval = metric.of(rows)
             numbers[metric.name] = interval.value
             numbers[f"{metric.name}_lower"] = interval.lower

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.enumerate import (
     chain_law,
+    drafted_trees,
     drafted_tuples,
     emitted_law,
     total_variation,
@@ -146,6 +147,8 @@ def tree_cases(
                 continue
             rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
+            if not len(drafted_trees(topology, draft, draws)[0]):
+                continue  # distinct siblings by draws that do not say so
             law = tree_law(verifier, topology, target, draft, draws)
             name = f"tree of {topology.num_nodes} nodes, {topology.num_levels} levels"
             yield Case.of(law, chain_law(target, topology.num_levels), kind, name, target, draft)

@@ -62,6 +62,24 @@ def drafted_tuples(
     return siblings[weights > 0], weights[weights > 0]
 
 
+def drafted_trees(
+    topology: Topology, draft_rows: Tensor, draws: DrawsKind
+) -> tuple[Tensor, Tensor]:
+    """All trees that can be drafted, as tokens (K, N) with the root's, 0, first,
+    and their probabilities (K,).
+
+    draft_rows: (V, V), see `tree_law`. K is 0 where the siblings of such draws find too few tokens.
+    """
+    tuples = _tuples(len(draft_rows), topology.num_nodes - 1, False)
+    tokens = torch.cat((tuples.new_zeros(len(tuples), 1), tuples), 1)
+    weights = draft_rows.new_ones(len(tokens))
+    for parents, children in topology.families:
+        weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(
+            -1
+        )
+    return tokens[weights > 0], weights[weights > 0]
+
+
 def tree_law(
     verifier: Verifier,
     topology: Topology,
@@ -81,14 +99,7 @@ def tree_law(
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
     vocab = len(target_rows)
-    tuples = _tuples(vocab, topology.num_nodes - 1, False)
-    tokens = torch.cat((tuples.new_zeros(len(tuples), 1), tuples), 1)
-    weights = target_rows.new_ones(len(tokens))
-    for parents, children in topology.families:
-        weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(
-            -1
-        )
-    tokens, weights = tokens[weights > 0], weights[weights > 0]
+    tokens, weights = drafted_trees(topology, draft_rows, draws)
     cases = [
         outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
         for row in tokens

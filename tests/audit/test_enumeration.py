@@ -67,6 +67,12 @@ def test_enumeration_sees_what_is_wrong_with_little_residuals_of_wide_laws():
     assert worst(wide_cases(fault.make(), Draws.IID, 2)).error > 50 * TOLERANCE
 
 
+def test_trees_that_draws_cannot_fill_are_left_out():
+    """Distinct siblings told as independent find no eight different ones of two tokens."""
+    draws = FAULTS["distinct siblings told as independent"].draws
+    assert len(list(tree_cases(get_verifier("standard"), draws))) > 20
+
+
 def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
     class Forgetful(TopDown):
         """It stops nowhere where a token of next to no mass was drafted."""

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def read(results, cells, part=""):
-    return load.load(planned(results, "table1", cells, part), metrics.fields())
+    return load.load(planned(results, "table1", cells, part), metrics.FIELDS)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def cells(tmp_path):
 
 
 def frame_of(cells):
-    return measure(load(planned(cells[0].results, "table1", cells), metrics.fields()))
+    return measure(load(planned(cells[0].results, "table1", cells), metrics.FIELDS))
 
 
 def table_of(module, cells, place=0):
@@ -53,6 +53,17 @@ def test_the_paper_setting_is_matched_exactly(tmp_path):
     assert rows["(paper)"].iloc[2].tolist() == ["4.69", "96.06", "1.86", "1.69"]
     assert rows["(paper)"].iloc[4].tolist() == ["2.49", "56.48", "–", "–"]
     assert table1.TEXTS["same_setting"] in table.notes
+
+
+def test_a_metric_that_was_added_later_is_of_the_cells_that_have_its_fields(cells, monkeypatch):
+    before = table_of(table1, cells)
+    late = metrics.Metric("empty", "Empty", "share of empty steps", "num_empty", "num_steps")
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, late))
+    same = table_of(table1, cells)
+    assert shown(same).equals(shown(before)) and same.frame.equals(before.frame)
+    rows = [row | {"num_empty": row["num_steps"] // 2} for row in rows_of(STANDARD)]
+    save(cells[1], rows)
+    assert shown(table_of(table1, cells))["Empty"].tolist()[:3] == ["–", "0.43 [0.33, 0.50]", "–"]
 
 
 def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
@@ -80,7 +91,7 @@ def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells):
     """z = shift * sqrt(tokens) over 2 x 600 tokens: 0.1 gives 3.5, 0.2 gives 6.9."""
     both = [*cells, make_audit(cells[1], 600, 0.1), make_audit(cells[2], 600, 0.2)]
     # six statistics, of which three are out at 6.9: a share of .01 / 3 is left for those at 3.5
-    assert audits.of_many(load(planned(cells[0].results, "table1", both), metrics.fields())) == [
+    assert audits.of_many(load(planned(cells[0].results, "table1", both), metrics.FIELDS)) == [
         "2 audits have 6 statistics; 0.0004 of them are expected beyond 4 where all verifiers are "
         "exact. By Holm's rule, with a false alarm in 1% of such tables, also embedded 2M + 80k, "
         "Python code, 1, SpecInfer, d5b3, standard are biased."
