@@ -105,7 +105,6 @@ def measure(options: Namespace) -> Measured:
     rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
     for name in VERIFIERS:
         rows[f"specinfer d5b3, {name}"] = time_steps(pair, DraftModel(complete(5, 3)), name)
-    # costs are in DEVICE.json
     path = options.results / "timing" / f"step_time_{device_stem(device)}.json"
     write_json(path, {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows})
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("decoder").reset_index()
