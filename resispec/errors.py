@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from resispec.gone import INSTEAD, line_of
+
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
 """The line after Ctrl-C for a command that writes file after file
 and keeps the files that exist.
@@ -76,11 +78,13 @@ def guard_imports(package: str) -> None:
 
     Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow
     KeyboardInterrupt or make another error of it. Nothing is run without docstrings, as by `python
-    -OO`: --help and transformers need them.
+    -OO`: --help and transformers need them. A command that is gone says what to use instead.
     """
-    is_command = any(word.split(".")[0] == package.split(".")[0] for word in sys.orig_argv)
-    if sys.argv[:1] != ["-m"] or not is_command:  # this first word stands until the module is found
+    commands = [word for word in sys.orig_argv if word.split(".")[0] == package.split(".")[0]]
+    if sys.argv[:1] != ["-m"] or not commands:  # this first word stands until the module is found
         return
+    if commands[0] in INSTEAD:
+        sys.exit(fail(line_of(commands[0])))
     if sys.flags.optimize > 1:
         sys.exit(
             fail(

@@ -3,10 +3,7 @@
 import sys
 
 from resispec.errors import fail
+from resispec.gone import line_of
 
 if __name__ == "__main__":
-    line = (
-        "docs/studies/draft_vocabulary.py is gone; commit cb8ac4b3 has it, and "
-        "docs/studies/README.md"
-    )
-    sys.exit(fail(f"{line} says where its answer is"))
+    sys.exit(fail(line_of("docs/studies/draft_vocabulary.py")))

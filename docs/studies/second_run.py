@@ -1,10 +1,9 @@
-"""Says for one release where a study is that moved."""
+"""Says for one release where a study is that is gone."""
 
 import sys
 
 from resispec.errors import fail
+from resispec.gone import line_of
 
 if __name__ == "__main__":
-    sys.exit(
-        fail("docs/studies/second_run.py is gone; `python -m analysis.second_run` takes its place")
-    )
+    sys.exit(fail(line_of("docs/studies/second_run.py")))

@@ -1,12 +1,9 @@
-"""Says for one release where a study is that moved."""
+"""Says for one release where a study is that is gone."""
 
 import sys
 
 from resispec.errors import fail
+from resispec.gone import line_of
 
 if __name__ == "__main__":
-    line = (
-        "docs/studies/transcripts_power.py is gone; `python -m referee.transcripts_power` "
-        "takes its place"
-    )
-    sys.exit(fail(line))
+    sys.exit(fail(line_of("docs/studies/transcripts_power.py")))

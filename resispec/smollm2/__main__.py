@@ -3,6 +3,7 @@
 import sys
 
 from resispec.errors import fail
+from resispec.gone import line_of
 
 if __name__ == "__main__":
-    sys.exit(fail("resispec.smollm2 is gone; `python -m recipes smollm2` does the same"))
+    sys.exit(fail(line_of("resispec.smollm2")))

@@ -9,6 +9,7 @@ import pytest
 from experiments import status
 from experiments.doctor import __main__ as doctor
 from resispec.errors import InvalidInput, in_one_line
+from resispec.gone import INSTEAD
 from tests.toy_cells import make_cell, write_plan
 
 
@@ -38,7 +39,7 @@ def test_what_can_be_mended_is_one_line(error, line, code, capsys):
 
 
 LIGHT = {
-    "import experiments.search.fastest, experiments.costs": "torch scipy",
+    "import experiments.search.fastest": "torch scipy",
     "import experiments.doctor.__main__": "torch",
     "import analysis.table1, analysis.table5": "torch transformers matplotlib scipy",
     "from experiments import run; run.cells_of(['experiment=table1'])[0].cell_id": (
@@ -85,6 +86,15 @@ def ended(line, **variables):
         env=os.environ | variables,
     )
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", INSTEAD)
+def test_a_command_that_is_gone_says_what_to_use_instead(command):
+    way = command if command.endswith(".py") else f"-m {command}"
+    assert ended(f"{sys.executable} {way} some=thing") == (
+        1,
+        f"error: {command} is gone; {INSTEAD[command]}\n",
+    )
 
 
 @pytest.mark.parametrize("command", PACKAGES)

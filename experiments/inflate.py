@@ -1,8 +1,0 @@
-"""Says for one release what took the place of a command that has moved."""
-
-import sys
-
-from resispec.errors import fail
-
-if __name__ == "__main__":
-    sys.exit(fail("experiments.inflate is gone; `python -m recipes.inflate` does the same"))
