@@ -41,7 +41,7 @@ COMPARING = {
     "topologies": "experiments.tasks.shapes.Shapes",
     "configurations": "experiments.tasks.shapes.Configurations",
 }
-TIMED_PROMPTS = 5  # prompts behind which forwards are timed
+TIMED_PROMPTS = 7  # prompts behind which forwards are timed
 NamedTree = TypeVar("NamedTree")
 
 
@@ -149,7 +149,7 @@ class TreeSearch(ABC):
 
     @property
     def _num_timed(self) -> int:
-        """The number of prompts behind which forwards are timed."""
+        """The number of prompts behind which forwards are timed, whatever stages read them."""
         return min(TIMED_PROMPTS, self.num_prompts)
 
     def _cell_size(self, stage: SearchStage) -> int:
@@ -176,42 +176,31 @@ class TreeSearch(ABC):
         labels: Mapping[str, str],
         **values: Any,
     ) -> list[Cell]:
-        """The cells of a stage, one a data set, see `measuring`.
+        """The cells of a stage, one a data set, at the pair and the law
+        of the cells that want a tree.
 
         Its documents are its share of the search's, so that no stage reads those of another.
+        values: more of the cells' configuration.
         """
         first = sum(stage.share for stage in self.STAGES[:number]) * self._share
-        documents = range(first, first + self.STAGES[number].share * self._share)
-        return [
-            self.measuring(cell, documents, task, decoder, labels, **values) for cell in self.cells
-        ]
-
-    def measuring(
-        self,
-        cell: Cell,
-        documents: range,
-        task: Mapping[str, Any],
-        decoder: Any,
-        labels: Mapping[str, str],
-        **values: Any,
-    ) -> Cell:
-        """A cell with another task, at the pair and the law of a cell that wants a tree.
-
-        documents: those of the search that it measures. values: more of its configuration.
-        """
         kept = ("pair", "dataset", "temperature", *FILTERS_OFF)
-        configuration = {
+        changes = {
             "task": task,
             "decoder": decoder,
             "tree": ROOT,
             "search": None,
             "audit": False,
-            "first_prompt": cell.config["first_tuning_prompt"] + documents.start,
-            "num_prompts": len(documents),
+            "num_prompts": self.STAGES[number].share * self._share,
             "warmup_prompts": 0,
         }
-        named = {name: cell.labels[name] for name in kept if name in cell.labels} | labels
-        return cell.changed(named, **configuration | values)
+        return [
+            cell.changed(
+                {name: cell.labels[name] for name in kept if name in cell.labels} | labels,
+                first_prompt=cell.config["first_tuning_prompt"] + first,
+                **changes | values,
+            )
+            for cell in self.cells
+        ]
 
     def rows(
         self, cells: Sequence[Cell], title: str, size: int, is_timed: bool = False
@@ -229,7 +218,7 @@ class TreeSearch(ABC):
             self._report(title, self._done + size * done // count, self._size)
 
         def wait() -> None:
-            report("", 0, 1)
+            self._report(f"{title}: waiting", self._done, self._size)
 
         for cell in cells:
             cell.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -249,9 +238,9 @@ class TreeSearch(ABC):
         counted = sorted({1, *sizes})
         task = {"_target_": "experiments.tasks.forwards.Forwards", "sizes": counted}
         labels = {"decoder": "several", "task": "forwards"}
-        documents, decoder = range(self._num_timed), draft_model("iid")
-        cell = self.measuring(self.cells[0], documents, task, decoder, labels, warmup_prompts=1)
-        rows = self.rows([cell], "times of forwards", len(documents), is_timed=True)
+        counts = {"num_prompts": self._num_timed, "warmup_prompts": 1}
+        cell = self.stage(0, task, draft_model("iid"), labels, **counts)[0]
+        rows = self.rows([cell], "times of forwards", self._num_timed, is_timed=True)
         self.forwards_cell = cell.cell_id
         by_size = zip(counted, zip(*(row.target_s for row in rows), strict=True), strict=True)
         target_s = {size: statistics.median(seconds) for size, seconds in by_size}

@@ -19,7 +19,7 @@ from resispec.decode import Decoder
 from resispec.timing import Stopwatch, measuring
 from resispec.trees import from_widths
 
-NEW_TOKENS = 16
+NEW_TOKENS = 32
 """Tokens that are decoded for a time: several steps of every tree that is timed."""
 LEVEL_WIDTH, NUM_LEVELS = 16, 3
 """Nodes of a level below the root, and the number of such levels, of the tree for the draft."""

@@ -125,7 +125,7 @@ def test_a_profile_can_lower_the_number_of_documents(tmp_path):
         [[measuring]] = comparing([cell], (0, [chain(3)]))
         assert measuring.config["num_prompts"] == 2 * share
         # documents times prefixes, and the prompts behind which forwards are timed
-        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8) + 5
+        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8) + 7
 
 
 @pytest.mark.parametrize(
@@ -199,26 +199,6 @@ def test_sizes_that_do_not_fit_the_levels_are_left_out():
     assert max(one.topology.num_nodes for one in trees) == 32
 
 
-def test_candidates_are_of_every_kind_and_size():
-    found = set(fastest.candidates(VECTORS, FLAT, 6))
-    assert found >= {
-        Configuration("iid", verifier, chain(count))
-        for count in range(1, 9)
-        for verifier in ON_CHAINS
-    }
-    sizes = {(one.draws, one.verifier, one.topology.num_nodes) for one in found}
-    for draws, verifiers in METHODS.items():
-        assert sizes >= {
-            (draws, name, size) for name in verifiers for size in (2, 3, 4, 8, 16, 32, 64, 128)
-        }
-
-
-def test_an_estimate_is_tokens_over_the_time_of_forwards():
-    tree = Configuration("iid", "standard", from_widths((3, 2)))
-    times = Times({1: 0.1, 6: 0.2}, 0.05)
-    assert fastest.estimate(tree, Value(3.0, 0.5), times) == pytest.approx(3 / (0.2 + 2 * 0.05))
-
-
 class Raced(FastestSearch):
     """A search in which deep trees emit most, and a race has the tokens a second that it is told.
 
@@ -287,8 +267,9 @@ def test_the_best_of_a_kind_have_the_verifier_that_was_its_fastest(tmp_path):
         PROPORTIONAL, lambda one, _: 1.0 + (one.verifier == "optimal"), tmp_path / "fastest.json"
     )
     assert set(found.best) == {"chain", *METHODS}
-    for kind in ("iid", "recycled"):
-        assert {one.verifier for one in found.best[kind]} == {"optimal"}
+    for kind, verifiers in METHODS.items():
+        if "optimal" in verifiers:
+            assert {one.verifier for one in found.best[kind]} == {"optimal"}
         sizes = [one.topology.num_nodes for one in found.best[kind]]
         assert sizes == [2, 3, 4, 8, 16, 32, 64, 128]
     assert [one.topology.num_nodes for one in found.best["chain"]] == [*range(2, 10)]

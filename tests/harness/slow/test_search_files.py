@@ -142,8 +142,8 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(
     search(path, [cell], lambda *facts: told.append(facts))
     done = [place for _, place, _ in told]
     left_out = 2 * 2 * 4 * (decoder != "specinfer")  # of other draws no neighbours
-    assert done == sorted(done) and (done[0], done[-1]) == (0, 101 - left_out)
-    assert {size for *_, size in told} == {search.size([cell])} == {101}
+    assert done == sorted(done) and (done[0], done[-1]) == (0, 103 - left_out)
+    assert {size for *_, size in told} == {search.size([cell])} == {103}
     topology, said = grow_map.load(path, num_nodes=16), about(path)
     assert (
         said["widths"] == [len(level) for level in topology.levels[1:]]
