@@ -4,7 +4,5 @@ from resispec.errors import guard_imports
 
 guard_imports(__name__)
 
-SLICE = "@"
-"""Separator of artefact and digest of the cells in the name of a slice's plan:
-"table1@1a2b3c4d".
-"""
+SWEEP = "sweep"
+"""The name of the plan whose parts are the sweeps of one's own."""

@@ -5,19 +5,21 @@ write and show them.
 from __future__ import annotations
 
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 import yaml
 
-from analysis import SLICE, categories, published, table
+from analysis import categories, published, table
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, Results, commit_of, find_slice, listed, origins, read_plan
+from analysis.load import ROOT, Plan, Results, commit_of, listed, origins, read_plan, read_sweep
 from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.table import Note, Notes, Table
-from resispec.errors import in_one_line
+from resispec.errors import InvalidInput, in_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,28 +56,31 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     """Write `results/PROFILE/NAME.*` and print the first table;
     the exit code is 1 for invalid input.
 
-    Without a plan in the usual folder, the artefact is made from the published cells. A slice is
-    written to `results/PROFILE/NAME@DIGEST/`, and each of its captions begins by saying so. The
-    last printed line says how far the numbers agree with the published ones. Invalid input is
-    reported in one line on stderr.
+    Without a plan in the usual folder, the artefact is made from the published cells. That of a
+    sweep of one's own is written to `results/PROFILE/sweeps/SWEEP/`, and each of its captions
+    begins by saying so. The last printed line says how far the numbers agree with the published
+    ones. Invalid input is reported in one line on stderr.
 
     name: the artefact's name. make: reads the cells of a plan and makes the artefact. arguments:
     those of the command line, by default the process's own.
     """
     description = f"Writes {name} from the cells that exist, or else from ours that are published."
     parser = profile_parser(f"analysis.{name}", description)
-    help_text = (
-        "of a slice of it instead, by the beginning of its digest; by default the last one planned"
-    )
-    parser.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=help_text)
+    help_text = "of a sweep of one's own instead, by its name or the beginning of it"
+    parser.add_argument("--plan", metavar="SWEEP", help=help_text)
+    parser.add_argument("--slice", nargs="?", const="", help=SUPPRESS)
     options = parser.parse_args(arguments)
-    plan_name, folder, opening = name, options.results / options.profile, ""
+    folder, opening = options.results / options.profile, ""
     if options.slice is not None:
-        plan_name = find_slice(name, options.slice, options.profile, options.results)
-        folder /= plan_name
-        opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
-    source = published.source(plan_name, options.profile, options.results)
-    plan = read_plan(plan_name, options.profile, source)
+        raise InvalidInput("--slice is gone; a sweep has a name: --plan SWEEP")
+    if options.plan is None:
+        source = published.source(name, options.profile, options.results)
+        plan = read_plan(name, options.profile, source)
+    else:
+        plan = read_sweep(options.plan, name, options.profile, options.results)
+        sweep = Path(plan.artefact).name
+        folder = folder / "sweeps" / sweep
+        opening = f"Sweep {sweep}, not all of {name}: "
     sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.outdated))
     artefact = complete(make, plan)
     agreement = published.agreement(plan, artefact.tables[0], artefact.compared)

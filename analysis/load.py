@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from analysis import SLICE, labels
+from analysis import SWEEP, labels
 from analysis.labels import Label
 from resispec.code_digest import changed_files, code_digests
 from resispec.errors import InvalidInput, first_line
@@ -173,6 +173,13 @@ class Request:
     entry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def of(self) -> str:
+        """The artefact and part, like "figure3/specinfer", whose cell it is in a sweep of one's
+        own; "" elsewhere.
+        """
+        return str(self.entry.get("of", ""))
+
+    @property
     def texts(self) -> dict[str, Any]:
         """The labels as CSVs have them, in types that JSON has, too."""
         return {
@@ -208,10 +215,10 @@ class Request:
 class Plan:
     """The requests of all parts of an artefact. results: the folder of raw/ and PROFILE/.
 
-    artefact: its name; a slice is called "table1@1a2b3c4d". command: the command that makes the
-    artefact from nothing. stale: one line for each part that is older than its configuration or not
-    planned yet. commands: part -> its command. read: everything that was read of the cells, so that
-    it is read once.
+    artefact: its name; "sweep/NAME" for cells of a sweep of one's own. command: the command that
+    makes the artefact from nothing. stale: one line for each part that is older than its
+    configuration or not planned yet. commands: part -> its command. read: everything that was
+    read of the cells, so that it is read once.
     """
 
     artefact: str
@@ -302,9 +309,7 @@ def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
 
 
 def plan_names(profile: str, results: Path) -> list[str]:
-    """The names of all plans of a profile, in order: of artefacts,
-    of their slices and of other sweeps.
-    """
+    """The names of all plans of a profile, in order: of artefacts, and of sweeps of one's own."""
     folder, files = results / profile / "plans", plan_files("*", profile, results)
     return sorted({path.relative_to(folder).parts[0].removesuffix(".json") for path in files})
 
@@ -316,8 +321,8 @@ def _is_published(results: Path) -> bool:
 def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] = ()) -> Plan:
     """Read the plan of an artefact.
 
-    artefact: its name, or the name of another plan in that folder, such as a slice. files: the
-    files of some of its parts; by default all files, see `plan_files`.
+    artefact: its name, or SWEEP for all sweeps of one's own. files: the files of some of its parts;
+    by default all files, see `plan_files`.
     Raises InvalidInput, one line with the command that makes the plan, when the plan is missing or
     cannot
     be read.
@@ -341,7 +346,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
             content = read_sealed(file)
             part = str(content["part"])
             for request in (Request.read(entry, part, trees) for entry in content["cells"]):
-                requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
+                key = (request.cell_id, request.labels, part, request.of, request.is_audit)
+                requests[repr(key)] = request
             changed = [
                 name for name, checksum in content["sources"].items() if digest(name) != checksum
             ]
@@ -423,20 +429,33 @@ def digest(name: str) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
-    """The name, for `read_plan`, of the last planned slice of an artefact whose digest begins
-    with `digest`.
+def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
+    """The plan of those cells of a sweep of one's own that are an artefact's.
 
-    Raises InvalidInput when there is none.
+    name: the sweep's name, or its beginning. Raises InvalidInput unless there is one such sweep
+    with cells of the artefact, and as `read_plan`.
     """
-    folder = results / profile / "plans"
-    slices = sorted(folder.glob(f"{artefact}{SLICE}*"), key=lambda path: path.stat().st_mtime_ns)
-    digests = [path.stem.partition(SLICE)[2] for path in slices]
-    matches = [name for name in digests if name.startswith(digest)]
-    if not matches:
-        allowed = ", ".join(digests) or "none"
-        raise InvalidInput(f"{folder} has no slice {digest!r} of {artefact}; allowed: {allowed}")
-    return f"{artefact}{SLICE}{matches[-1]}"
+    folder = results / profile / "plans" / SWEEP
+    files = {path.stem: path for path in sorted(folder.glob("*.json"))}
+    matches = [name] if name in files else [one for one in files if one.startswith(name)]
+    if len(matches) != 1:
+        found = f"{len(matches) or 'no'} sweeps in {folder} begin with {name!r}"
+        raise InvalidInput(f"{found}; allowed: {', '.join(matches or files) or 'none'}")
+    plan = read_plan(SWEEP, profile, results, [files[matches[0]]])
+    requests = tuple(
+        replace(request, part=request.of.partition("/")[2])
+        for request in plan.requests
+        if request.of.partition("/")[0] == artefact
+    )
+    if not requests:
+        names = dict.fromkeys(request.of.partition("/")[0] for request in plan.requests)
+        allowed = ", ".join(filter(None, names)) or "none; they were typed key by key"
+        raise InvalidInput(
+            f"sweep {matches[0]} has no cells of {artefact}; allowed: artefacts that it asks for: "
+            f"{allowed}"
+        )
+    commands = {request.part: plan.commands[matches[0]] for request in requests}
+    return replace(plan, artefact=f"{SWEEP}/{matches[0]}", requests=requests, commands=commands)
 
 
 @dataclass(frozen=True)
@@ -472,7 +491,7 @@ class Results:
         for key in filters_in(self.cells):
             values = [*dict.fromkeys(self.cells[key])]
             if len(values) > 1:
-                found = f"found {key} {', '.join(values)}; allowed: a slice for each"
+                found = f"found {key} {', '.join(values)}; allowed: a sweep for each"
                 raise InvalidInput(f"its figure and summary are of one law; {found}")
 
     @property

@@ -1,7 +1,7 @@
 """The result of a run: the table of the cells that it asked for, and their CSV."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,16 @@ MOST_ROWS = 20
 """The largest number of rows of the table on a screen."""
 
 
-def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {}) -> Table:
+def table_of(
+    plans: Sequence[Plan], name: str, report: Callable[[str], str] = lambda _: ""
+) -> Table:
     """The table of a run; its frame is that of `analysis.cells.tidy`.
 
     Columns without a value are left out.
 
-    plans: plans with the requests of this run alone. name: the sweep's name. reported: cell id ->
-    the text of a cell whose task is not to decode. Raises InvalidInput for a damaged cell.
+    plans: plans with the requests of this run alone. name: the sweep's name. report: gives the text
+    of a complete cell, by its id, whose task is not to decode. Raises InvalidInput for a damaged
+    cell.
     """
     frame = tidy(plans)
     is_unaudited = frame.verifier.fillna("").astype(bool) & frame.verdict.isna()
@@ -44,7 +47,9 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
         metric for metric in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if metric in measured
     ]
     columns = [*long.names(names), *map(_number, numbers)]
-    if reported:
+    is_other = frame[metrics.ACCEPTED_LENGTH.name].isna() & (frame.status == "done")
+    reported = {cell_id: report(cell_id) for cell_id in frame.cell_id[is_other]}
+    if any(reported.values()):
         columns.append(
             long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], ""))
         )

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from experiments.cell import Cell, build
-from experiments.cli import axis_of, of_profile, run_single
+from experiments.cli import Point, axis_of, of_profile, run_single
 from experiments.schema import check_values, leaves, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
@@ -37,16 +36,15 @@ MOST_REASONS = (
 )
 
 
-def run_audit(_config: dict[str, Any]) -> int:
+def run_audit(point: Point) -> int:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
     They are written at the profile's own settings alone; of others a line says that nothing is
     written. Returns the exit code, see the module. Raises InvalidInput, after all of that, when the
     finding about a baseline is not NO_BIAS_SEEN.
     """
-    hydra = HydraConfig.get()
-    choices, configs = hydra.runtime.choices, settings(hydra.overrides.task)
-    others = _not_of_the_profile(configs, hydra.overrides.task)
+    choices, configs = point.choices, settings(point.overrides)
+    others = _not_of_the_profile(configs, point.overrides)
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import markdown, write
     from experiments.auditing.evidence import candidates

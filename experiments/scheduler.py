@@ -33,6 +33,8 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 from resispec.progress import LINES_S
 
+Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None], Callable[[], None]], None]
+"""A function that runs cells, called as `run_cells`."""
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
 AGAIN_S = 1.0  # seconds until such a cell is looked at again
 STOP_S = 10.0  # seconds that processes have to end after they were asked to

@@ -63,11 +63,16 @@ def find_row(folder: Path, index: int) -> dict[str, Any]:
     if not 0 <= index < len(rows):
         allowed = f"0 to {len(rows) - 1}" if rows else "none; nothing is measured yet"
         raise InvalidInput(f"cell {name} has no prompt {index}; allowed: {allowed}")
-    if not {"tokens", "step_emitted"} <= set(rows[index]):
+    if not has_text(rows[index]):
         raise InvalidInput(
             f"cell {name} keeps no tokens: another task, or an earlier version, measured it"
         )
     return rows[index]
+
+
+def has_text(row: Mapping[str, Any]) -> bool:
+    """Whether a row keeps what its prompt's decoding wrote."""
+    return {"tokens", "step_emitted"} <= set(row)
 
 
 def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:

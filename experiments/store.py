@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from analysis import SWEEP
 from analysis.labels import Label
 from analysis.load import SEALED, Status, digest, foreign, read_cell, read_status, recorded_code
 from resispec.code_digest import changed_files
@@ -28,7 +29,7 @@ from resispec.files import checksums, locked, sealed, write_atomically, write_js
 
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
     from experiments.cell import Cell
-    from experiments.grid import Part
+    from experiments.grid import Part, Sweep
     from experiments.tasks.base import Row
 
 _adapter = cache(TypeAdapter)
@@ -163,36 +164,44 @@ def _line(row: Any) -> str:
     return json.dumps(values, allow_nan=False) + "\n"
 
 
-def plan_path(part: Part) -> Path:
-    """The file of a sweep's plan, `results/PROFILE/plans/PLAN[/PART].json`."""
-    config = part.cells[0].config
-    folder = Path(config["results"]) / config["profile"] / "plans"
-    return folder / (
-        f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json"
-    )
-
-
-def write_plan(part: Part, arguments: Sequence[str]) -> Path:
-    """Write the plan of a sweep: the cells that it asked for, see `plan_path`.
-
-    A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A
-    cell whose tree was searched for and not found has no id yet; it counts as missing, like a cell
-    that never ran. arguments: those of the command line.
+def plans_of(sweep: Sweep) -> dict[Path, list[Part]]:
+    """The files of a sweep's plans, in `results/PROFILE/plans`, and the parts that each asks for:
+    ARTEFACT[/PART].json for an artefact's own cells, else sweep/NAME.json.
     """
-    path = plan_path(part)
-    prefixes = ("experiment=", "part=", "wandb.")  # the place of dashboards changes no cell
-    overrides = [argument for argument in arguments if not argument.startswith(prefixes)]
-    command = [*([f"experiment={part.name}"] if part.is_named else []), *overrides]
-    content = {
-        "artefact": part.plan,
-        "part": part.plan_part,
-        "profile": part.cells[0].config["profile"],
-        "command": f"python -m experiments.run {shlex.join(command)}".strip(),
-        "sources": {name: digest(name) for name in sorted(part.sources)},
-        "cells": [entry_of(cell) for cell in part.cells],
-    }
-    write_json(path, sealed(content))
-    return path
+    config = sweep.cells[0].config
+    folder = Path(config["results"]) / config["profile"] / "plans"
+    if sweep.is_own:
+        return {folder / f"{part.name}.json": [part] for part in sweep.parts}
+    return {folder / SWEEP / f"{sweep.name}.json": list(sweep.parts)}
+
+
+def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
+    """Write the plans of a sweep: the cells that it asked for, see `plans_of`.
+
+    A cell whose tree was searched for and not found has no id yet; it counts as missing, like a
+    cell that never ran. arguments: those of the command line.
+    """
+    # the place of dashboards changes no cell
+    words = [argument for argument in arguments if not argument.startswith("wandb.")]
+    for path, parts in plans_of(sweep).items():
+        name, part_name, command = SWEEP, sweep.name, words
+        if sweep.is_own:
+            name, _, part_name = parts[0].name.partition("/")
+            rest = [word for word in words if not word.startswith(("experiment=", "part="))]
+            command = [f"experiment={parts[0].name}", *rest]
+        content = {
+            "artefact": name,
+            "part": part_name,
+            "profile": parts[0].cells[0].config["profile"],
+            "command": f"python -m experiments.run {shlex.join(command)}".strip(),
+            "sources": {name: digest(name) for part in parts for name in sorted(part.sources)},
+            "cells": [
+                entry_of(cell) | ({} if sweep.is_own or not part.name else {"of": part.name})
+                for part in parts
+                for cell in part.cells
+            ],
+        }
+        write_json(path, sealed(content))
 
 
 def entry_of(cell: Cell) -> dict[str, Any]:

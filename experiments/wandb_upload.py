@@ -17,12 +17,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import SLICE, audits, labels, metrics
+from analysis import SWEEP, audits, labels, metrics
 from analysis.cells import METRICS, tidy
 from analysis.load import LABELS, SEALED, Plan, Request, plan_names, read_plan
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
-from experiments.grid import AD_HOC
 from experiments.schema import leaves
 from resispec.errors import InvalidInput
 
@@ -79,9 +78,7 @@ class Record:
             raise InvalidInput(
                 f"{folder} holds no plan of a sweep; `make reproduce-table1` makes one"
             )
-        allowed = sorted(
-            names, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name)
-        )
+        allowed = sorted(names, key=lambda name: (name == SWEEP, "table" not in name, name))
         if unknown := [name for name in artefacts if name not in names]:
             raise InvalidInput(
                 f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}"
@@ -120,7 +117,7 @@ class Record:
                 yield error
                 continue
             for request in complete:
-                name = request.part if artefact == AD_HOC and request.part else artefact
+                name = request.part if artefact == SWEEP and request.part else artefact
                 sweeps.setdefault(request.cell_id, []).append(self._name or name)
                 sweeps[request.cell_id].append(name)
                 asked.setdefault(request.cell_id, (plan, request))
@@ -183,9 +180,10 @@ class Record:
 
         Its id never changes, so that a later report takes its place.
         """
-        stem, _, digest = sweep.partition(SLICE)
-        folder, cells = self._tables, self._tables / "sweeps" / f"{sweep}.csv"
-        folder = folder / sweep if digest else folder
+        stem, folder, cells = sweep, self._tables, self._tables / "sweeps" / f"{sweep}.csv"
+        drawn = sorted((self._tables / "sweeps" / sweep).glob("*.md"))
+        if drawn:  # an artefact's tables of a sweep of one's own
+            stem, folder = drawn[0].stem, drawn[0].parent
         files = sorted([*folder.glob(f"{stem}.*"), *folder.glob(f"{stem}_*.*")])
         page = folder / f"{stem}.md"
         files = files if page in files else []

@@ -17,11 +17,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING
 
 from experiments.cell import build
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.schema import RunConfig, check_values
 from resispec.embedded.shapes import find_shape
 from resispec.errors import InvalidInput
@@ -62,8 +61,9 @@ class InflateConfig(RunConfig):
 ConfigStore.instance().store(name="inflate_schema", node=InflateConfig)
 
 
-def run_inflating(config: dict[str, Any]) -> None:
+def run_inflating(point: Point) -> None:
     """Check the configuration, write both models, and say where they are. Raises InvalidInput."""
+    config = point.values
     check_values(config)
     shapes = asdict(find_shape(config["shape"]))
     output = Path(config["output"])
@@ -87,7 +87,7 @@ def run_inflating(config: dict[str, Any]) -> None:
     ):
         folder = Path(partial) / "pair"
         for seed, (role, model) in enumerate(models.items()):
-            sentences.append(write_inflated(model, role, shapes[role], seed, config, folder / role))
+            sentences.append(write_inflated(model, role, shapes[role], seed, point, folder / role))
             small.tokenizer.inner.save_pretrained(folder / role)
             bar.update()
         folder.rename(output)
@@ -99,7 +99,7 @@ def write_inflated(
     role: str,
     sizes: Mapping[str, int],
     seed: int,
-    config: Mapping[str, Any],
+    point: Point,
     folder: Path,
 ) -> str:
     """Write a model in other sizes, and its card; returns a sentence about it."""
@@ -108,6 +108,7 @@ def write_inflated(
     from resispec.models.checkpoint import find_dtype
     from resispec.models.inflate import distance, inflate
 
+    config = point.values
     large = inflate(
         small.module, sizes, torch.device(config["device"]), find_dtype(config["dtype"]), seed
     )
@@ -116,7 +117,7 @@ def write_inflated(
     tokens = torch.randint(small.vocab_size, (COMPARED_TOKENS,), generator=generator)
     facts = {
         "role": role,
-        "pair": HydraConfig.get().runtime.choices["pair"],
+        "pair": point.choices["pair"],
         "shape": config["shape"],
         "dtype": config["dtype"],
         "gap": distance(small.module, large, tokens),

@@ -18,7 +18,7 @@ from omegaconf import MISSING
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.cell import build
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.schema import RunConfig, check_values
 from recipes.training.recipe import Eagle3Recipe, EagleRecipe
 from resispec.errors import InvalidInput
@@ -43,8 +43,9 @@ class TrainEagleConfig(RunConfig):
 ConfigStore.instance().store(name="train_eagle_schema", node=TrainEagleConfig)
 
 
-def run_training(config: dict[str, Any]) -> None:
+def run_training(point: Point) -> None:
     """Check the configuration, train, and say where the drafter is. Raises InvalidInput."""
+    config = point.values
     recipe = checked(config)
     import torch  # takes seconds; wrong input was refused before
 

@@ -45,13 +45,14 @@ class Prompt:
     earlier: tuple[str, ...] = ()
 
 
-def check_turn(prompt: Prompt, template: str | None) -> None:
-    """Raise InvalidInput if a prompt is a later turn of a chat and `template` is not CHAT."""
-    if prompt.earlier and template != CHAT:
-        raise InvalidInput(
-            f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} "
-            "alone"
-        )
+def check_turns(prompts: Iterable[Prompt], template: str | None) -> None:
+    """Raise InvalidInput for a prompt that is a later turn of a chat, unless `template` is CHAT."""
+    for prompt in prompts:
+        if prompt.earlier and template != CHAT:
+            raise InvalidInput(
+                f"prompt {prompt.id} is a later turn of a chat; allowed with "
+                f"prompt_template={CHAT} alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ class JsonlDataset:
         return _first(
             _checked(json_lines(Path(self.path)), self.path, self.field), count, self.path
         )
+
+    def check(self, count: int, template: str | None) -> None:
+        """Raise InvalidInput as `prompts` does, and for a later turn of a chat,
+        see `check_turns`.
+        """
+        check_turns(self.prompts(count), template)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,11 @@ class HubDataset:
                     "or FILE.parquet"
                 )
         return prompts
+
+    def check(self, count: int, template: str | None) -> None:
+        """Raise InvalidInput for a local file as `JsonlDataset.check` does; a hub is not asked."""
+        if self.path:
+            check_turns(self.prompts(count), template)
 
     def _documents(self, limit: int | None, source: str) -> Iterator[PlacedDocument]:
         """The first `limit` documents of the hub, all of them if `limit` is None."""
@@ -196,6 +208,10 @@ class QuestionDataset:
             answers = Path(self.answers_path or _fetched(self.answers, self.answers_sha256))
             documents = self._second_turns(documents, _first_answers(answers))
         return _first(_in_turns(documents, self, source), count, source)
+
+    def check(self, count: int, template: str | None) -> None:
+        """Raise InvalidInput as `JsonlDataset.check` does."""
+        check_turns(self.prompts(count), template)
 
     def _second_turns(
         self, documents: Iterable[PlacedDocument], answers: Mapping[Any, str]

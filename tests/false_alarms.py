@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from analysis.artefact import listed
 from analysis.table import Table, markdown, plain, write
@@ -16,7 +14,7 @@ from experiments.audit import documents_of, settings
 from experiments.auditing import evidence, material
 from experiments.auditing.evidence import Candidate, JudgedVerifier, candidates
 from experiments.auditing.processes import audit_all
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from resispec.audit import simulate
 from resispec.audit.verdict import Finding
@@ -36,9 +34,9 @@ class MeasuredOnce(Candidate):
         return super().build()
 
 
-def run_false_alarms(_config: DictConfig) -> None:
+def run_false_alarms(point: Point) -> None:
     """Audit the exact verifiers with several seeds, print and write what their p-values are."""
-    configs = settings(HydraConfig.get().overrides.task)
+    configs = settings(point.overrides)
     config, documents = configs[0], documents_of(configs)
     exact = [
         MeasuredOnce(one.name, one.node)

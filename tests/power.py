@@ -9,13 +9,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import settings
 from experiments.auditing.material import Nodes
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from experiments.scheduler import PROCESSES
 from resispec.audit.simulate import MOVED, NUM_TURNS, simulate, simulated
@@ -112,9 +110,9 @@ def is_found(number: int, seed: int) -> bool:
         return PLANTED[number].is_found(seed)
 
 
-def run_power(_config: DictConfig) -> None:
+def run_power(point: Point) -> None:
     """Plant every error TRIES times, print and write how often it was found."""
-    config = settings(HydraConfig.get().overrides.task)[0]
+    config = settings(point.overrides)[0]
     work = [(number, seed) for number in range(len(PLANTED)) for seed in range(TRIES)]
     counts = [0] * len(PLANTED)
     with (

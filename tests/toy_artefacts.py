@@ -1,4 +1,4 @@
-"""Deterministic cells of every artefact, with gaps, audits, categories and a slice."""
+"""Deterministic cells of every artefact, with gaps, audits, categories and a sweep of one's own."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ def methods(root: Path, **changed: Any) -> list[ToyCell]:
 
 def table1(root: Path) -> None:
     """Three settings with gaps of every kind; one data set with categories;
-    a slice that varies a seed.
+    a sweep of one's own that varies a seed.
     """
     cells = methods(root, temperature=0.6)
     cells += [save(make_cell(root, "standard", "cnn_dm"), decoded("standard", shift=1))]
@@ -77,7 +77,7 @@ def table1(root: Path) -> None:
         for name, seed in product(GAINS, (0, 100))
     ]
     command = "python -m experiments.run experiment=table1 tree=chain tree.num_drafted=7"
-    write_plan(root, "table1@1a2b3c4d", chain, command=command)
+    write_plan(root, "sweep", chain, part="chain", of="table1", command=command)
 
 
 def table2(root: Path) -> None:

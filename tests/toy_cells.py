@@ -140,9 +140,18 @@ def make_audit(cell: ToyCell, tokens: int, shift: float, sha: str | None = None)
 
 
 def write_plan(
-    results: Path, artefact: str, cells: list[ToyCell], /, part: str = "", **changed: Any
+    results: Path,
+    artefact: str,
+    cells: list[ToyCell],
+    /,
+    part: str = "",
+    of: str = "",
+    **changed: Any,
 ) -> Path:
-    """Write the plan that asks for these cells."""
+    """Write the plan that asks for these cells.
+
+    of: the artefact whose cells they are in a sweep of one's own.
+    """
     path = (
         results / "embedded" / "plans" / (f"{artefact}/{part}.json" if part else f"{artefact}.json")
     )
@@ -151,6 +160,7 @@ def write_plan(
     entries = [{"cell_id": cell.cell_id, "labels": _json(cell.labels)} for cell in cells]
     for entry, cell in zip(entries, cells, strict=True):
         entry |= {"tree_file": str(cell.tree_file)} if cell.tree_file else {}
+        entry |= {"of": of} if of else {}
     content = {
         "artefact": artefact,
         "part": part,

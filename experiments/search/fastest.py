@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments.cell import Cell
 from experiments.configurations import (
@@ -27,6 +27,7 @@ from experiments.configurations import (
     SETTINGS,
     Chosen,
     Configuration,
+    check_settings,
 )
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, widths_of
 from experiments.search.tree_search import (
@@ -73,6 +74,10 @@ class FastestSearch(TreeSearch):
         if decoders:
             found = f"decoder={decoders[0]} does so, too; allowed: leave the decoder out"
             raise InvalidInput(f"tree=fastest says what drafts and verifies; {found}")
+
+    def check_found(self, path: Path, config: Mapping[str, Any]) -> None:
+        """See `TreeSearch.check_found`."""
+        check_settings(path, config)
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""

@@ -124,6 +124,11 @@ class TreeSearch(ABC):
                 f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}"
             )
 
+    def check_found(  # noqa: B027 - most searches depend on no more than the file's name
+        self, path: Path, config: Mapping[str, Any]
+    ) -> None:
+        """Raise InvalidInput for a file that was found with other settings than a cell's."""
+
     def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.smollm2.recipe import DISTILLED, EAGLE3, recipes
 from resispec.errors import InvalidInput
 from resispec.kept import check_expected
+from resispec.loaders import of_eagle
 
 if TYPE_CHECKING:
     from resispec.models import Pair
@@ -48,6 +49,7 @@ def load_pair(
     )
 
 
+@of_eagle
 def load_eagle_pair(
     device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
 ) -> Pair:

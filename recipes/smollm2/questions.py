@@ -174,7 +174,7 @@ class SmolLM2Dataset:
         file = QUESTIONS_RECIPE.folder() / FILES[self.name]
         return JsonlDataset(str(file)).prompts(count)
 
-    def check(self, count: int) -> None:
+    def check(self, count: int, _template: str | None = None) -> None:
         """Raise InvalidInput as `prompts` would, as far as can be known without making anything."""
         if self.path is not None or (cache_root() / QUESTIONS_RECIPE.key()).is_dir():
             self.prompts(count)

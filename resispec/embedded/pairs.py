@@ -11,6 +11,7 @@ from resispec.embedded import committed
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
 from resispec.errors import InvalidInput
 from resispec.kept import check_expected, entry, make_key
+from resispec.loaders import of_eagle
 
 if TYPE_CHECKING:
     from resispec.models import Pair
@@ -102,6 +103,7 @@ def load_pair(
     return load_models(folders[0], folders[1] if draft else None, device=device, dtype=dtype)
 
 
+@of_eagle
 def load_eagle_pair(
     target: str = "2m",
     num_draftable: int | None = None,
@@ -166,6 +168,6 @@ class EmbeddedDataset:
         check_expected(f"prompts of {self.name}", self.fingerprint, text_fingerprint())
         return JsonlDataset(str(committed.folder(TEXTS) / f"{self.name}.jsonl")).prompts(count)
 
-    def check(self, count: int) -> None:
+    def check(self, count: int, _template: str | None = None) -> None:
         """Raise InvalidInput as `prompts` does."""
         self.prompts(count)

@@ -22,6 +22,7 @@ from transformers import LlamaConfig
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
+from resispec.loaders import of_eagle
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_drafter
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, usual_taps
@@ -42,6 +43,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
+@of_eagle
 def load_eagle_pair(
     target: str,
     draft: str | None,

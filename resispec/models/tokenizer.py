@@ -5,7 +5,7 @@ from datetime import date
 from itertools import cycle
 from typing import Any
 
-from resispec.data import CHAT, Prompt, check_turn
+from resispec.data import CHAT, Prompt, check_turns
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
@@ -46,9 +46,9 @@ class TransformersTokenizer:
 
         template: a text with {text} in the document's place, to which the tokenizer adds the
         special tokens that the model expects; CHAT for the tokenizer's own chat template; None for
-        the document alone. Raises InvalidInput as `check_turn` and `encode_chat`.
+        the document alone. Raises InvalidInput as `check_turns` and `encode_chat`.
         """
-        check_turn(prompt, template)
+        check_turns([prompt], template)
         if template is None:
             return self.encode(prompt.text)[:num_tokens]
         beginning = self.beginning(prompt.text, num_tokens)

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import documents_of, settings
 from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
-from experiments.cli import run_single
+from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding
 from resispec.draws import DrawsKind
@@ -38,13 +36,13 @@ class Planted(Candidate):
         return (FAULTS[self.name].draws,)
 
 
-def run_faults(_config: DictConfig) -> None:
+def run_faults(point: Point) -> None:
     """Audit all faults, print and write the table.
 
     Raises InvalidInput when an innocent case is accused.
     """
-    configs = settings(HydraConfig.get().overrides.task)
-    config, pair = configs[0], HydraConfig.get().runtime.choices["pair"]
+    configs = settings(point.overrides)
+    config, pair = configs[0], point.choices["pair"]
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, documents_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]
     table = table_of(pd.DataFrame(rows), pair, origin(torch.device(config["device"])))

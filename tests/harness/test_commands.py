@@ -42,7 +42,7 @@ LIGHT = {
     "import experiments.search.fastest": "torch scipy",
     "import experiments.doctor.__main__": "torch",
     "import analysis.table1, analysis.table5": "torch transformers matplotlib scipy",
-    "from experiments import run; run.cells_of(['experiment=table1'])[0].cell_id": (
+    "from experiments import run; run.sweep_of(['experiment=table1']).cells[0].cell_id": (
         "torch pandas scipy wandb"
     ),
     "from experiments.status import main; main(sys.argv[1:])": "torch hydra omegaconf pandas numpy",

@@ -15,10 +15,12 @@ from analysis import labels
 from analysis.labels import Label
 from experiments import run
 from experiments.cell import IGNORED, content
-from experiments.cli import added_flags, arguments, completed, plain
-from experiments.grid import LEFT_OUT, cell_of, cells_of, parts_of
+from experiments.cli import read_command_line
+from experiments.composition import hydra_here
+from experiments.grid import LEFT_OUT, cell_of, cells_of, digest, parts_of, sweep_of
+from experiments.overrides import completed, plain
 from experiments.schema import CONF, RunConfig
-from experiments.store import write_plan
+from experiments.store import plans_of, write_plans
 from resispec.errors import InvalidInput
 from resispec.trees import chain, grow_map
 
@@ -132,9 +134,7 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
                        "dataset=humaneval", "temperature=1.0"])  # fmt: skip
     assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
     named = parts_of(["experiment=figure2,frontier/greedy", "profile=smollm2"])
-    assert (
-        all(part.cells and not part.lacks and not part.digest for part in named) and len(named) == 2
-    )
+    assert all(part.cells and not part.lacks for part in named) and len(named) == 2
 
 
 def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
@@ -217,8 +217,7 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
         ("/home/me", "name=~a", "name='~a'"),
     ):
         monkeypatch.setenv("HOME", home)
-        monkeypatch.setattr(sys, "argv", ["run", "profile=paper", given])
-        assert arguments().overrides == ["profile=paper", read]
+        assert read_command_line(["profile=paper", given]).overrides[:2] == ("profile=paper", read)
 
 
 @pytest.mark.parametrize(
@@ -232,11 +231,8 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
         (["profile=paper", "experiment=table1"], []),
     ],
 )
-def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, implied, monkeypatch):
-    swept = []
-    monkeypatch.setattr(run, "sweep", lambda overrides: swept.append(overrides) or True)
-    monkeypatch.setattr(sys, "argv", ["run", *typed])
-    assert run.main() == 0 and swept == [[*typed, *implied]]
+def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, implied):
+    assert read_command_line(typed).overrides == (*typed, *implied)
 
 
 @pytest.mark.parametrize("profile", ["profile=paper,smollm2", "profile=glob(paper)"])
@@ -367,8 +363,9 @@ def test_a_sweep_goes_over_what_hydra_says(override, expected):
 
 def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     arguments = ["experiment=figure3/specinfer", f"results={tmp_path}", "wandb.mode=offline"]
-    [part] = parts_of(arguments)
-    path = write_plan(part, arguments)
+    sweep = sweep_of(arguments)
+    write_plans(sweep, arguments)
+    [path], [part] = plans_of(sweep), sweep.parts
     assert path == tmp_path / "embedded" / "plans" / "figure3" / "specinfer.json"
     plan = json.loads(path.read_text())
     assert (plan["artefact"], plan["part"], plan["profile"]) == ("figure3", "specinfer", "embedded")
@@ -387,24 +384,21 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "is_slice"),
+    ("overrides", "names"),
     [
-        ("experiment=table1 num_prompts=1", True),
-        # as it is anyway
-        ("experiment=table1 num_prompts=20 temperature=0.6,1.0 jobs=1 timed=false", False),
-        ("experiment=figure3 tree=d4b4", True),
-        ("profile=paper experiment=table2/chain axes.pairs=embedded", True),
-        (f"experiment=figure2 dataset=jsonl dataset.path={__file__}", True),
+        ("experiment=table1 num_prompts=1", ["sweep/digest"]),
+        ("experiment=table1,table2/chain jobs=1 wandb.mode=offline", ["table1", "table2/chain"]),
+        ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
+        ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
+        ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),
+        ("verifier=naive,standard name=table1", ["sweep/table1"]),
     ],
 )
-def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(
-    overrides, is_slice
-):
-    parts = parts_of(overrides.split())
-    for part in parts:
-        assert bool(part.digest) == is_slice
-        assert part.plan == (f"{part.artefact}@{part.digest}" if is_slice else part.artefact)
-    assert len({part.plan for part in parts}) == 1  # parts stay together
+def test_what_asks_for_other_cells_has_a_plan_beside_the_artefact_s(overrides, names):
+    sweep = sweep_of(overrides.split())
+    folder = Path("results") / sweep.cells[0].config["profile"] / "plans"
+    names = [name.replace("digest", digest(sweep.cells)) for name in names]
+    assert [*plans_of(sweep)] == [folder / f"{name}.json" for name in names]
 
 
 BAD = {
@@ -463,53 +457,45 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     assert "\n" not in str(caught.value)
 
 
-def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(
-    tmp_path, monkeypatch
-):
+def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(tmp_path):
     text = (CONF / "pair" / "llama2_7b_chat__eagle.yaml").read_text()
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "chat.yaml").write_text(
         f"{text}\ntemperature: 0.6\nsampling: {{top_p: 0.9}}\n"
     )
-    monkeypatch.setattr(sys, "argv", ["run", f"--config-dir={tmp_path}", "profile=embedded"])
-    arguments()
 
     def laws(*overrides):
-        cells = cells_of(["pair=chat", *overrides])
+        with hydra_here(str(tmp_path)):
+            cells = cells_of(["pair=chat", "profile=embedded", *overrides])
         return [(cell.config["temperature"], cell.labels.get("sampling.top_p")) for cell in cells]
 
     assert laws() == [(0.6, 0.9)]
     assert laws("temperature=1") == [(1.0, 0.9)]
     assert laws("sampling.top_p=0.95,1") == [(0.6, 0.95), (0.6, 1.0)]
     assert laws("sampling.top_p=1") == [(0.6, None)]
-    # the rest is the profile's
-    assert cells_of(["pair=chat"])[0].config["sampling"]["max_new_tokens"] == 64
-    monkeypatch.setattr(sys, "argv", ["run"])
-    arguments()
+    with hydra_here(str(tmp_path)):  # the rest is the profile's
+        assert cells_of(["pair=chat"])[0].config["sampling"]["max_new_tokens"] == 64
 
 
-def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, monkeypatch, capsys):
+def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, capsys):
     (tmp_path / "pair").mkdir()
     text = (CONF / "pair" / "embedded.yaml").read_text()
     (tmp_path / "pair" / "embedded.yaml").write_text(text)
     (tmp_path / "pair" / "mine.yaml").write_text(f"defaults: [embedded]\n{text}")
-    monkeypatch.setattr(
-        sys, "argv", ["run", "pair=[mine,embedded]", f"--config-dir={tmp_path}", "profile=embedded"]
-    )
-    mine, ours = cells_of(arguments().overrides)
+    words = ["pair=[mine,embedded]", f"--config-dir={tmp_path}", "profile=embedded"]
+    line = read_command_line(words)
+    with hydra_here(line.flags.config_dir):
+        mine, ours = cells_of(line.overrides)
+        [part] = parts_of(["pair=mine"])  # its plan is older than these files once they are edited
+        [changed] = cells_of(["pair=mine", "pair.draft=null"])
     assert mine.labels["pair"] == Label("mine") and mine.cell_id == ours.cell_id
-    [part] = parts_of(["pair=mine"])  # whose plan is older than these files once they are edited
     assert {str(tmp_path / "pair" / "mine.yaml"), "conf/pair/embedded.yaml"} <= part.sources
     assert str(tmp_path / "pair" / "embedded.yaml") not in part.sources
-    [changed] = cells_of(["pair=mine", "pair.draft=null"])
     assert changed.labels["pair"] == Label("mine", {"draft": None})
     assert (
         "pair/embedded.yaml is not read, since conf/pair/embedded.yaml comes first"
         in capsys.readouterr().err
     )
-    assert added_flags() == [f"--config-dir={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["run"])
-    arguments()
-    assert not added_flags()
+    assert line.again == [f"--config-dir={tmp_path}", *line.overrides]
     with pytest.raises(InvalidInput, match="unknown pair 'mine'"):
         cells_of(["pair=mine", "+pair.new=1"])

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from experiments import rehearsal
+from experiments import check
 from experiments import run as runner
 from experiments.grid import cells_of
 from recipes.smollm2 import SmolLM2Dataset
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(
 @pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)"])
 def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_path):
     """It may do so for want of its target's laws."""
-    rehearsal.rehearse_cells(
+    check.rehearse_cells(
         cells_of([*toy, "verifier=custom", f"verifier.name={save_rule(tmp_path, body)}"])
     )
 
@@ -119,8 +119,8 @@ def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, mo
     data = SmolLM2Dataset("smollm2_explain")
     message = "193 prompts were asked for and smollm2_explain has at most 192"
     with pytest.raises(InvalidInput, match=message):
-        data.check(193)
-    data.check(192)
+        data.check(193, None)
+    data.check(192, None)
     assert not list(tmp_path.iterdir())
 
 
@@ -154,7 +154,7 @@ def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(runner, "write_plan", refuse)
+    monkeypatch.setattr(runner, "write_plans", refuse)
     done = run(*command)
     note, last = messages(done.stderr)
     assert note == "note: the plan stays as it is ([Errno 30] Read-only file system)"
@@ -181,6 +181,6 @@ def test_make_audits_verifiers_of_ours_of_packages_and_of_files():
 
 def test_a_verifier_of_paths_is_refused_on_searched_trees_but_its_own(tmp_path):
     given = ["verifier=gbv", "decoder=specinfer", f"results={tmp_path}"]
-    rehearsal._check_parts(cells_of([*given, "tree=own_121"])[0])
+    check._check_parts(cells_of([*given, "tree=own_121"])[0])
     with pytest.raises(InvalidInput, match="gbv: a tree that branches below its root"):
-        rehearsal._check_parts(cells_of([*given, "tree=best_121"])[0])
+        check._check_parts(cells_of([*given, "tree=best_121"])[0])

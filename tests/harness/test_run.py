@@ -16,10 +16,10 @@ import pytest
 from analysis.audits import judged
 from analysis.load import Status, load, read_plan, read_status
 from analysis.page.provenance import facts as origin_of
-from experiments import rehearsal, show
+from experiments import check, show
 from experiments.cell import CellFailed
-from experiments.grid import cells_of, digest, parts_of
-from experiments.store import CellStore, RowLog, write_plan
+from experiments.grid import cells_of, digest, parts_of, sweep_of
+from experiments.store import CellStore, RowLog, write_plans
 from experiments.tasks.decode import PromptRow
 from experiments.worker import load_workload, measure
 from resispec import files, machine
@@ -42,7 +42,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     )
     # a log gets lines, and stdout the table
     assert "\r" not in done.stderr and "| 1.0" not in done.stderr
-    assert "    done |" in done.stdout and f"sweep-{digest([cell])}.csv" in done.stdout
+    assert "    done |" in done.stdout and f"sweeps/{digest([cell])}.csv" in done.stdout
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
     # folders are no copies of a hub's
@@ -243,9 +243,9 @@ def test_a_cell_that_was_stopped_before_its_last_status_keeps_its_rows(toy):
 
 
 def test_a_cell_names_every_run_that_worked_on_it_and_no_seconds_of_the_last_alone(toy):
-    [part] = parts_of(toy)
-    write_plan(part, toy)
-    [cell] = part.cells
+    sweep = sweep_of(toy)
+    write_plans(sweep, toy)
+    [cell] = sweep.cells
     run_here(cell)
     lines = (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
     file = cell.folder / "provenance.json"
@@ -371,7 +371,7 @@ RULES = {
 def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(
     toy, tmp_path, monkeypatch, body
 ):
-    monkeypatch.setattr(rehearsal, "LIMIT_S", 3.0)
+    monkeypatch.setattr(check, "LIMIT_S", 3.0)
     names = f"verifier.name=standard,{save_rule(tmp_path, body)},naive"
     command = [*toy, "verifier=custom", names, "cell_timeout_s=3"]
     done = run(*command)
@@ -474,9 +474,9 @@ def test_the_bias_of_a_verifier_is_kept_with_its_cell_and_shown(toy, tmp_path, c
 
 
 def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, capsys):
-    [part] = parts_of(toy)
-    write_plan(part, toy)
-    [cell] = part.cells
+    sweep = sweep_of(toy)
+    write_plans(sweep, toy)
+    [cell] = sweep.cells
     run_here(cell)
     row = rows(cell)[1]
     options = ["--results", str(tmp_path / "results")]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from experiments import rehearsal, scheduler
+from experiments import check, scheduler
 from experiments.cell import Cell
 from experiments.grid import cells_of
 from experiments.scheduler import Job
@@ -207,5 +207,5 @@ def test_a_server_that_is_killed_before_it_starts_a_process_is_one_line(monkeypa
         with pytest.raises(
             InvalidInput, match="was killed before it could start one; the same command goes"
         ):
-            rehearsal.rehearse_cells([])
-    rehearsal.rehearse_cells([])
+            check.rehearse_cells([])
+    check.rehearse_cells([])

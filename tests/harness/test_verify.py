@@ -9,8 +9,8 @@ import pytest
 
 from experiments import status
 from experiments.configurations import ONE_TOKEN, Chosen
-from experiments.grid import parts_of
-from experiments.store import write_plan
+from experiments.grid import sweep_of
+from experiments.store import plans_of, write_plans
 from experiments.verify import main
 from resispec.files import read_json, write_json
 from resispec.kept import Kept
@@ -40,8 +40,10 @@ def results(toy, tmp_path, monkeypatch):
     results = tmp_path / "results"
     save_plan(results, "table1", save_methods(results)[1:])
     save_plan(results, "table2", [])
-    [part] = parts_of(toy)
-    write_plan(part, []).rename(results / "embedded" / "plans" / "sweep.json")
+    sweep = sweep_of(toy)
+    write_plans(sweep, [])
+    [path] = plans_of(sweep)
+    path.rename(results / "embedded" / "plans" / "sweep.json")
     for folder in ("embedded", "published/embedded"):
         grow_map.save(complete(2, 3), results / folder / "growmap" / "map.json", {"pair": "toy"})
     Chosen(ONE_TOKEN, {}).save(results / "embedded" / "growmap" / "fastest.json", {"expected": []})

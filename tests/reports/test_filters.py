@@ -105,10 +105,10 @@ def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(
 
 @pytest.mark.parametrize("make", [frontier.make, field.make])
 def test_what_averages_over_data_sets_is_of_one_law(make, tmp_path):
-    """A slice of one law is named by its filter."""
+    """A sweep of one law is named by its filter."""
     cells = save_methods(tmp_path)
     with pytest.raises(
-        InvalidInput, match="of one law; found sampling.top_p 1.0, 0.9; allowed: a slice for"
+        InvalidInput, match="of one law; found sampling.top_p 1.0, 0.9; allowed: a sweep for"
     ):
         make(planned(tmp_path, "frontier", [*cells, *filtered(tmp_path)]))
     tables = make(planned(tmp_path, "frontier", filtered(tmp_path))).tables

@@ -69,7 +69,7 @@ def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, cap
     )
     assert write_artefact(name, "--results", str(results)) == 0
     if name == "table1":
-        assert write_artefact(name, "--results", str(results), "--slice", "1a2b") == 0
+        assert write_artefact(name, "--results", str(results), "--plan", "chain") == 0
     printed = capsys.readouterr().out
     assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
     assert drawn == (

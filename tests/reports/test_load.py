@@ -4,7 +4,6 @@ and what is damaged.
 
 import ast
 import hashlib
-import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis import load, metrics
-from analysis.load import read_plan
+from analysis.load import read_plan, read_sweep
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput
 from resispec.files import write_json
@@ -247,25 +246,31 @@ def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(
     assert absent() == ["sampled"]
 
 
-def test_an_old_slice_is_made_anew_by_its_sweep(tmp_path, cells):
-    write_plan(tmp_path, "table1@1a2b3c4d", cells, sources={"conf/run.yaml": "0" * 64})
-    said = "The plan of table1@1a2b3c4d is older than conf/run.yaml; its sweep makes it anew."
-    assert read_plan("table1@1a2b3c4d", "embedded", tmp_path).stale == (said,)
+def test_an_old_sweep_is_made_anew_by_its_command(tmp_path, cells):
+    write_plan(tmp_path, "sweep", cells, part="mine", sources={"conf/run.yaml": "0" * 64})
+    said = "The plan of sweep, part mine, is older than conf/run.yaml; its sweep makes it anew."
+    assert read_plan("sweep", "embedded", tmp_path).stale == (said,)
 
 
-def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(tmp_path, cells, capsys):
-    for number, digest in enumerate(("1a2b3c4d", "1fffffff", "2fffffff")):
-        path = write_plan(tmp_path, f"table1@{digest}", cells)
-        os.utime(path, ns=(0, 10**9 * (number + 1)))
-    for given, taken in (([], "2fffffff"), (["1"], "1fffffff"), (["1a2b"], "1a2b3c4d")):
-        assert write_artefact("table1", "--results", str(tmp_path), "--slice", *given) == 0
-        assert capsys.readouterr().out.startswith(f"**Slice {taken} of table1, not all of it: ")
-    assert write_artefact("table1", "--results", str(tmp_path), "--slice", "3") == 1
-    said = (
-        f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, "
-        "2fffffff"
-    )
-    assert capsys.readouterr().err == f"error: {said}\n"
+def test_a_sweep_of_ones_own_is_drawn_by_its_name_or_the_beginning_of_it(tmp_path, cells, capsys):
+    for name, of in (("1a2b3c4d", "table1"), ("1fffffff", "table1"), ("mine", "table2/chain")):
+        write_plan(tmp_path, "sweep", cells, part=name, of=of)
+    for given in ("1a", "1a2b3c4d"):
+        assert write_artefact("table1", "--results", str(tmp_path), "--plan", given) == 0
+        assert capsys.readouterr().out.startswith("**Sweep 1a2b3c4d, not all of table1: ")
+    assert read_sweep("mine", "table2", "embedded", tmp_path).requests[0].part == "chain"
+    said = {
+        "1": f"2 sweeps in {tmp_path}/embedded/plans/sweep begin with '1'; allowed: 1a2b3c4d, "
+        "1fffffff",
+        "3": f"no sweeps in {tmp_path}/embedded/plans/sweep begin with '3'; allowed: 1a2b3c4d, "
+        "1fffffff, mine",
+        "mine": "sweep mine has no cells of table1; allowed: artefacts that it asks for: table2",
+    }
+    for given, line in said.items():
+        assert write_artefact("table1", "--results", str(tmp_path), "--plan", given) == 1
+        assert capsys.readouterr().err == f"error: {line}\n"
+    assert write_artefact("table1", "--results", str(tmp_path), "--slice", "1a") == 1
+    assert "--slice is gone" in capsys.readouterr().err
 
 
 def test_the_id_and_the_code_of_a_cell_are_read_at_once(tmp_path, monkeypatch):

@@ -246,8 +246,9 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     facts = json.loads(Path("results/embedded/provenance.json").read_text())
     assert facts["Drawn from"] == "results/published/embedded/cells"
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {*names}
-    for arguments in (("table1", "--results", "elsewhere"), ("table2",), ("table1", "--slice")):
+    for arguments in (("table1", "--results", "elsewhere"), ("table2",)):
         assert write_artefact(*arguments) == 1
+    assert write_artefact("table1", "--plan", "mine") == 1
     # from now on the page is about what is measured here
     toy_artefacts.ARTEFACTS["table2"](Path("results"))
     assert page.main([]) == cells.main([]) == 0 and write_artefact("table1") == 0

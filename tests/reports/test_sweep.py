@@ -32,8 +32,8 @@ def saved(results, method, faster=1.0, **changed):
     return save(make_cell(results, method, **changed), rows)
 
 
-def table_of(results, cells, **reported):
-    return sweep.table_of([planned(results, "table1", cells)], "own", reported)
+def table_of(results, cells, report=lambda _: ""):
+    return sweep.table_of([planned(results, "table1", cells)], "own", report)
 
 
 def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
@@ -86,7 +86,7 @@ def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path)
     cells = [make_cell(tmp_path, "standard", seed=seed) for seed in range(sweep.MOST_ROWS + 4)]
     race = {"decode_s": [0.1, 0.2], "num_emitted": [4, 4], "num_steps": [2, 4]}
     save(cells[0], [{"prompt_index": 0, "prompt_id": "p0", "seed": 0} | race])
-    made = table_of(tmp_path, cells, **{cells[0].cell_id: "speedup 2.0"})
+    made = table_of(tmp_path, cells, {cells[0].cell_id: "speedup 2.0"}.get)
     assert shown(made)["Reported"].tolist()[:2] == ["speedup 2.0", "–"]
     text = sweep.written(made, tmp_path / "sweeps")
     assert text.count("missing") == sweep.MOST_ROWS - 1 and "and 4 more in the CSV" in text

@@ -11,8 +11,8 @@ import pytest
 
 from analysis.load import read_status
 from experiments.cell import build
+from experiments.check import rehearse_cells
 from experiments.grid import cells_of
-from experiments.rehearsal import rehearse_cells
 from experiments.store import RowLog
 from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here, toy_overrides
 

@@ -5,8 +5,8 @@ with drafters that go together.
 from omegaconf import OmegaConf
 
 from experiments.cell import build
+from experiments.check import check_pair
 from experiments.grid import parts_of
-from experiments.rehearsal import check_pair
 from experiments.schema import CONF
 
 

@@ -7,7 +7,10 @@ import matplotlib as mpl
 import pytest
 
 from analysis import cells as cells_script
-from experiments import run as runner
+from experiments.composition import hydra_here
+from experiments.explain import explained
+from experiments.launcher import launch_of
+from experiments.scheduler import run_cells
 from experiments.schema import CONF
 from resispec.errors import InvalidInput
 from tests.harness.toy_runs import messages, run
@@ -44,20 +47,20 @@ def test_the_plot_of_a_temperature_grid(small, tmp_path, monkeypatch, capsys):
     assert "0.6" in table and "resispec" in table
 
 
-def test_a_slice_has_a_plan_and_a_table_of_its_own(small, tmp_path, capsys):
-    *_, slice_ = commands("Artefacts")
-    done, tables = run(*slice_, *small, "decoder=specinfer"), tmp_path / "results" / "embedded"
-    [path] = (tables / "plans").iterdir()
-    digest, [note, last] = path.stem.removeprefix("table1@"), messages(done.stderr)
-    assert note == f"note: a slice of table1, planned as {path.stem}; the plan of table1 stays"
-    shown = (
-        f"python -m analysis.table1 --profile embedded --results {tables.parent} --slice {digest}"
-    )
+def test_other_cells_of_an_artefact_have_a_plan_and_a_table_of_their_own(small, tmp_path, capsys):
+    *_, sweep = commands("Artefacts")
+    done, tables = run(*sweep, *small, "decoder=specinfer"), tmp_path / "results" / "embedded"
+    [path] = (tables / "plans").glob("**/*.json")
+    [note, last] = messages(done.stderr)
+    name = path.stem
+    other = f"note: other cells than those of table1: sweep {name}; the plan of table1 stays"
+    assert note == other
+    shown = f"python -m analysis.table1 --profile embedded --results {tables.parent} --plan {name}"
     assert done.returncode == 0 and last.endswith(f"; next: {shown}")
     assert write_artefact("table1", *shlex.split(shown)[3:]) == 0
-    opening = f"**Slice {digest} of table1, not all of it: Table 1 of the paper"
+    opening = f"**Sweep {name}, not all of table1: Table 1 of the paper"
     assert capsys.readouterr().out.startswith(opening)
-    written = {file.name for file in (tables / path.stem).iterdir()}
+    written = {file.name for file in (tables / "sweeps" / name).iterdir()}
     assert (
         written == {"table1.csv", "table1.md", "table1.tex"}
         and not (tables / "table1.csv").exists()
@@ -67,6 +70,8 @@ def test_a_slice_has_a_plan_and_a_table_of_its_own(small, tmp_path, capsys):
 def test_a_slurm_array_is_a_launcher_s_and_what_slurm_is_not_told_by_it_is_refused():
     """One that runs here is in test_every_option.py."""
     [sweep] = commands("A Slurm array")
-    assert runner._launcher(sweep) is not runner.run_cells
-    with pytest.raises(InvalidInput, match=r"unknown key 'hydra.launcher.partitoin'; did you mean"):
-        runner._launcher([*sweep, "hydra.launcher.partitoin=gpu"])
+    with hydra_here():
+        assert launch_of(sweep) is not run_cells
+    refused = pytest.raises(InvalidInput, match=r"key 'hydra.launcher.partitoin'; did you mean")
+    with refused, hydra_here(), explained():
+        launch_of([*sweep, "hydra.launcher.partitoin=gpu"])

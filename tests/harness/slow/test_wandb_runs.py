@@ -92,8 +92,8 @@ def shown(folder, tmp_path_factory):
         assert done.returncode == 0, done.stderr
         during = runs_in(results)
         assert read(during["report-embedded-ours"])["project"] == "named"
-        write_artefact("table1", "--results", str(results), "--slice")
-        [written] = (results / "embedded").glob("table1@*")
+        write_artefact("table1", "--results", str(results), "--plan", "ours")
+        written = results / "embedded" / "sweeps" / "ours"
         Image.new("RGB", (3, 2), "red").save(written / "table1.png")
         assert publish.main([f"results={results}", "wandb.mode=offline", "wandb.project=mine"]) == 0
         wandb.teardown()

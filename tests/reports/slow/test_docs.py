@@ -12,8 +12,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.cli import completed
 from experiments.grid import cells_of
+from experiments.overrides import completed
 from experiments.schema import CONF
 from recipes.train_eagle import checked
 

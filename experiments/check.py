@@ -1,9 +1,10 @@
-"""The rehearsal of cells: before the first is measured,
-all are tried without models in a process with torch.
+"""The checks of a run before anything is measured: whatever composes and cannot be is refused here.
 
-Cells that cannot work are refused here in a second, and not one by one after models were read. The
-process is one of the scheduler's: its server has then done its imports for the cells that follow,
-and if a user's rule harms its process, the process of the command is safe.
+Trees that are missing must be such as a search finds, devices and repositories must be there, and
+cells are rehearsed: all are tried without models in a process with torch. Cells that cannot work
+are refused in a second, and not one by one after models were read. That process is one of the
+scheduler's: its server has then done its imports for the cells that follow, and if a user's rule
+harms its process, the process of the command is safe.
 """
 
 import json
@@ -19,15 +20,54 @@ from huggingface_hub import try_to_load_from_cache
 from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Reporter, build
-from experiments.configurations import SETTINGS, check_settings
+from experiments.configurations import SETTINGS
+from experiments.doctor.checks import check_cells
 from experiments.scheduler import Job
-from resispec.data import CHAT, TIMEOUT_S, check_turn
+from resispec.data import CHAT, TIMEOUT_S
 from resispec.errors import InvalidInput, first_line
+from resispec.loaders import loads_eagle
 
 LIMIT_S = TIMEOUT_S + 20.0
 """Seconds for a cell, which may fetch a file; the process starts
 when its server has imported torch.
 """
+
+
+def check(waiting: Sequence[Cell], searching: Sequence[Cell], is_here: bool) -> None:
+    """Raise InvalidInput for cells that cannot be measured, before any is.
+
+    waiting: the cells that are not complete; searching: those whose trees are missing. is_here:
+    whether the cells are measured on this machine, as searches always are.
+    """
+    here = [*waiting, *searching] if is_here else list(searching)
+    if here:
+        check_cells(here)
+    if waiting or searching:
+        rehearse_cells([*waiting, *searching])
+
+
+def missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
+    """Missing tree file -> the cells that need it.
+
+    Raises InvalidInput if a file cannot be searched for.
+    """
+    trees: dict[Path, list[Cell]] = {}
+    for cell in cells:
+        if (path := cell.tree_file) is not None and not cell.has_tree:
+            trees.setdefault(path, []).append(cell)
+    for path, group in trees.items():
+        search = group[0].config["search"]
+        if path.exists() or not search:
+            problem = "is no file" if path.exists() else "does not exist"
+            raise InvalidInput(
+                f"tree.path={path} {problem}; allowed: a file, or a tree that is searched for"
+            )
+        if any(cell.config["search"] != search for cell in group):
+            raise InvalidInput(
+                f"{path} is searched for in several ways; allowed: a tree.path for each"
+            )
+        build(search).check(path, group)
+    return trees
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
@@ -79,16 +119,12 @@ def _rehearse(cells: Sequence[Cell], report: Reporter) -> None:
 
 
 def _check_prompts(cell: Cell) -> None:
-    """Raise InvalidInput for a small data set that cannot be read or has too few prompts."""
-    data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
-    module, _, name = str(data["_target_"]).rpartition(".")
-    if "fingerprint" in data:  # text made on this machine is not made just to count it
-        build(data).check(count)
-    elif name == "QuestionDataset" or (module == "resispec.data" and data["path"]):
-        for prompt in build(data).prompts(count):
-            check_turn(prompt, cell.config["prompt_template"])
-    elif module == "resispec.plugins":
-        build(data)
+    """Raise InvalidInput for a data set that knows that it cannot give the prompts."""
+    config = cell.config
+    dataset = build(config["dataset"])
+    if hasattr(dataset, "check"):  # those of others need not have it
+        count = config["first_prompt"] + config["num_prompts"]
+        dataset.check(count, config["prompt_template"])
 
 
 def _check_parts(cell: Cell) -> None:
@@ -98,9 +134,8 @@ def _check_parts(cell: Cell) -> None:
     parts are right once the tree is found.
     """
     config = cell.config
-    is_fastest = config["tree"].get("_target_") == "experiments.configurations.load"
-    if cell.tree_file and cell.has_tree and is_fastest:
-        check_settings(cell.tree_file, config)
+    if cell.tree_file and cell.has_tree and config["search"]:
+        build(config["search"]).check_found(cell.tree_file, config)
     if not cell.has_tree:
         stand_in = build(config["search"]).stand_in()
         if stand_in is None:
@@ -136,22 +171,17 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     """
     from resispec.drafters import DraftModel, Eagle
 
-    loader, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
+    name, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
+    loader = get_object(name)
     try:
-        signature(get_object(loader)).bind(
-            **{key: pair[key] for key in pair if not key.startswith("_")}
-        )
+        signature(loader).bind(**{key: pair[key] for key in pair if not key.startswith("_")})
     except TypeError as error:
-        raise InvalidInput(f"{loader} cannot be called: {error}") from error
-    kind = (
-        eagle
-        if loader.endswith("load_eagle_pair")
-        else model
-        if pair.get("draft", True)
-        else "no draft"
-    )
+        raise InvalidInput(f"{name} cannot be called: {error}") from error
+    if not str(loader.__module__).startswith(OURS):
+        return  # what it loads is known when it is loaded
+    kind = eagle if loads_eagle(loader) else model if pair.get("draft", True) else "no draft"
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
-    if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:
+    if needed != kind and drafter.topology.num_nodes > 1:
         ways_out = {
             eagle: "a pair with one, like embedded_eagle",
             model: "draft=FOLDER, a pair with one, or another decoder",
