@@ -10,7 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-VARIABLES := PROFILE RESULTS VERIFIER WANDB CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -53,6 +53,7 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
+	@echo "    SWEEP=name (of report: the page of one sweep of your own, results/PROFILE/sweeps/name.html),"
 	@echo "    CELL=id or its beginning and PROMPT=number (of show),"
 	@echo "    PY=python that is used as it is, without installing anything,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
@@ -116,8 +117,8 @@ doctor: profile .venv/installed ## can the profile run here: versions, device, m
 	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report
-report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists or else is published
-	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS)
+report: profile .venv/installed ## write results/PROFILE/report.html, every artefact from what exists or else is published; or SWEEP=name
+	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) $(if $(SWEEP),--sweep $(call QUOTED,$(SWEEP)))
 
 .PHONY: audit
 audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class

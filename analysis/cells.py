@@ -23,9 +23,8 @@ from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
 
-METRICS = tuple(
-    metric.name + bound for metric in metrics.METRICS for bound in ("", "_lower", "_upper")
-)
+BOUNDS = ("", "_lower", "_upper")
+METRICS = tuple(metric.name + bound for metric in metrics.METRICS for bound in BOUNDS)
 FIRST = ("artefact", "part", "cell_id", "task", *LABELS)
 LAST = ("status", "num_prompts", *METRICS, *audits.QUANTITIES, "verdict", "is_audit")
 LAST += ("device", "commit", "reason", "command")
@@ -60,7 +59,7 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     of the cell that it audits.
 
     Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells
-    (`_rows`).
+    (`_rows`). A metric that was added later has columns where a cell has its fields.
     Raises InvalidInput for a damaged cell.
     """
     pairs = [pair for plan in plans for part in plan.by_part() for pair in _rows(part)]
@@ -68,7 +67,9 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     varied = [name for name in frame if name not in FIRST + LAST]
     names = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
     frame = with_filters_off(frame.reindex(columns=[*FIRST, *varied, *LAST]))
-    return frame.join(numbers[names])
+    added = [metric.name for metric in metrics.METRICS if not metric.is_of_every_cell]
+    absent = [name + bound for name in added if frame[name].isna().all() for bound in BOUNDS]
+    return frame.drop(columns=absent).join(numbers[names])
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

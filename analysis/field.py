@@ -23,7 +23,7 @@ MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the figure of their gains."""
-    results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.fields())
+    results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.FIELDS)
     results.check_one_law()
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])

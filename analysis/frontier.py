@@ -46,7 +46,7 @@ SEARCHED = {
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
     results = load(
-        plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.fields()
+        plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.FIELDS
     )
     results.check_one_law()
     long_results = load(plan.only(lambda cell: cell.part == LONG))

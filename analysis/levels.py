@@ -30,7 +30,7 @@ COLUMNS = (
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells."""
-    results = load(plan, metrics.fields())
+    results = load(plan, metrics.FIELDS)
     cell_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
 
     def gain(row: Mapping[str, Any]) -> Interval:

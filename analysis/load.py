@@ -429,11 +429,11 @@ def digest(name: str) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
-    """The plan of those cells of a sweep of one's own that are an artefact's.
+def find_sweep(name: str, profile: str, results: Path) -> Plan:
+    """The plan of a sweep of one's own, called "sweep/NAME".
 
-    name: the sweep's name, or its beginning. Raises InvalidInput unless there is one such sweep
-    with cells of the artefact, and as `read_plan`.
+    name: the sweep's name, or its beginning. Raises InvalidInput unless there is one such sweep,
+    and as `read_plan`.
     """
     folder = results / profile / "plans" / SWEEP
     files = {path.stem: path for path in sorted(folder.glob("*.json"))}
@@ -442,6 +442,16 @@ def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
         found = f"{len(matches) or 'no'} sweeps in {folder} begin with {name!r}"
         raise InvalidInput(f"{found}; allowed: {', '.join(matches or files) or 'none'}")
     plan = read_plan(SWEEP, profile, results, [files[matches[0]]])
+    return replace(plan, artefact=f"{SWEEP}/{matches[0]}")
+
+
+def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
+    """The plan of those cells of a sweep of one's own that are an artefact's.
+
+    Raises InvalidInput if there are none, and as `find_sweep`.
+    """
+    plan = find_sweep(name, profile, results)
+    sweep = Path(plan.artefact).name
     requests = tuple(
         replace(request, part=request.of.partition("/")[2])
         for request in plan.requests
@@ -451,11 +461,11 @@ def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
         names = dict.fromkeys(request.of.partition("/")[0] for request in plan.requests)
         allowed = ", ".join(filter(None, names)) or "none; they were typed key by key"
         raise InvalidInput(
-            f"sweep {matches[0]} has no cells of {artefact}; allowed: artefacts that it asks for: "
+            f"sweep {sweep} has no cells of {artefact}; allowed: artefacts that it asks for: "
             f"{allowed}"
         )
-    commands = {request.part: plan.commands[matches[0]] for request in requests}
-    return replace(plan, artefact=f"{SWEEP}/{matches[0]}", requests=requests, commands=commands)
+    commands = {request.part: plan.commands[sweep] for request in requests}
+    return replace(plan, requests=requests, commands=commands)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,9 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
 
     def of(metric: Metric, cell: dict[str, Any]) -> Interval:
         prompts = results.rows.get(cell["cell_id"])
-        if prompts is None or (metric.over and cell["decoder"] == "autoregressive"):
+        if prompts is None or not metric.is_in(prompts):
+            return ABSENT
+        if metric.over and cell["decoder"] == "autoregressive":
             return ABSENT
         if not metric.over:
             return metric.of(prompts)
@@ -74,16 +76,17 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
                 f"({reference})"
             )
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
-        if rows is None:
+        if rows is None or not metric.is_in(rows):
             return ABSENT
         if metric.is_across_runs(prompts, rows):
             across_runs.add(cell["cell_id"])
         return metric.of(prompts, rows)
 
     rows = []
+    measured = metrics.shown(metrics.METRICS, results.rows.values())
     for cell in timed:
         audit = verdicts.get(results.place(cell), {})
-        numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
+        numbers = {metric.name: of(metric, cell) for metric in measured}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
         rows += long.records(results.about(cell) | {"verdict": audit.get("verdict", "")}, numbers)
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
@@ -147,7 +150,9 @@ def by_cell(
     varying, fixed = long.split_keys(results.timed, (*results.setting, "tree", "method"))
     shown = [
         *long.names(varying),
-        *_metric_columns(frame, [(one, "", one.label) for one in columns]),
+        *_metric_columns(
+            frame, [(one, "", one.label) for one in metrics.shown(columns, results.rows.values())]
+        ),
     ]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
     return Table(stem, *lines, caption + fixed, frame, notes)
@@ -213,6 +218,7 @@ def _audit(rows: Found, of: tuple[str, ...]) -> Audit:
 
 def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
+    columns = metrics.shown(columns, results.rows.values())
     meanings = {metric.label: metric.definition for metric in columns}
     of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
     of_audits = (

@@ -5,7 +5,7 @@ definition to METRICS here. The metric is then a quantity of the CSVs and a colu
 Numbers without an interval and a column are those of `of_cell`, for the CSVs of sweeps and for W&B.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -52,6 +52,16 @@ class Metric:
         return self.is_timed and not timed_together(prompts, baseline)
 
     @property
+    def is_of_every_cell(self) -> bool:
+        """Whether it is derived from FIELDS alone."""
+        return {self.numerator, self.denominator} <= {*FIELDS}
+
+    def is_in(self, prompts: pd.DataFrame) -> bool:
+        """Whether all of a cell's rows have the metric's fields."""
+        known = set(prompts) - set(prompts.attrs.get("partial", ()))
+        return {self.numerator, self.denominator} <= known
+
+    @property
     def is_timed(self) -> bool:
         """Whether the metric is a rate per second."""
         return self.denominator.endswith("_s")
@@ -88,15 +98,23 @@ SPEEDUP_VS_AUTOREGRESSIVE = Metric(
 
 METRICS = (ACCEPTED_LENGTH, TOKENS_PER_S, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE)
 """All metrics, in the order of the columns."""
+FIELDS = ("num_emitted", "num_steps", "decode_s")
+"""The fields that the rows of every cell that decodes have."""
 PERCENTILES = (50, 90, 99)
 """Percentiles of the times of steps and tokens."""
 
 
-def fields() -> tuple[str, ...]:
-    """The fields of rows from which METRICS are derived."""
-    return tuple(
-        dict.fromkeys(name for metric in METRICS for name in (metric.numerator, metric.denominator))
-    )
+def shown(columns: Iterable[Metric], rows: Iterable[pd.DataFrame]) -> list[Metric]:
+    """The metrics without those of METRICS whose fields none of the rows has.
+
+    So a metric that was added later changes no table of cells that were measured before.
+    """
+    tables = list(rows)
+    return [
+        metric
+        for metric in columns
+        if metric not in METRICS or metric.is_of_every_cell or any(map(metric.is_in, tables))
+    ]
 
 
 def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -104,7 +122,7 @@ def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
     A race has the same fields as lists, but it has no histogram.
     """
-    names = {*fields(), "histogram"}
+    names = {*FIELDS, "histogram"}
     return {cell_id: prompts for cell_id, prompts in rows.items() if names <= set(prompts)}
 
 

@@ -29,7 +29,7 @@ PAPER_DECODERS = {
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
-    results = load(plan, metrics.fields())
+    results = load(plan, metrics.FIELDS)
     figures = paper("table2")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:

@@ -36,7 +36,7 @@ PAPER_COLUMNS = {
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every tree has a line."""
-    results = load(plan, metrics.fields())
+    results = load(plan, metrics.FIELDS)
     figures = paper("table3")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:

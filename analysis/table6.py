@@ -39,7 +39,7 @@ that the sweep varied.
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the table of the accepted length by draft."""
-    results = load(plan, metrics.fields())
+    results = load(plan, metrics.FIELDS)
     figures = paper("table6")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:

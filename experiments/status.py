@@ -7,7 +7,7 @@ run. It estimates the time left from the most similar measured cells.
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, check_results, profile_parser
-from analysis.load import EXPERIMENTS, Status, elsewhere, plan_names, read_plan, read_status
+from analysis.load import EXPERIMENTS, Status, elsewhere
+from experiments.states import States
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
@@ -42,14 +43,11 @@ class PlannedCell:
     written: int = 0
 
 
-def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
-    """A cell from its entry in a plan. raw: the folder of the cells' folders.
-
-    Raises LookupError, TypeError or ValueError if it is no entry.
-    """
-    labels, folder = entry["labels"], raw / str(entry["cell_id"])
+def planned_cell(entry: Mapping[str, Any], states: States) -> PlannedCell:
+    """A cell from its entry in a plan. states: those of its profile."""
+    labels, folder = entry["labels"], states.raw / entry["cell_id"]
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
-    status = Status("missing") if entry["cell_id"] == NO_TREE else read_status(folder)
+    status = states.status(entry["cell_id"])
     if status.state == "running":
         # held while it is measured, or not ours to lock
         with suppress(OSError), CellStore(folder).locked():
@@ -126,47 +124,59 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """The progress of every artefact, and of all cells, each once;
-    times are for the busy workers or one.
+    """The progress of every artefact, and of all cells, each once; times are for the busy workers
+    or one.
     """
-    names, raw = plan_names(profile, results), results / "raw" / profile
-    artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
-    by_key: dict[str, PlannedCell] = {}
-    planned: dict[str, tuple[list[str], tuple[str, ...]]] = dict.fromkeys(
-        (*artefacts, *names), ([], ())
-    )
-    for name in [name for name in planned if name in names]:
-        try:
-            plan = read_plan(name, profile, results)
-        except InvalidInput as error:
-            planned[name] = [], (str(error),)
+    states = States(profile, results)
+    cells: dict[str, PlannedCell] = {}
+    keys: dict[str, list[str]] = {}
+    notes: dict[str, tuple[str, ...]] = {}
+    for name, plan in states.plans():
+        if isinstance(plan, InvalidInput):
+            keys[name], notes[name] = [], (str(plan),)
             continue
         entries = {_key(request.entry): request.entry for request in plan.requests}
-        by_key |= {
-            key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key
-        }
-        planned[name] = list(entries), plan.stale
-    running = [cell.is_timed for cell in by_key.values() if cell.status.state == "running"]
-    num_workers = running.count(False) + any(running)  # timed cells share one worker
+        for key, entry in entries.items():
+            if key not in cells:
+                cells[key] = planned_cell(entry, states)
+        keys[name], notes[name] = list(entries), plan.stale
+    num_workers = _num_workers(cells.values())
+    artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
+    single = []
+    for name in dict.fromkeys((*artefacts, *keys)):
+        own = [cells[key] for key in keys.get(name, ())]
+        table = _table(results / profile / f"{name}.csv", own, name in artefacts)
+        eta_s = time_left(own, cells.values(), num_workers)
+        single.append(_standing(name, own, table, eta_s, notes.get(name, ())))
+    eta_s = time_left(cells.values(), cells.values(), num_workers)
+    return single, _standing("all", cells.values(), "", eta_s)
 
-    def standing(name: str, cells: Sequence[PlannedCell], lines: tuple[str, ...] = ()) -> Standing:
-        states = Counter(cell.status.state for cell in cells)
-        failures = Counter(cell.status.reason for cell in cells if cell.status.state == "failed")
-        table = ""
-        if (csv := results / profile / f"{name}.csv").is_file():
-            newest = max((cell.written for cell in cells if cell.status.state == "done"), default=0)
-            table = "written" if csv.stat().st_mtime_ns >= newest else "older than its cells"
-        elif name in artefacts:
-            table = "not written"
-        eta_s = time_left(cells, by_key.values(), max(1, num_workers))
-        ordered = {state: states[state] for state in SHOWN if states[state]}
-        return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
-    single = [
-        standing(name, [by_key[key] for key in keys], notes)
-        for name, (keys, notes) in planned.items()
-    ]
-    return single, standing("all", [*by_key.values()])
+def _num_workers(cells: Iterable[PlannedCell]) -> int:
+    """How many workers are busy, 1 if none is; timed cells share one."""
+    running = [cell.is_timed for cell in cells if cell.status.state == "running"]
+    return max(1, running.count(False) + any(running))
+
+
+def _table(csv: Path, cells: Iterable[PlannedCell], is_artefact: bool) -> str:
+    """The state of a table in words, see `Standing`."""
+    if not csv.is_file():
+        return "not written" if is_artefact else ""
+    newest = max((cell.written for cell in cells if cell.status.state == "done"), default=0)
+    return "written" if csv.stat().st_mtime_ns >= newest else "older than its cells"
+
+
+def _standing(
+    name: str,
+    cells: Collection[PlannedCell],
+    table: str,
+    eta_s: float | None,
+    notes: tuple[str, ...] = (),
+) -> Standing:
+    states = Counter(cell.status.state for cell in cells)
+    failures = Counter(cell.status.reason for cell in cells if cell.status.state == "failed")
+    ordered = {state: states[state] for state in SHOWN if states[state]}
+    return Standing(name, ordered, dict(failures.most_common()), table, eta_s, notes)
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analysis.cli import check_results
-from analysis.load import Request, read_status, readable_plans
+from analysis.load import Request
 from analysis.published import CELLS, SUFFIX, unpacked
 from experiments import configurations
+from experiments.states import States
 from resispec import kept
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
@@ -45,8 +46,10 @@ def kinds(results: Path) -> list[Kind]:
     def of(pattern: str) -> list[Path]:
         return sorted(results.glob(pattern))
 
+    cells = [path for path in of("raw/*/*") if not path.is_file()]
+    states = {path.parent.name: States(path.parent.name, results) for path in cells}
     return [
-        Kind("cells", [path for path in of("raw/*/*") if not path.is_file()], check_cell),
+        Kind("cells", cells, lambda folder: check_cell(folder, states[folder.parent.name])),
         Kind(
             "plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"
         ),
@@ -57,21 +60,18 @@ def kinds(results: Path) -> list[Kind]:
     ]
 
 
-def check_cell(folder: Path) -> None:
-    """Raise InvalidInput for a cell whose files have changed,
-    with the command that measures it again.
+def check_cell(folder: Path, states: States) -> None:
+    """Raise InvalidInput for a cell whose files have changed, with the command that measures it
+    again.
+
+    states: those of its profile.
     """
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is no folder of a cell")
-    status = read_status(folder)
+    status = states.status(folder.name)
     if status.state == "damaged":
-        commands = (
-            f"`{plan.commands[request.part]}`"
-            for plan in readable_plans(folder.parent.name, folder.parents[2])
-            for request in plan.requests
-            if request.cell_id == folder.name
-        )
-        again = next(commands, "the command that asked for it")
+        command = states.command(folder.name)
+        again = f"`{command}`" if command else "the command that asked for it"
         raise InvalidInput(f"{folder}: {status.reason}; {again} measures it anew")
 
 

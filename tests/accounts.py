@@ -2,6 +2,9 @@
 accounts of drafting in plain Python, broken rules.
 """
 
+from itertools import product
+from math import prod
+
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -29,11 +32,20 @@ def random_law(vocab, generator, zeros=0):
     return weights / weights.sum()
 
 
+OURS = (Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS, Draws.GREEDY)
+
+
 def tuples(q, count, draws):
     """Every drafted tuple with its probability, as plain Python."""
     largest = sorted(range(len(q)), key=lambda token: -q[token])
     if draws is Draws.POINT_MASS:
         return [(tuple(largest[:count]), 1.0)]
+    if draws not in OURS:  # by the laws that it says its siblings are drawn from
+        return [
+            (one, prod(float(law[token]) for law, token in zip(laws, one, strict=True)))
+            for one in product(range(len(q)), repeat=count)
+            for laws in [draws.laws(torch.tensor(q, dtype=torch.float64), torch.tensor(one))]
+        ]
 
     def extend(prefix, weight, left):
         if len(prefix) == count:

@@ -1,3 +1,1 @@
-"""The page of a profile: the claim, the verdict and every artefact
-in one self-contained HTML file.
-"""
+"""The page of a profile, or of one sweep: tables, figures and verdicts in one HTML file."""

@@ -1,10 +1,11 @@
 """Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist.
 
-Usage: python -m analysis.page [--profile NAME]
+Usage: python -m analysis.page [--profile NAME] [--sweep NAME]
 
 Cells that are not measured are shown as missing; a folder without any plan shows the published
-cells. Open the file in any browser; it needs no other file. provenance.json beside it has the
-origin of its numbers.
+cells. With --sweep the page has one sweep of your own, `results/PROFILE/sweeps/NAME.html`. Open the
+file in any browser; it needs no other file. provenance.json beside the report has the origin of its
+numbers.
 """
 
 import sys
@@ -28,32 +29,56 @@ def write(profile: str, results: Path) -> Path:
     nothing was measured, OSError when the page cannot be written.
     """
     check_profile(profile)
-    names, page_sections = sections.artefacts(), []
+    names = sections.artefacts()
     is_own = any(plan_files(name, profile, results) for name in names)
+    read = []
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
         source = results if is_own else published.source(name, profile, results)
-        page_sections.append(sections.read(name, profile, source))
-    if not any(section.plan or section.problem for section in page_sections):
+        read.append(sections.read(name, profile, source))
+    if not any(section.plan or section.problem for section in read):
         raise InvalidInput(
             f"nothing of profile {profile} is measured in {results}; `make reproduce` does it"
         )
-    plans = [section.plan for section in page_sections if section.plan]
+    plans = [section.plan for section in read if section.plan]
     facts = provenance.facts(plans)
     if any(plan.is_published for plan in plans):
         facts["Drawn from"] = f"results/published/{profile}/{published.CELLS}"
         sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
     path = results / profile / "report.html"
-    write_atomically(path, render(page_sections, profile, facts, path.parent))
+    command = f"make report PROFILE={profile}"
+    write_atomically(path, render(read, f"{profile} profile", command, facts))
     write_json(path.with_name(provenance.FILE), facts)
+    return path
+
+
+def write_sweep(name: str, profile: str, results: Path) -> Path:
+    """Write the page of one sweep, return its path.
+
+    name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or it
+    cannot be read.
+    """
+    check_profile(profile)
+    section = sections.read_sweep(name, profile, results)
+    path = results / profile / "sweeps" / f"{section.name}.html"
+    command = f"make report SWEEP={section.name} PROFILE={profile}"
+    title = f"sweep {section.name}, {profile} profile"
+    facts = provenance.facts([section.plan])
+    write_atomically(path, render([section], title, command, facts, is_report=False))
     return path
 
 
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    options = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
-    path = write(options.profile, options.results)
+    parser = profile_parser("analysis.page", __doc__.splitlines()[0])
+    help_text = "the page of a sweep of one's own instead, by its name or the beginning of it"
+    parser.add_argument("--sweep", metavar="NAME", help=help_text)
+    options = parser.parse_args(arguments)
+    if options.sweep is None:
+        path = write(options.profile, options.results)
+    else:
+        path = write_sweep(options.sweep, options.profile, options.results)
     sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
 
 

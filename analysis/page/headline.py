@@ -1,168 +1,144 @@
-"""Headline of the page: the measured rows behind its verdict and its facts,
-and bars of accepted lengths.
-
-`verdict.html.j2` puts them into words.
-"""
+"""Headline of the page: what the measured rows say of the paper's claim, a sentence and facts."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
 from analysis import labels
 from analysis.artefact import paper
 from analysis.audits import of_resispec
-from analysis.load import filters_in, with_filters_off
-from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
+from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.published import DECIDED
-from analysis.table import Number, Paper
+from analysis.table import Paper
 from resispec.audit.verdict import Finding
 
 METHOD = ["decoder", "tree", "verifier"]
-ROUNDING = 1e-9
-"""Tolerance of a gain of 1 with the interval [1, 1]:
-each prompt emits what the standard rule does.
-"""
 COLUMNS = ["artefact", "cell_id", *METHOD, "quantity", "value", "lower", "upper", "verdict"]
 
 
-def values(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Values of the template: the rows behind each fact.
+@dataclass(frozen=True)
+class Fact:
+    """A number with its meaning. finding: a `Finding` that colours it, or "".
 
-    frames: artefact -> the frame of its first table.
+    rows: those that it rests on; it links to the sections of their artefacts.
     """
+
+    label: str
+    value: str
+    sentence: str
+    rows: pd.DataFrame
+    finding: str = ""
+
+    @property
+    def artefacts(self) -> list[str]:
+        """The artefacts that have the rows."""
+        return list(self.rows.artefact.unique())
+
+
+def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The measured rows of all artefacts. frames: artefact -> the frame of its first table."""
     parts = [frame.assign(artefact=name) for name, frame in frames.items()]
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
-    rows = rows[rows.value.notna()].fillna({"verdict": ""})
-    audited = rows[(rows.quantity == ACCEPTED_LENGTH.name) & (rows.verdict != "")].drop_duplicates(
-        "cell_id"
+    return rows[rows.value.notna()].fillna({"verdict": ""})
+
+
+def sentence(rows: pd.DataFrame) -> tuple[str, str]:
+    """The verdict on the paper's claim in words, and as a `Finding`; "" without a decided audit."""
+    verdicts = set(_audited(of_resispec(rows)).verdict)
+    if Finding.BIASED in verdicts:
+        text = "ResiSpec is not lossless: its output does not have the target's law."
+        return text, Finding.BIASED
+    if Finding.NO_BIAS_SEEN in verdicts:
+        text = "No bias of ResiSpec was found in the rows measured so far."
+        return text, Finding.NO_BIAS_SEEN
+    return "No audit of ResiSpec is decided here yet.", ""
+
+
+def facts(rows: pd.DataFrame) -> list[Fact]:
+    """The facts that have been measured. rows: those of `joined`."""
+    resispec = of_resispec(rows)
+    others = rows.drop(resispec.index)
+    found = (
+        _audits("ResiSpec's rows that audit as biased", _audited(resispec)),
+        _audits("Other rows that audit as biased", _audited(others)),
+        _gain(rows, resispec),
+        _best(others),
+        _speed(others, resispec),
     )
-    lengths = of_resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
-    audits = _by_verdict(of_resispec(audited))
-    gains = rows[(rows.quantity == GAIN.name) & rows.cell_id.isin(audits["unbiased"].cell_id)]
-    speeds = _of(rows, SPEEDUP_VS_AUTOREGRESSIVE.name, "table1", "frontier")
-    is_standard = gains.lower.gt(1 - ROUNDING) & gains.upper.lt(1 + ROUNDING)
-    for name, cells in {"equal": gains[is_standard], "missed": gains[~is_standard]}.items():
-        audits[name] = audits["unbiased"][audits["unbiased"].cell_id.isin(cells.cell_id)]
-    return {
-        "claimed": paper("table1"),
-        "claimed_on_trees": paper("table3"),
-        "audits": audits,
-        "other_audits": _by_verdict(audited.drop(of_resispec(audited).index)),
-        "gains": of_resispec(_of(rows, GAIN.name, "table1")),
-        "speedups": of_resispec(_of(rows, "speedup", "table1")),
-        "speeds": {
-            "resispec": of_resispec(speeds),
-            "exact": _by_verdict(speeds.drop(of_resispec(speeds).index))["unbiased"],
-        },
-        "ceilings": lengths.merge(
-            _of(rows, "ceiling", "frontier"), on="cell_id", suffixes=("", "_ceiling")
-        ),
-        "best": _best_unbiased(rows),
-        "divergences": of_resispec(_of(rows, "paper_kl", "table4")),
-        "random_divergences": _of(rows, "random_proxy_kl", "table4"),
-        "deviations": of_resispec(_of(rows, "total_variation_z", "table4")),
-        "picture": _picture(frames),
-    }
+    return [fact for fact in found if len(fact.rows)]
 
 
-def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
+def between(numbers: pd.Series) -> str:
     """The range of measured numbers, as printed: "1.43–1.64"."""
-    return str(Paper(numbers.min(), numbers.max(), spec))
-
-
-def methods(rows: pd.DataFrame) -> str:
-    """The methods of rows, each with their count: "EAGLE + ResiSpec (6 rows)"."""
-    counts = Counter(map(labels.method, rows.decoder, rows.verifier))
-    return ", ".join(
-        f"{method} ({count} row{'s' if count > 1 else ''})" for method, count in counts.items()
-    )
+    return str(Paper(numbers.min(), numbers.max()))
 
 
 def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
     return rows[(rows.quantity == quantity) & rows.artefact.isin(artefacts)]
 
 
-def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    verdicts = {
-        "biased": Finding.BIASED,
-        "unbiased": Finding.NO_BIAS_SEEN,
-        "undecided": Finding.UNDECIDED,
-    }
-    frames = {name: audited[audited.verdict == verdict] for name, verdict in verdicts.items()}
-    return {"decided": audited[audited.verdict.isin(DECIDED)]} | frames
+def _audited(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of accepted lengths whose audit is decided, one a cell."""
+    decided = rows[(rows.quantity == ACCEPTED_LENGTH.name) & rows.verdict.isin(DECIDED)]
+    return decided.drop_duplicates("cell_id")
 
 
-def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
-    """The highest gain without a bias seen but ResiSpec's,
-    and all gains and speedups of the same method.
-    """
-    gains = _of(rows, GAIN.name, "frontier", "levels", "field")
+def _audits(label: str, audited: pd.DataFrame) -> Fact:
+    """How many of the audited rows are biased, and of what methods the lesser part is."""
+    biased = audited[audited.verdict == Finding.BIASED]
+    rest = audited.drop(biased.index)
+    are_most = len(biased) > len(rest)
+    few, opening = (rest, "No bias is seen in") if are_most else (biased, "Those of")
+    counts = Counter(map(labels.method, few.decoder, few.verifier))
+    methods = ", ".join(f"{method} ({count})" for method, count in counts.items())
+    text = f"{opening} {methods}." if methods else ""
+    finding = Finding.BIASED if are_most else Finding.NO_BIAS_SEEN
+    return Fact(label, f"{len(biased)} of {len(audited)}", text, audited, finding)
+
+
+def _gain(rows: pd.DataFrame, resispec: pd.DataFrame) -> Fact:
+    """ResiSpec's gain beside the paper's, its lengths beside the ceilings of exact verifiers."""
+    gains = _of(resispec, GAIN.name, "table1")
+    is_lossy = Finding.BIASED in set(gains.verdict)
+    text = f"The paper has {between(paper('table1').accepted_length_gain)}."
+    if is_lossy:
+        text += " These rows are biased: it is no gain of a lossless method."
+    lengths = _of(resispec, ACCEPTED_LENGTH.name, "frontier")
+    ceilings = _of(rows, "ceiling", "frontier")
+    pairs = lengths.merge(ceilings, on="cell_id", suffixes=("", "_ceiling"))
+    above = pairs[pairs.lower > pairs.upper_ceiling]
+    if len(above):
+        text += (
+            f" In {len(above)} of {len(pairs)} settings of the frontier its accepted length lies "
+            "above what any exact verifier can have on the same tree."
+        )
+    label = "ResiSpec's accepted length over SpecInfer's"
+    return Fact(label, f"{between(gains.value)}×", text, gains, Finding.BIASED if is_lossy else "")
+
+
+def _best(others: pd.DataFrame) -> Fact:
+    """The highest gain of another verifier without a bias seen, and all gains of its method."""
+    gains = _of(others, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
-    gains = gains.drop(of_resispec(gains).index)
+    label = "Best gain without a bias seen"
     if gains.empty:
-        return {"gains": gains}
+        return Fact(label, "", "", gains)
     best = gains.loc[gains.value.idxmax()]
-    best_rows = rows[(rows.artefact == best.artefact) & (rows.cell_id == best.cell_id)]
-    numbers = {row["quantity"]: Number.of(row, ".2f") for row in best_rows.to_dict("records")}
-    method_gains = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
-    speedups = _of(rows, SPEEDUP.name, best.artefact)
-    return {
-        "gains": method_gains,
-        "speedups": speedups[speedups.cell_id.isin(method_gains.cell_id)].value,
-        "method": labels.method_on_tree(best.decoder, best.verifier, best.tree),
-        "length": numbers[ACCEPTED_LENGTH.name],
-        "ceiling": numbers.get("ceiling"),
-    }
+    same = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
+    method = labels.method_on_tree(best.decoder, best.verifier, best.tree)
+    text = f"{method}: {between(same.value)} times the tokens of SpecInfer on d5b3."
+    return Fact(label, f"{best.value:.2f}×", text, same, Finding.NO_BIAS_SEEN)
 
 
-def _picture(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Bars of accepted lengths for the first setting in which ResiSpec was measured;
-    hot settings come first.
-
-    A bar is its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are
-    no bars.
-    """
-    for names in (("frontier", "levels"), ("table1",)):
-        if not (parts := [frames[name] for name in names if name in frames]):
-            continue
-        frame = with_filters_off(pd.concat(parts, ignore_index=True))
-        measured = frame[frame.value.notna()]
-        lengths = measured[measured.quantity == ACCEPTED_LENGTH.name]
-        for _, row in of_resispec(lengths).head(1).iterrows():
-            keys = [*frame.loc[:, "cell_id":"status"].columns[1:-1], *filters_in(frame)]
-            setting = [key for key in dict.fromkeys(keys) if key not in METHOD]
-            rows = lengths[(lengths[setting] == row[setting]).all(axis=1)]
-            bars = list(_compared(row, rows, measured[measured.quantity == "ceiling"]))
-            longest = max(number.value for _, number, _ in bars)
-            return {"setting": labels.setting(row[setting]), "bars": bars, "longest": longest}
-    return {"bars": []}
-
-
-def _compared(
-    resispec: pd.Series, rows: pd.DataFrame, ceilings: pd.DataFrame
-) -> Iterator[tuple[str, Number, str]]:
-    """Bars: standard rule and ResiSpec on one tree, the best others on this and on any tree,
-    and ceilings.
-
-    The others are neither of these two and have no bias seen. resispec: the row of ResiSpec. rows:
-    the lengths of its setting. ceilings: the rows of ceilings in all settings.
-    """
-    on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
-    standard = on_tree[on_tree.verifier == "standard"].head(1)
-    others = rows[(rows.verdict == Finding.NO_BIAS_SEEN) & (rows.verifier != "standard")]
-    others = others.drop(of_resispec(others).index)
-    best = [
-        group.nlargest(1, "value") for group in (others[others.index.isin(on_tree.index)], others)
-    ]
-    bars = pd.concat([standard, resispec.to_frame().T, *best]).drop_duplicates("cell_id")
-    for _, row in bars.iterrows():
-        method = labels.method_on_tree(row.decoder, row.verifier, row.tree)
-        yield method, Number.of(row.to_dict(), ".2f"), row.verdict
-    place = ["decoder", "tree"]
-    trees = bars[place].drop_duplicates().merge(rows[["cell_id", *place]])
-    trees = trees.merge(ceilings[["cell_id", "value", "lower", "upper"]]).drop_duplicates(place)
-    for row in trees.to_dict("records"):
-        name = f"Ceiling of exact verifiers, {labels.name('tree', row['tree'])}"
-        yield name, Number.of(row, ".2f"), "ceiling"
+def _speed(others: pd.DataFrame, resispec: pd.DataFrame) -> Fact:
+    speeds, own = (
+        _of(rows, SPEEDUP_VS_AUTOREGRESSIVE.name, "table1", "frontier")
+        for rows in (others, resispec)
+    )
+    speeds = speeds[speeds.verdict == Finding.NO_BIAS_SEEN]
+    text = "Tokens a second over those of one token at a time, in rows without a bias seen."
+    if len(own):
+        text += f" ResiSpec's rows have {between(own.value)}."
+    return Fact("Speed, no speculation = 1", f"{between(speeds.value)}×", text, speeds)

@@ -1,39 +1,59 @@
-"""Sections of the page: the tables and figures of each artefact's script,
-or a line on why there are none.
+"""Sections of the page: the tables and figures of each artefact's script, or a line on why there
+are none, and those of a sweep.
 """
 
 import importlib
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis import artefact, published
-from analysis.load import EXPERIMENTS, Plan, plan_files, read_plan
-from analysis.page import steps
+from matplotlib.figure import Figure
+
+from analysis import artefact, published, sweep
+from analysis.load import EXPERIMENTS, ROOT, Plan, find_sweep, plan_files, read_plan
 from analysis.table import Table
 from resispec.errors import InvalidInput, first_line
 
 KINDS = ("table", "figure", "frontier")
 """Kinds of artefacts in the order of the page, by number within a kind; other kinds come last."""
+DOCS = ROOT / "docs" / "artefacts"
+"""Folder with a page per artefact."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """The section of one artefact.
+    """The section of one artefact, or of a sweep.
 
-    plan, made: None if there is none; then `problem` says why, unless the artefact was never
-    measured. states: counts of the plan's cells that are "done", "failed", "interrupted" and
-    "missing". steps: tables of its cells that decode. agreement: a line on the agreement with the
-    published numbers, or "".
+    name: the artefact's, or that of the sweep. title, lead: its title, and the first paragraph of
+    its documentation as Markdown, or "". plan, made: None if there is none; then `problem` says
+    why, unless the artefact was never measured. states: counts of the plan's cells that are "done",
+    "failed", "interrupted" and "missing". agreement: a line on the agreement with the published
+    numbers, or "".
     """
 
     name: str
+    title: str
+    lead: str = ""
     plan: Plan | None = None
     made: artefact.Artefact | None = None
     problem: str = ""
     states: Counter[str] = field(default_factory=Counter)
-    steps: tuple[Table, ...] = ()
     agreement: str = ""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its tables that have rows."""
+        return tuple(table for table in self.made.tables if table.rows) if self.made else ()
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Its figures by the stems of their files."""
+        return dict(self.made.figures) if self.made else {}
+
+    def words(self, stem: str) -> str:
+        """The content of a figure in words, from its table; "" without such a table."""
+        return next((table.notes.picture for table in self.tables if table.stem == stem), "")
 
     @property
     def status(self) -> str:
@@ -72,22 +92,50 @@ def read(name: str, profile: str, results: Path) -> Section:
 
     results: the folder of raw/ and PROFILE/.
     """
+    title, lead = about(name)
     if not plan_files(name, profile, results):
-        return Section(name)
+        return Section(name, title, lead)
     plan, states = None, Counter[str]()
     try:
         plan = read_plan(name, profile, results)
-        # Cells whose trees are not found yet share an id.
-        cells = {
-            (request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests
-        }
-        states.update(plan.status(cell_id).state for cell_id, *_ in cells)
+        states = _states(plan)
         made = artefact.complete(maker(name), plan)
         agreement = published.agreement(plan, made.tables[0], made.compared)
         line = agreement.summary if agreement.notes else ""
-        return Section(name, plan, made, "", states, steps.of(plan), line)
+        return Section(name, title, lead, plan, made, "", states, line)
     except (InvalidInput, OSError) as error:
-        return Section(name, plan, None, first_line(error), states)
+        return Section(name, title, lead, plan, None, first_line(error), states)
+
+
+def read_sweep(name: str, profile: str, results: Path) -> Section:
+    """The section of a sweep of one's own: the table that its run ended with, with all rows.
+
+    name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or a
+    cell of it is damaged.
+    """
+    plan = find_sweep(name, profile, results)
+    sweep_name = Path(plan.artefact).name
+    made = artefact.Artefact((sweep.table_of([plan], sweep_name),))
+    return Section(sweep_name, f"Sweep {sweep_name}", "", plan, made, "", _states(plan))
+
+
+def _states(plan: Plan) -> Counter[str]:
+    # Cells whose trees are not found yet share an id.
+    cells = {(request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests}
+    return Counter(plan.status(cell_id).state for cell_id, *_ in cells)
+
+
+def about(name: str, folder: Path = DOCS) -> tuple[str, str]:
+    """The title of an artefact's documentation and its first paragraph, without links.
+
+    Without documentation: the printed name and "".
+    """
+    path = folder / f"{name}.md"
+    if not path.is_file():
+        return titled(name), ""
+    text = re.sub(r"<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    title, lead, *_ = text.removeprefix("# ").split("\n\n")
+    return title, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", lead)
 
 
 def maker(name: str) -> artefact.Maker:

@@ -21,8 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.table import plain
-from experiments.bench.decoders import embedded_prompts
-from experiments.bench.frame import Measured, run_bench
+from experiments.bench.frame import Measured, embedded_prompts, run_bench
 from resispec import cuda_graphs
 from resispec.cuda_graphs import Outputs, Unit
 from resispec.decode import Decoder, Sampling
@@ -42,11 +41,7 @@ WAITING_OPERATIONS = {
 }
 """Operations that read a number, or whose result has a shape that depends on data."""
 WAITS, UNITS, OUTSIDE, INSIDE = "waits", "units", "operations outside", "operations inside"
-"""Names of counts: waits for the device, calls of captured units,
-operations outside of units and inside.
-
-Operations inside a unit are started together, by a graph.
-"""
+"""Names of counts; operations inside a unit are started together, by a graph."""
 
 
 @contextmanager
@@ -107,18 +102,15 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
     """Title, embedded pair and decoder of everything that is counted."""
     d5b3, standard = complete(5, 3), get_verifier("standard")
     yield "one token at a time", "embedded", Decoder(NoDraft(), standard)
+    shapes = {"d5b3": d5b3, "chain of 4": chain(4)}
     for name in available():
-        verifier, shapes = get_verifier(name), {"d5b3": d5b3, "chain of 4": chain(4)}
+        verifier = get_verifier(name)
+        kinds = product((Draws.IID, Draws.GREEDY), shapes)
         draws, title = next(
-            (draws, title)
-            for draws, title in product((Draws.IID, Draws.GREEDY), shapes)
-            if is_defined_on(verifier, draws, shapes[title])
+            kind for kind in kinds if is_defined_on(verifier, kind[0], shapes[kind[1]])
         )
-        yield (
-            f"{draws}, {title}, {name}",
-            "embedded",
-            Decoder(DraftModel(shapes[title], draws), verifier),
-        )
+        decoder = Decoder(DraftModel(shapes[title], draws), verifier)
+        yield f"{draws}, {title}, {name}", "embedded", decoder
     for name in ("standard", "traversal"):
         drafter = DraftModel(d5b3, Draws.WITHOUT_REPLACEMENT)
         yield f"without replacement, d5b3, {name}", "embedded", Decoder(drafter, get_verifier(name))
@@ -135,17 +127,13 @@ def measure(_: Namespace) -> Measured:
     rows = []
     for title, pair, decoder in progress_bar([*cases()], desc="counts", unit="decoder"):
         steps = counts_of(decoder, pairs[pair], prompt, sampling)
-        maxima = {
-            name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)
-        }
+        names = (WAITS, UNITS, OUTSIDE, INSIDE)
+        maxima = {name: max(step[name] for step in steps) for name in names}
         rows.append({"decoder": title, **maxima})
+    frame = pd.DataFrame(rows)
     caption = "What a step asks of an accelerator at most, counted on a processor."
-    table = plain("bench_counts", pd.DataFrame(rows), caption)
-    return (
-        [table],
-        ["`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."],
-        table.frame,
-    )
+    source = "`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."
+    return [plain("bench_counts", frame, caption)], [source], frame
 
 
 if __name__ == "__main__":

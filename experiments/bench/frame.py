@@ -1,5 +1,5 @@
-"""The frame of every bench: the command line, calls that take turns,
-the memory of a call, and the page.
+"""The frame of every bench: the command line and the page, prompts, calls that take turns, and the
+memory of a call.
 """
 
 import argparse
@@ -18,14 +18,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
-from experiments.provenance import device_stem
+from experiments.provenance import device_name, device_stem
 from referee.inputs import count
+from resispec.embedded import EmbeddedDataset
 from resispec.errors import in_one_line
 from resispec.files import write_atomically
-from resispec.models import check_device
+from resispec.models import Pair, check_device
 from resispec.progress import progress_bar
 from resispec.timing import now
 
+PROMPT_TOKENS = 64
 Name = TypeVar("Name")
 Measured = tuple[Sequence[Table], Sequence[str], "pd.DataFrame | None"]
 """Tables of a bench, the paragraphs below them, and the frame for its CSV, where it has one."""
@@ -71,9 +73,8 @@ def run_bench(
         file = name if place == "embedded" else f"{name}_{device_stem(options.device)}"
         stem = options.results / place / file
         stem.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(
-            dir=stem.parent
-        ).close()  # a folder that cannot be written to is refused first
+        # a folder that cannot be written to is refused first
+        tempfile.TemporaryFile(dir=stem.parent).close()
         tables, notes, frame = measure(options)
         page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
         if frame is not None:
@@ -82,6 +83,18 @@ def run_bench(
         sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
 
     sys.exit(work())
+
+
+def origin(module: str, device: torch.device) -> str:
+    """The command of a bench and the machine, the beginning of the last paragraph of its page."""
+    command = f"`python -m experiments.bench.{module} --device {device.type}`"
+    return f"{command} on {device_name(device)}, torch {torch.__version__}"
+
+
+def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
+    """The first PROMPT_TOKENS tokens of each of so many embedded documents."""
+    texts = EmbeddedDataset("embedded_reference").prompts(count)
+    return [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
 
 
 def take_turns(
@@ -111,9 +124,7 @@ def take_turns(
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The most memory that a call holds at once beyond its input,
-    by the allocator's own account.
-    """
+    """The most memory that a call holds at once beyond its input, as the allocator counts."""
     if device.type == "cuda":
         baseline = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

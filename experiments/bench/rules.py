@@ -1,30 +1,24 @@
 """Costs of verification: `python -m experiments.bench.rules [--device cpu|cuda]`.
 
 The bench times every rule's law at one node and at 40, and every verifier on whole trees, as ratios
-to `standard` within one run, and measures the memory of a law. All take turns in rounds, and
-medians count.
-The laws are Zipf-like; the draft's law is the target's with noise on the logits. On a CUDA device a
-law is also captured in a graph.
+to `standard` within one run. All take turns in rounds, and medians count. The laws are Zipf-like;
+the draft's law is the target's with noise on the logits.
 """
 
 import os
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 import pandas as pd
 import torch
 from torch import Generator, Tensor
 
 from analysis.table import Table, plain
-from experiments.bench.frame import Measured, peak_bytes, run_bench, take_turns
-from experiments.provenance import device_name
+from experiments.bench.frame import Measured, origin, run_bench, take_turns
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
-from resispec.cuda_graphs import CudaGraphs
 from resispec.errors import InvalidInput
-from resispec.progress import progress_bar
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import (
     Draws,
@@ -35,25 +29,23 @@ from resispec.verifiers import (
     available,
     get_verifier,
 )
-from resispec.verifiers.base import reads_numbers
 
 VOCAB = 32_000
 NUM_SIBLINGS = 3
-TIMED_NODES, MEASURED_NODES = (1, 40), (1, 10, 40)
+NODES = (1, 40)
 SHAPES = {"d5b3": complete(5, 3), "10 paths of 12": parallel_chains(10, 12)}
 TREES, WALKS = 6, 4
 """Drafted trees of each shape, and walks of each tree."""
 LAW_ROUNDS, WALK_ROUNDS = 30, 7
 BINS = (1024, 0, 512, 2048)
 BASELINE = ("standard", "iid")
+COLUMNS = ("measured", "verifier", "draws", "num_nodes", "quantity", "value")
 TimesByRule = dict[tuple[str, str], float]
 """Milliseconds by verifier and draws."""
 
 
 def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's laws (N, V), float32;
-    the nodes share a ranking of the tokens.
-    """
+    """The target's and the draft's laws (N, V), float32; the nodes share a ranking of tokens."""
     ranking = torch.randperm(VOCAB, generator=generator) + 1
     target = -1.2 * ranking.float().log() + 1.5 * torch.randn(num_nodes, VOCAB, generator=generator)
     draft = target + torch.randn(num_nodes, VOCAB, generator=generator)
@@ -68,28 +60,20 @@ def verifiers() -> dict[str, Verifier]:
 
 def rules() -> list[tuple[str, SiblingRule, DrawsKind]]:
     """The sibling rules among the verifiers, with every kind of draws that each is defined for."""
-    by_name = {
-        name: verifier.rule
-        for name, verifier in verifiers().items()
-        if isinstance(verifier, TopDown)
-    }
-    return [
-        (name, rule, draws) for name, rule in by_name.items() for draws in supported_draws(rule)
-    ]
+    named = {name: one.rule for name, one in verifiers().items() if isinstance(one, TopDown)}
+    return [(name, rule, draws) for name, rule in named.items() for draws in supported_draws(rule)]
 
 
 def law_call(
     rule: SiblingRule, draws: DrawsKind, num_nodes: int, device: torch.device
 ) -> Callable[[], object]:
-    """A call that computes the law at N nodes; one node has no leading dimension,
-    as in decoding.
-    """
+    """A call that computes the law at N nodes; one has no leading dimension, as in decoding."""
     generator = Generator().manual_seed(num_nodes)
     target, draft = synthetic_laws(num_nodes, generator)
     siblings = draws.draw(draft, NUM_SIBLINGS, generator)
-    inputs = tuple(
-        (value if num_nodes > 1 else value[0]).to(device) for value in (target, draft, siblings)
-    )
+    if num_nodes == 1:
+        target, draft, siblings = target[0], draft[0], siblings[0]
+    inputs = target.to(device), draft.to(device), siblings.to(device)
     return lambda: rule.law(*inputs, draws)
 
 
@@ -97,14 +81,9 @@ def time_laws(num_nodes: int, device: torch.device) -> TimesByRule:
     """Times of every rule's law."""
     calls = {}
     for name, rule, draws in rules():
-        calls[name, str(draws)] = call = law_call(rule, draws, num_nodes, device)
-        if device.type == "cuda" and not reads_numbers(rule):
-            unit = CudaGraphs(lambda *_, call=call: (call(),))
-            calls[f"{name}, CUDA graph", str(draws)] = partial(
-                unit, None, torch.empty(0, device=device)
-            )
-    turns = {key: [lambda _, call=call: call()] for key, call in calls.items()}
-    return take_turns(f"laws, {num_nodes} at once", turns, LAW_ROUNDS, device)
+        call = law_call(rule, draws, num_nodes, device)
+        calls[name, str(draws)] = [lambda _, call=call: call()]
+    return take_turns(f"laws, {num_nodes} at once", calls, LAW_ROUNDS, device)
 
 
 def draft_tree(topology: Topology, draws: DrawsKind, draft: Tensor) -> Tree:
@@ -116,68 +95,50 @@ def draft_tree(topology: Topology, draws: DrawsKind, draft: Tensor) -> Tree:
     return Tree(topology, tokens, draws)
 
 
-def time_walks(shape: str, device: torch.device) -> TimesByRule:
-    """Times of verifiers on trees of one shape with all their draws;
-    a walk has one seed in all rounds.
+def time_walks(topology: Topology, title: str, device: torch.device) -> TimesByRule:
+    """Times of verifiers on trees of one shape with all their draws; a walk has one seed in all
+    rounds.
     """
-    topology, calls = SHAPES[shape], {}
-    cpu_laws = [
-        synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)
-    ]
-    laws = [(target.to(device), draft.to(device)) for target, draft in cpu_laws]
+    laws, calls = [], {}
+    for seed in range(TREES):
+        target, draft = synthetic_laws(topology.num_nodes, Generator().manual_seed(seed))
+        laws.append((target.to(device), draft.to(device)))
     for draws in Draws:
-        trees = [
-            (draft_tree(topology, draws, draft), target, draft) for target, draft in laws
-        ] * WALKS
+        trees = [(draft_tree(topology, draws, draft), target, draft) for target, draft in laws]
         for name, verifier in verifiers().items():
             walks = [
                 lambda _, verifier=verifier, tree=tree, seed=seed: verifier.verify(
                     *tree, Generator(device).manual_seed(seed)
                 )
-                for seed, tree in enumerate(trees)
+                for seed, tree in enumerate(trees * WALKS)
             ]
             with suppress(InvalidInput):  # not with these draws, or not on trees
                 walks[0](0)
                 calls[name, str(draws)] = walks
-    return take_turns(f"walks on {shape}", calls, WALK_ROUNDS, device)
+    return take_turns(title, calls, WALK_ROUNDS, device)
 
 
 @torch.inference_mode()
 def costs(device: torch.device) -> pd.DataFrame:
-    """One tidy row per figure: what was measured, verifier, draws, N, quantity, value."""
-    series = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
+    """One tidy row per figure, with COLUMNS."""
+    series = [("law", nodes, time_laws(nodes, device)) for nodes in NODES]
     for shape, topology in SHAPES.items():
-        series.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
-    rows = [
-        (measured, *names, nodes, quantity, value / unit)
-        for measured, nodes, times in series
-        for names, value in times.items()
-        for quantity, unit in (("ms", 1.0), ("ratio", times[BASELINE]))
-    ]
-    for name, rule, draws in progress_bar(rules(), desc="memory", unit="rule"):
-        for nodes in MEASURED_NODES:
-            peak = peak_bytes(law_call(rule, draws, nodes, device), device)
-            rows.append(("law", name, str(draws), nodes, "peak_bytes", peak))
-    return pd.DataFrame(
-        rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"]
-    )
+        title = f"walk on {shape}"
+        series.append((title, topology.num_nodes, time_walks(topology, title, device)))
+    rows = []
+    for measured, nodes, times in series:
+        for names, milliseconds in times.items():
+            rows.append((measured, *names, nodes, "ms", milliseconds))
+            rows.append((measured, *names, nodes, "ratio", milliseconds / times[BASELINE]))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def table(frame: pd.DataFrame, measured: str) -> Table:
-    """A line for every verifier and draws: times and ratios by N,
-    and bytes where they were measured.
-    """
+    """A line for every verifier and draws: times and ratios by N."""
     rows = frame[frame.measured == measured]
-    wide = rows.pivot_table("value", ["verifier", "draws"], ["quantity", "num_nodes"], sort=False)
-    wide = wide.loc[list(dict.fromkeys(zip(rows.verifier, rows.draws, strict=True)))]
-    titles = {"ms": "ms", "ratio": "ratio", "peak_bytes": "bytes a node and token"}
-    order = sorted(wide, key=lambda column: (column[0] == "peak_bytes", column[1]))
-    shown = pd.DataFrame(
-        {
-            f"N = {nodes}, {titles[what]}": wide[what, nodes]
-            / (nodes * VOCAB if what == "peak_bytes" else 1)
-            for what, nodes in order
-        }
+    columns = ("N = " + rows.num_nodes.astype(str) + ", " + rows.quantity).rename("column")
+    shown = rows.assign(column=columns).pivot_table(
+        "value", ["verifier", "draws"], "column", sort=False
     )
     caption = f"What a {measured} costs, as ratios to `standard` within one run."
     return plain("bench_rules", shown.reset_index(), caption)
@@ -185,17 +146,15 @@ def table(frame: pd.DataFrame, measured: str) -> Table:
 
 def measure(options: Namespace) -> Measured:
     """Laws and walks, a table each."""
-    device, frame = options.device, costs(options.device)
+    frame = costs(options.device)
     source = (
-        f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)}, "
-        f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average "
-        f"{os.getloadavg()[0]:.1f} at the end. V = {VOCAB:,}, float32. "
-        "Ratios are to `standard` with i.i.d. draws and as many nodes N."
+        f"{origin('rules', options.device)}, {torch.get_num_threads()} thread, load average "
+        f"{os.getloadavg()[0]:.1f} at the end. "
+        f"V = {VOCAB:,}, float32. Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
     laws = (
         f"Laws: {NUM_SIBLINGS} siblings a node, the median of {LAW_ROUNDS} rounds in which all "
-        "took turns. Memory: the most that a call holds at once beyond its input; a single law in "
-        "float32 is 4 bytes a node and token."
+        "took turns."
     )
     walks = (
         f"Walks: the mean over {WALKS} walks of each of {TREES} trees, a walk's time being its "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.cells import read_plans
 from analysis.page.sections import artefacts
-from experiments import status
+from experiments import states
 from experiments.status import main, standings
 from experiments.store import CellStore
 from resispec.files import write_json
@@ -116,8 +116,8 @@ def test_without_a_measured_cell_nobody_knows(tmp_path, capsys):
 def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path, monkeypatch):
     """And its files are read once."""
     read: list[Path] = []
-    reader = status.read_status
-    monkeypatch.setattr(status, "read_status", lambda folder: read.append(folder) or reader(folder))
+    reader = states.read_status
+    monkeypatch.setattr(states, "read_status", lambda folder: read.append(folder) or reader(folder))
     shared = cell_of(tmp_path, "a", "done")
     plan(tmp_path, "table1", [shared, cell_of(tmp_path, "b")])
     plan(tmp_path, "table2", [shared], part="chain")

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from experiments import status
+from experiments import states, status
 from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import sweep_of
 from experiments.store import plans_of, write_plans
@@ -110,7 +110,10 @@ DAMAGES = {
 }
 
 
-def test_damage_is_a_line_with_what_to_do(results, capsys):
+def test_damage_is_a_line_with_what_to_do(results, monkeypatch, capsys):
+    """Of the plans, which say what to do about cells, each is read once."""
+    read, reader = [], states.read_plan
+    monkeypatch.setattr(states, "read_plan", lambda *plan: read.append(plan[0]) or reader(*plan))
     for name, (damage, _) in DAMAGES.items():
         damage(results / name)
     assert main(["--results", str(results)]) == 1
@@ -122,6 +125,7 @@ def test_damage_is_a_line_with_what_to_do(results, capsys):
         named = f"{folder}/{file}|{folder}[:,]"  # of cells and models the folder
         assert [line for line in lines if re.search(f"({named}).*{expected}$", line)], (name, out)
     assert len(lines) == len(DAMAGES)
+    assert sorted(read) == ["sweep", "table1", "table2"]
 
 
 def test_no_folder_is_no_good_news(tmp_path, capsys):

@@ -14,7 +14,7 @@ from matplotlib.text import Annotation, Text
 from analysis import figure1, figure2, figure3, figures, frontier, speed
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
-from analysis.page.documentation import inline
+from analysis.page.render import inline
 from tests import toy_artefacts
 from tests.toy_cells import make_cell, planned, save
 

@@ -5,10 +5,8 @@ and never averaged.
 import pandas as pd
 import pytest
 
-from analysis import categories, field, frontier, frontier_shapes, levels, load, published, speed
+from analysis import categories, field, frontier, frontier_shapes, load, published, speed
 from analysis.cells import tidy
-from analysis.page import steps
-from analysis.page.headline import values
 from resispec.errors import InvalidInput
 from tests import toy_artefacts
 from tests.toy_cells import (
@@ -56,21 +54,7 @@ def test_parts_that_name_no_filter_have_it_off_in_every_table(tmp_path):
         write_plan(tmp_path, "frontier", cells, part=part)
     plan = load.read_plan("frontier", "embedded", tmp_path)
     assert set(tidy([plan])["sampling.top_p"]) == {"1.0", "0.9"}
-    for table in (categories.of(plan), *steps.of(plan)):
-        assert set(shown(table)["top-p"]) == {"1.0", "0.9"}
-
-
-def test_the_page_s_picture_is_of_one_law(tmp_path):
-    """The frontier names no filter, and the levels were measured behind one."""
-    plans = {"frontier": save_methods(tmp_path), "levels": filtered(tmp_path)}
-    makers = {"frontier": frontier.make, "levels": levels.make}
-    frames = {
-        name: makers[name](planned(tmp_path, name, plans[name])).tables[0].frame for name in plans
-    }
-    picture = values(frames)["picture"]
-    assert picture["setting"].endswith("top-p = 1.0")
-    names = [name for name, *_ in picture["bars"]]
-    assert names == ["SpecInfer (standard), d5b3", "SpecInfer + ResiSpec, d5b3"]
+    assert set(shown(categories.of(plan))["top-p"]) == {"1.0", "0.9"}
 
 
 def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(

@@ -53,7 +53,7 @@ def write_results(results: Path) -> None:
 def parse(source: str) -> Element:
     """A page without its styles and its script. Raises ParseError for tags that are not closed."""
     plain = re.sub(r"<(script|style)>.*?</\1>", "", source, flags=re.DOTALL)
-    return fromstring(re.sub(r"<((?:meta|link|img)\b[^>]*)>", r"<\1/>", plain))
+    return fromstring(re.sub(r"<((?:meta|link|img|input)\b[^>]*)>", r"<\1/>", plain))
 
 
 def text(element: Element | None) -> str:
@@ -67,9 +67,8 @@ def section(page: Element, name: str) -> str:
 
 
 def rows(page: Element, stem: str) -> list[dict[str, str]]:
-    """The texts of a table's rows by their headers, without what is drawn in them."""
-    head, *body = page.find(f".//table[@id='data-{stem}']").iter("tr")
+    """The texts of a table's rows by their headers."""
     names, *lines = (
-        [text(cell) for cell in row if cell.get("class") != "picture"] for row in (head, *body)
+        [text(cell) for cell in row] for row in page.find(f".//table[@id='data-{stem}']").iter("tr")
     )
     return [dict(zip(names, line, strict=True)) for line in lines]

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting, filtering and pinned columns. Without this script the tables are complete and plain.
+// Sorting and filtering. Without this script the tables are complete and plain.
 
 // A cell that holds no number is last, whichever way a column of numbers is sorted.
 function compare(direction, areNumbers) {
@@ -22,7 +22,6 @@ function sortBy(table, header) {
 
 function addSorting(table) {
   for (const header of table.tHead.rows[0].cells) {
-    if (header.classList.contains("picture")) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...header.childNodes);
@@ -31,46 +30,30 @@ function addSorting(table) {
   }
 }
 
-// Every word must occur in a row.
-function filterBy(table, words) {
-  let shown = 0;
-  for (const row of table.tBodies[0].rows) {
-    const text = Array.from(row.cells, (cell) => cell.textContent).join(" ").toLowerCase();
-    row.hidden = !words.every((word) => text.includes(word));
-    shown += row.hidden ? 0 : 1;
-  }
-  return shown;
-}
-
+// A row is shown if every word occurs in it.
 function addFilter(table) {
-  const total = table.tBodies[0].rows.length;
-  if (total < 6) return;
+  const rows = Array.from(table.tBodies[0].rows);
+  if (rows.length < 6) return;
   const label = document.createElement("label");
   const input = document.createElement("input");
   const count = document.createElement("output");
   input.type = "search";
   input.placeholder = "a word, or several";
   label.append("Filter rows ", input);
-  const tell = (shown) => { count.textContent = `${shown} of ${total} rows`; };
-  input.addEventListener("input", () => {
-    tell(filterBy(table, input.value.toLowerCase().split(/\s+/).filter(Boolean)));
-  });
-  tell(total);
+  const filter = () => {
+    const words = input.value.toLowerCase().split(/\s+/);
+    for (const row of rows) {
+      const text = Array.from(row.cells, (cell) => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    }
+    count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+  };
+  input.addEventListener("input", filter);
+  filter();
   table.closest(".table").querySelector(".tools").prepend(label, count);
-}
-
-// The columns that name a row stay at the left: as many of the last ones as leave 40 % of the box to numbers.
-function pin(table) {
-  const keys = Array.from(table.tHead.rows[0].cells).filter((cell) => cell.classList.contains("key"));
-  const widths = keys.map((key) => key.getBoundingClientRect().width);
-  const left = widths.map((_, place) => widths.slice(0, place).reduce((sum, width) => sum + width, 0));
-  const end = left.at(-1) + widths.at(-1);
-  const start = left.find((edge) => end - edge <= table.parentElement.clientWidth * 0.6) ?? left.at(-1);
-  for (const row of table.rows) keys.forEach((key, place) => { row.cells[place].style.left = `${left[place] - start}px`; });
 }
 
 for (const table of document.querySelectorAll("table[id^='data-']")) {
   addSorting(table);
   addFilter(table);
-  new ResizeObserver(() => pin(table)).observe(table);
 }

@@ -10,7 +10,7 @@ import torch
 from analysis.load import read_status
 from experiments.bench import decoders, frame, memory
 from experiments.bench.frame import peak_bytes
-from experiments.bench.memory import ALLOWED_BYTES, METHODS, Decoding, peak_of, peaks
+from experiments.bench.memory import CASES, peak_of
 from experiments.grid import cells_of
 from resispec import embedded
 from resispec.data import Prompt
@@ -21,24 +21,22 @@ from resispec.verifiers import get_verifier
 from tests.harness.toy_runs import run_here
 
 CPU = torch.device("cpu")
-every_method = pytest.mark.parametrize("method", METHODS, ids=map(", ".join, METHODS))
+ALLOWED_BYTES = 4 * 2**30
 
 
-@every_method
-def test_memory_is_flat_in_prompts_and_in_proportion_to_nodes_and_vocabulary(method):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.decoder}, {case.verifier}")
+def test_memory_is_flat_in_prompts_and_in_proportion_to_nodes_and_vocabulary(case):
     """So 128,256 tokens and 121 nodes fit 4 GiB; `make bench` measures it."""
-    few, nodes = METHODS[method][0], max(number for number in METHODS[method] if number <= 40)
-    case = Decoding(*method, nodes, 4000)
-    _, once, often = (
-        peak_of(case._replace(num_prompts=number), CPU, walks=True) for number in (1, 1, 8)
-    )
+    few, nodes = (13, 40) if case.num_nodes == 121 else (case.num_nodes, case.num_nodes)
+    small = case._replace(num_nodes=nodes, vocab=4000)
+    _, once, often = (peak_of(small, CPU, walks=True, num_prompts=number) for number in (1, 1, 8))
     # the first one also made what is made once for a topology
     assert often == pytest.approx(once, rel=0.01)
-    frame = peaks([case._replace(num_nodes=few), case, case._replace(vocab=16_000)], CPU)
-    rates = frame.bytes_per_node_token.tolist()
+    sizes = [small._replace(num_nodes=few), small, small._replace(vocab=16_000)]
+    rates = [peak_of(one, CPU, walks=True) / one.num_nodes / one.vocab for one in sizes]
     assert rates == pytest.approx([rates[-1]] * 3, rel=0.05)
-    largest = frame[["peak_bytes", "whole_law_bytes"]].iloc[-1].max()
-    assert largest * 128_256 / 16_000 * max(METHODS[method]) / nodes < ALLOWED_BYTES
+    rate = max(rates[-1], peak_of(sizes[-1], CPU, walks=False) / nodes / 16_000)
+    assert rate * case.num_nodes * case.vocab < ALLOWED_BYTES
 
 
 def test_memory_is_flat_in_the_number_of_tokens():
