@@ -145,12 +145,11 @@ faults: profile .venv/installed ## audit the verifiers: does it find every plant
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, what rules cost, what a step asks for, memory, times of steps
+bench: .venv/installed ## our loops against transformers' generate, what rules cost, what a step asks for, memory
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 	@$(PY) -m experiments.bench.counts --results $(RESULTS)
 	@$(PY) -m experiments.bench.memory --results $(RESULTS)
-	@$(PY) -m experiments.bench.costs results=$(RESULTS)
 
 .PHONY: joint
 joint: .venv/installed ## the most that any exact verifier of a small tree can accept, and what each leaves; five minutes

@@ -17,8 +17,7 @@ from analysis.frontier_shapes import between
 from analysis.load import LABELS, Plan, Results, filters_in, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
-from analysis.table import Column, Notes, Number, Table
-from resispec.trees import grow_map
+from analysis.table import Number, Table
 from resispec.trees.search import winners
 
 TEXTS = texts("speed")
@@ -70,19 +69,12 @@ NUMBERS = (
     long.number("Accepted length", ".2f", "accepted_length"),
     long.number("Over one token", ".2f", "speedup_vs_one_token"),
 )
-GOAL = 0.10
-COST_KEYS = ("pair", "dataset", "temperature")
-PREDICTION = (
-    *("cell_id", *COST_KEYS, *DESCRIBING),
-    *("quantity", "expected", "measured", "lower", "upper", "expected_over_measured"),
-)
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of all entries, the table of the predictions, and the figure."""
+    """The table of all entries, and the figure."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    comparisons = predictions(frame, plan)
     verdicts = [line for _, rows in frame.groupby("cell_id", sort=False) for line in goal(rows)]
     varying, fixed = long.split_keys(results.cells, results.setting)
     columns = (
@@ -105,11 +97,11 @@ def make(plan: Plan) -> Artefact:
         ),
     )
     lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], columns)
-    about = (*verdicts, *predicted(comparisons), *TEXTS["about"])
+    about = (*verdicts, *TEXTS["about"])
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("speed", *lines, TEXTS["caption"] + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
-    return Artefact((table, costs(comparisons)), {"speed": draw(frame)}, compared=lengths)
+    return Artefact((table,), {"speed": draw(frame)}, compared=lengths)
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -257,93 +249,6 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     )
     axes.set_title(setting, fontsize=SIZE + 0.5)
     figures.finish(axes)
-
-
-def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """A frame with a row for each entry and quantity that the search for `tree=fastest` predicted.
-
-    frame: that of `measure`. Missing files of trees are skipped.
-    """
-    rows = []
-    for cell in plan.requests:
-        by_place, about = {}, grow_map.about(cell.tree_file) if cell.tree_file else {}
-        # the first of several at one place is the best
-        for facts in reversed(about.get("expected", ())):
-            place = (
-                facts["draws"],
-                facts["verifier"],
-                facts["num_nodes"],
-                len(facts["child_counts"]) + 1,
-            )
-            tokens, step_s = facts["expected_tokens"], facts["step_s"]
-            numbers = {
-                "decoded_per_s": tokens / step_s,
-                "step_ms": 1e3 * step_s,
-                "accepted_length": tokens,
-            }
-            by_place[place] = numbers
-        cell_rows = frame[(frame.cell_id == cell.cell_id) & frame.value.notna()]
-        for _, entry in cell_rows.groupby("entry", sort=False):
-            place = tuple(entry.iloc[0][list(DESCRIBING[1:])])
-            for quantity, value in by_place.get(place, {}).items():
-                row = entry[entry.quantity == quantity].iloc[0]
-                comparison = {"measured": row.value, "expected_over_measured": value / row.value}
-                rows.append({**row, "expected": value, **comparison})
-    return pd.DataFrame(rows, columns=[*PREDICTION, *filters_in(frame)])
-
-
-def costs(compared: pd.DataFrame) -> Table:
-    """The table of all comparisons; its last note counts those within GOAL."""
-
-    def number(header: str, quantity: str, field: str, spec: str) -> Column:
-        key, place = f"{quantity} {field}", (quantity,)
-        return Column(
-            key, header, "number", cell=lambda rows: Number(rows[place][field], spec=spec)
-        )
-
-    columns = (
-        *long.names((*COST_KEYS, *filters_in(compared))),
-        long.named("entry", "Entry", entry_text),
-        *long.names(("verifier",)),
-        long.words("num_nodes", "Positions", lambda row: str(int(row["num_nodes"])), "number"),
-        number("Tokens/s", "decoded_per_s", "measured", ".0f"),
-        number("expected", "decoded_per_s", "expected", ".0f"),
-        number("ratio", "decoded_per_s", "expected_over_measured", ".2f"),
-        number("ms a step", "step_ms", "measured", ".2f"),
-        number("expected", "step_ms", "expected", ".2f"),
-        number("Tokens a step", "accepted_length", "measured", ".2f"),
-        number("expected", "accepted_length", "expected", ".2f"),
-    )
-    lines = long.tabulate(compared, ["cell_id", *COST_KEYS, "entry"], columns)
-    notes = Notes((*TEXTS["costs"], *predicted(compared)))
-    return Table("speed_costs", *lines, TEXTS["costs_caption"], compared, notes)
-
-
-def predicted(compared: pd.DataFrame) -> Sequence[str]:
-    """The note that counts the predictions within GOAL; empty without predictions."""
-    ratios = {
-        quantity: rows.set_index(["cell_id", "num_nodes"]).expected_over_measured.astype(float)
-        for quantity, rows in compared.groupby("quantity", sort=False)
-    }
-    if not ratios:
-        return ()
-    rates = ratios["decoded_per_s"]
-    one_token = rates[rates.index.get_level_values("num_nodes") == 1].groupby("cell_id").first()
-    tree_rates = rates[rates.index.get_level_values("num_nodes") > 1]
-    baseline = tree_rates.index.get_level_values("cell_id").map(one_token).to_numpy(float)
-    by_name = {
-        "tokens/s": rates,
-        "tokens/s over those of one token at a time": (tree_rates / baseline).dropna(),
-        "ms a step": ratios["step_ms"],
-        "tokens a step": ratios["accepted_length"],
-    }
-    errors = {name: (values - 1).abs() for name, values in by_name.items() if len(values)}
-    sentences = [
-        f"{name}: {int((gap <= GOAL).sum())} of {len(gap)} within {GOAL:.0%}, at most "
-        f"{gap.max():.0%} off"
-        for name, gap in errors.items()
-    ]
-    return (f"Expected against measured. {'; '.join(sentences)}.",)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ METHODS = {
 }
 """Kind of draws -> exact verifiers that are compared on trees with these draws."""
 DRAWN_AS = {"recycled": "iid"}
-"""Draws -> draws that differ only in the law: the same trees suit both, and walks cost the same."""
+"""Draws -> draws that differ only in the law: the same trees suit both."""
 RECYCLED = 0.5
 """Share of the target's earlier laws in the law of recycled siblings,
 the same as for decoder=recycled.

@@ -1,7 +1,7 @@
 """Check that the files of runs are as they were written, changing nothing: `make verify`.
 
-Cells, plans, searched trees and times of steps in the results folder, those in published archives,
-and the models that were trained here, are compared with their checksums. Each damaged one gets a
+Cells, plans and searched trees in the results folder, those in published archives, and the models
+that were trained here, are compared with their checksums. Each damaged one gets a
 line that says what to do, and so does what cannot be read. The exit code is 0 only when there is
 none, and something was read. If a file has no checksum, as those made by hand or by an earlier
 version, only its format is checked.
@@ -56,12 +56,6 @@ def kinds(results: Path) -> list[Kind]:
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
         Kind("published archives", of(f"published/*/{CELLS}/*{SUFFIX}"), check_archive),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
-        Kind(
-            "files of times",
-            of("timing/*.json"),
-            read_sealed,
-            "; without it, steps are timed again",
-        ),
         Kind("models", kept.folders(), kept.check),
     ]
 

@@ -6,6 +6,9 @@ from resispec.errors import fail
 
 GONE = {
     "analysis.submissions": "`make report` writes what to send, see the issue form `A result`",
+    "experiments.bench.costs": (
+        "searches for trees time forwards, and tree=fastest races its leaders, by themselves"
+    ),
     "experiments.bench.gpu_check": (
         "`make test-gpu` runs the tests that need a CUDA device and times a step"
     ),

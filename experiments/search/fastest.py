@@ -1,15 +1,18 @@
 """Search for the decoder of most tokens a second: draws, verifier and shape, or no speculation.
 
-A run whose file is missing calls this search. It lists candidates by the acceptance of siblings and
-the costs of steps on this device (experiments/costs.py): one token at a time, chains, and for the
-draws and verifiers of `METHODS` the most promising trees of 2 to 128 positions. Their expected
-tokens a step are computed from laws, all on the same drafted trees; the leading ones are compared
-again on further documents, which decide. A configuration is chosen by its tokens a second less one
-standard error, so that a configuration which only looks faster than one token at a time is not
-chosen.
+A run whose file is missing calls this search. It lists candidates by the acceptance of siblings:
+chains, and for the draws and verifiers of `METHODS` the most promising trees of 2 to 128 positions.
+Their expected tokens a step are computed from laws, all on the same drafted trees. The leading ones
+and one token at a time then race on this machine: all decode the same prompts in turns. The fastest
+race again, on further prompts, and the one with most tokens a second is the answer.
+
+An estimate says which candidates lead: expected tokens over the seconds of a step's forwards, see
+`resispec.trees.search.Times`. It leaves out drawing, verification and all else that a step does,
+which the race measures.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,20 +29,26 @@ from experiments.configurations import (
     Configuration,
     check_settings,
 )
-from experiments.costs import SIZES, rounded
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, widths_of
-from experiments.search.tree_search import SearchStage, TreeSearch, draft_model
+from experiments.search.tree_search import (
+    SIZES,
+    SearchStage,
+    TreeSearch,
+    draft_model,
+    rounded,
+)
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, from_widths
-from resispec.trees.search import expected_tokens
+from resispec.trees.search import Times, expected_tokens
 
 CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
-LEADING = 2  # configurations of every method, draws and verifier, that are compared again
-FIRST, DECISION = 1, 2  # numbers of stages; stage 0 measures acceptance
+TREES = (2, 3, *SIZES[1:])  # numbers of nodes of the trees that are tried
+LEADING = 3  # sizes of every kind and verifier whose best configuration races
+FINALISTS = 5  # configurations that race again
+COMPARISON, HEAT, FINAL = 1, 2, 3  # numbers of stages; stage 0 measures acceptance
 
-ValueByConfiguration = Mapping[Configuration, Value]
-Rate = Callable[[Configuration, Value], float]
-"""Tokens a second of a configuration whose expected tokens a step are known."""
+Rates = Mapping[Configuration, float]
+"""Tokens a second of configurations, estimated or measured."""
 
 
 @dataclass
@@ -50,8 +59,9 @@ class FastestSearch(TreeSearch):
     num_levels: int = 9
     STAGES: ClassVar[tuple[SearchStage, ...]] = (
         SearchStage(1, times=len(METHODS.keys() - DRAWN_AS)),
-        SearchStage(2, 8),
-        SearchStage(2, 8),
+        SearchStage(1, 8),
+        SearchStage(1),
+        SearchStage(2),
     )
 
     def stand_in(self) -> None:
@@ -71,56 +81,75 @@ class FastestSearch(TreeSearch):
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
-        rate, vectors = self.rate, {}
-        for draws in (draws for draws in METHODS if draws not in DRAWN_AS):
-            labels = {"decoder": draws, "verifier": "standard"}
-            vectors[draws] = [v.tokens for v in self.acceptance(draft_model(draws), labels)]
-        vectors |= {draws: vectors[other] for draws, other in DRAWN_AS.items()}
-        values = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
-        finalists = self.compare(DECISION, leading(values, rate))
+        times = self.times({*TREES, *(count + 1 for count in CHAINS)})
+        trees = candidates(self.vectors(), times, self.num_levels)
+        values = self.compare(trees)
+        estimates = {one: estimate(one, value, times) for one, value in values.items()}
+        heat = self.race(HEAT, leaders(estimates))
+        final = self.race(FINAL, ranked(heat)[:FINALISTS])
+        order = list(dict.fromkeys([*ranked(final), *ranked(heat)]))
+        rates = heat | final
         about = self.origin(
             made_from=self.measured,
             datasets=[str(cell.labels["dataset"]) for cell in self.cells],
             settings={name: self.cells[0].config[name] for name in SETTINGS},
-            length=self.length,
-            expected=[
-                self.facts(configuration, value) for configuration, value in finalists.items()
+            raced=[
+                one.facts
+                | {
+                    "num_nodes": one.topology.num_nodes,
+                    "expected_tokens": round(values[one].tokens, 4),
+                    "standard_error": round(values[one].error, 4),
+                    "tokens_per_s": rounded(rates[one], 4),
+                }
+                for one in order
             ],
         )
-        choose(finalists, rate).save(path, about)
+        Chosen(order[0], best(estimates, order)).save(path, about)
 
-    def rate(self, one: Configuration, value: Value) -> float:
-        """Tokens a second if a step emits one standard error less than the measured tokens."""
-        return max(1.0, value.tokens - value.error) / self.costs.step_s(one, self.length)
+    def vectors(self) -> dict[str, list[float]]:
+        """The acceptance of siblings by place, for all draws."""
+        vectors = {}
+        for draws in (draws for draws in METHODS if draws not in DRAWN_AS):
+            labels = {"decoder": draws, "verifier": "standard"}
+            vectors[draws] = [v.tokens for v in self.acceptance(draft_model(draws), labels)]
+        return vectors | {draws: vectors[other] for draws, other in DRAWN_AS.items()}
 
-    def compare(self, stage: int, trees: Sequence[Configuration]) -> dict[Configuration, Value]:
+    def compare(self, trees: Sequence[Configuration]) -> dict[Configuration, Value]:
         """The value of every configuration, and of one token at a time, whose value is known."""
         facts, decoder = {tree: tree.facts for tree in trees}, draft_model("without_replacement")
-        values = self.compared(stage, "configurations", facts, decoder, {"decoder": "several"})
+        labels = {"decoder": "several"}
+        values = self.compared(COMPARISON, "configurations", facts, decoder, labels)
         return {ONE_TOKEN: Value(1.0, 0.0)} | values
 
-    def facts(self, one: Configuration, value: Value) -> dict[str, Any]:
-        """Facts about a configuration, for `about`."""
-        step_s = self.costs.step_s(one, self.length)
-        return one.facts | {
-            "num_nodes": one.topology.num_nodes,
-            "expected_tokens": round(value.tokens, 4),
-            "standard_error": round(value.error, 4),
-            "step_s": rounded(step_s, 4),
-            "tokens_per_s": rounded(value.tokens / step_s, 4),
-        }
+    def race(self, number: int, trees: Sequence[Configuration]) -> dict[Configuration, float]:
+        """Tokens a second of configurations and of one token at a time, which decode in turns."""
+        from experiments.tasks.race import tokens_per_s  # imports torch
+
+        entries = list(dict.fromkeys([ONE_TOKEN, *trees]))
+        target = "experiments.tasks.race.Heat"
+        task = {"_target_": target, "configurations": [entry.facts for entry in entries]}
+        labels, decoder = {"decoder": "several", "task": "heat"}, draft_model("iid")
+        cells = self.stage(number, task, decoder, labels, warmup_prompts=1)
+        title = f"race of {len(entries)}, stage {number + 1} of {len(self.STAGES)}"
+        rows = self.rows(cells, title, self._cell_size(self.STAGES[number]), is_timed=True)
+        return dict(zip(entries, tokens_per_s(rows), strict=True))
+
+
+def estimate(one: Configuration, value: Value, times: Times) -> float:
+    """Expected tokens over the seconds of a step's forwards."""
+    return value.tokens / times.step_s(one.topology.num_nodes, one.topology.num_levels)
 
 
 def candidates(
-    vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int
+    vectors: Mapping[str, Sequence[float]], times: Times, num_levels: int
 ) -> list[Configuration]:
-    """Configurations to compare with one token at a time. vectors: draws -> acceptance by place."""
+    """Configurations to compare. vectors: draws -> acceptance by place."""
     configurations = [
         Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS
     ]
     for draws, verifiers in METHODS.items():
-        for size in SIZES[1:]:
-            shapes = promising(vectors[draws], size, draws, rate, num_levels)
+        for size in TREES:
+            shapes = promising(vectors[draws], size, draws, times, num_levels)
             configurations += [
                 Configuration(draws, name, shape) for name in verifiers for shape in shapes
             ]
@@ -128,7 +157,7 @@ def candidates(
 
 
 def promising(
-    vector: Sequence[float], size: int, draws: str, rate: Rate, num_levels: int
+    vector: Sequence[float], size: int, draws: str, times: Times, num_levels: int
 ) -> list[Topology]:
     """The trees of Sequoia's search that promise most tokens a second,
     given the acceptance of siblings.
@@ -142,8 +171,8 @@ def promising(
         shapes += [from_widths(widths_of(shape)) for shape in shapes]
 
     def promised(power: float, shape: Topology) -> float:
-        value = Value(expected_tokens(shape, flattened(vector, power)), 0.0)
-        return rate(Configuration(draws, METHODS[draws][0], shape), value)
+        tokens = expected_tokens(shape, flattened(vector, power))
+        return tokens / times.step_s(size, shape.num_levels)
 
     best = (max(shapes, key=partial(promised, power)) for power in (FLATTER[0], FLATTER[-1]))
     return list(dict.fromkeys(best))
@@ -155,31 +184,44 @@ def kind_of(one: Configuration) -> str:
     return "chain" if is_chain and one.draws == "iid" and one.verifier in ON_CHAINS else one.draws
 
 
-def ranked(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
-    """All trees that were compared, the fastest first."""
-    return sorted(
-        (tree for tree in found if tree != ONE_TOKEN), key=lambda tree: -rate(tree, found[tree])
-    )
+def ranked(rates: Rates) -> list[Configuration]:
+    """All configurations, the fastest first."""
+    return sorted(rates, key=lambda one: -rates[one])
 
 
-def leading(found: ValueByConfiguration, rate: Rate) -> list[Configuration]:
-    """Configurations to compare again: the fastest of every kind and size,
-    and LEADING of every method.
+def of_every_size(rates: Rates) -> dict[tuple[str, str], dict[int, Configuration]]:
+    """(kind, verifier) -> number of nodes -> the fastest configuration of these,
+    the fastest first; without one token at a time.
     """
-    trees = ranked(found, rate)
-    # the first stays
-    of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}
-    of_method: dict[tuple[str, str], list[Configuration]] = {}
-    for tree in trees:
-        of_method.setdefault((tree.draws, tree.verifier), []).append(tree)
-    leaders = (tree for group in of_method.values() for tree in group[:LEADING])
-    return list(dict.fromkeys([*of_size.values(), *leaders]))
+    groups: dict[tuple[str, str], dict[int, Configuration]] = {}
+    for one in ranked(rates):
+        if one != ONE_TOKEN:
+            of_size = groups.setdefault((kind_of(one), one.verifier), {})
+            of_size.setdefault(one.topology.num_nodes, one)
+    return groups
 
 
-def choose(decided: ValueByConfiguration, rate: Rate) -> Chosen:
-    """The fastest configuration, and the fastest of every kind and size."""
-    best: dict[str, dict[int, Configuration]] = {}
-    for tree in ranked(decided, rate):
-        best.setdefault(kind_of(tree), {}).setdefault(tree.topology.num_nodes, tree)
-    by_size = {kind: [of_kind[size] for size in sorted(of_kind)] for kind, of_kind in best.items()}
-    return Chosen(max(decided, key=lambda tree: rate(tree, decided[tree])), by_size)
+def leaders(estimates: Rates) -> list[Configuration]:
+    """Configurations that race: of every kind and verifier the best of LEADING sizes."""
+    return [
+        one
+        for of_size in of_every_size(estimates).values()
+        for one in itertools.islice(of_size.values(), LEADING)
+    ]
+
+
+def best(estimates: Rates, order: Sequence[Configuration]) -> dict[str, list[Configuration]]:
+    """The best configurations of every kind by rising number of nodes.
+
+    Those of a kind have the verifier that was its fastest in the race; of a size the best one by
+    estimate counts. order: all that raced, the fastest first.
+    """
+    groups = of_every_size(estimates)
+    verifiers: dict[str, str] = {}
+    for one in order:
+        if one != ONE_TOKEN:
+            verifiers.setdefault(kind_of(one), one.verifier)
+    return {
+        kind: [one for _, one in sorted(groups[kind, verifier].items())]
+        for kind, verifier in verifiers.items()
+    }

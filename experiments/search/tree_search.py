@@ -8,8 +8,10 @@ measured, so that a search is made and checked before anything slow happens.
 from __future__ import annotations
 
 import math
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +22,10 @@ import numpy as np
 from analysis.labels import options
 from analysis.load import FILTERS_OFF, filters_of
 from experiments.cell import Cell, Reporter, build, file_name, filter_suffix
-from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
-from resispec.files import write_atomically
+from resispec.files import locked, write_atomically
 from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
@@ -40,6 +41,7 @@ COMPARING = {
     "topologies": "experiments.tasks.shapes.Shapes",
     "configurations": "experiments.tasks.shapes.Configurations",
 }
+TIMED_PROMPTS = 7  # prompts behind which forwards are timed
 NamedTree = TypeVar("NamedTree")
 
 
@@ -61,15 +63,15 @@ class TreeSearch(ABC):
 
     num_prompts: documents of every data set, split over the stages. num_levels: the most levels,
     the root counted. cells: one for every data set, sorted by its name. measured: ids of the
-    measured cells, in order. costs: those of steps on this device. AGREED: labels that all cells
-    which name the file share.
+    measured cells, in order. forwards_cell: id of the one that timed forwards. AGREED: labels that
+    all cells which name the file share.
     """
 
     num_prompts: int
     num_levels: int
     cells: list[Cell] = field(init=False)
     measured: list[str] = field(init=False, default_factory=list)
-    costs: CostModel = field(init=False)
+    forwards_cell: str = field(init=False)
     AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", *FILTERS_OFF)
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
@@ -134,11 +136,6 @@ class TreeSearch(ABC):
         counts. Raises InvalidInput and what `experiments.worker.measured` raises.
         """
         self.begin(cells, report)
-
-        def timing(what: str, done: int, count: int) -> None:
-            report(f"{what} {done}/{count},", 0, self._size)
-
-        self.costs = costs_of(self.cells[0], timing)
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
@@ -147,14 +144,24 @@ class TreeSearch(ABC):
         """
         self._fit_size(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
-        return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
+        measured = sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
+        return num_datasets * measured + self._num_timed
+
+    @property
+    def _share(self) -> int:
+        """The number of documents for a share of 1."""
+        return self.num_prompts // sum(stage.share for stage in self.STAGES)
+
+    @property
+    def _num_timed(self) -> int:
+        """The number of prompts behind which forwards are timed, whatever stages read them."""
+        return min(TIMED_PROMPTS, self.num_prompts)
 
     def _cell_size(self, stage: SearchStage) -> int:
         """The number of prefixes that a cell of a stage measures;
         of its documents if it takes none.
         """
-        share = self.num_prompts // sum(one.share for one in self.STAGES)
-        return share * stage.share * max(1, stage.num_prefixes)
+        return self._share * stage.share * max(1, stage.num_prefixes)
 
     def begin(self, cells: Sequence[Cell], report: Reporter) -> None:
         """Take one cell of every data set."""
@@ -167,47 +174,88 @@ class TreeSearch(ABC):
         """Search for the cells, and write the file."""
 
     def stage(
-        self, number: int, task: Mapping[str, Any], decoder: Any, labels: Mapping[str, str]
+        self,
+        number: int,
+        task: Mapping[str, Any],
+        decoder: Any,
+        labels: Mapping[str, str],
+        **values: Any,
     ) -> list[Cell]:
         """The cells of a stage, one a data set, at the pair and the law
         of the cells that want a tree.
 
         Its documents are its share of the search's, so that no stage reads those of another.
+        values: more of the cells' configuration.
         """
-        shares = [stage.share for stage in self.STAGES]
-        share = self.num_prompts // sum(shares)
+        first = sum(stage.share for stage in self.STAGES[:number]) * self._share
         kept = ("pair", "dataset", "temperature", *FILTERS_OFF)
+        changes = {
+            "task": task,
+            "decoder": decoder,
+            "tree": ROOT,
+            "search": None,
+            "audit": False,
+            "num_prompts": self.STAGES[number].share * self._share,
+            "warmup_prompts": 0,
+        }
         return [
             cell.changed(
                 {name: cell.labels[name] for name in kept if name in cell.labels} | labels,
-                task=task,
-                decoder=decoder,
-                tree=ROOT,
-                search=None,
-                audit=False,
-                first_prompt=cell.config["first_tuning_prompt"] + sum(shares[:number]) * share,
-                num_prompts=shares[number] * share,
-                warmup_prompts=0,
+                first_prompt=cell.config["first_tuning_prompt"] + first,
+                **changes | values,
             )
             for cell in self.cells
         ]
+
+    def rows(
+        self, cells: Sequence[Cell], title: str, size: int, is_timed: bool = False
+    ) -> list[Any]:
+        """The rows of cells, of which missing ones are measured first.
+
+        size: what a cell counts in reports. is_timed: whether its times count; of all searches of a
+        results folder one measures such cells at a time.
+        """
+        from experiments.worker import measured  # imports torch
+
+        rows = list[Any]()
+
+        def report(_: str, done: int, count: int) -> None:
+            self._report(title, self._done + size * done // count, self._size)
+
+        def wait() -> None:
+            self._report(f"{title}: waiting", self._done, self._size)
+
+        for cell in cells:
+            cell.folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = cell.folder.parents[1] / ".timed"
+            with locked(lock, wait) if is_timed else nullcontext():
+                rows += measured(cell, report)
+            self._done += size
+        self.measured += [cell.cell_id for cell in cells]
+        return rows
+
+    def times(self, sizes: Iterable[int]) -> Times:
+        """Seconds of forwards of the target over each size and over 1, and of the draft.
+
+        They are medians over a few prompts of the first data set, behind which all are timed in
+        turns.
+        """
+        counted = sorted({1, *sizes})
+        task = {"_target_": "experiments.tasks.forwards.Forwards", "sizes": counted}
+        labels = {"decoder": "several", "task": "forwards"}
+        counts = {"num_prompts": self._num_timed, "warmup_prompts": 1}
+        cell = self.stage(0, task, draft_model("iid"), labels, **counts)[0]
+        rows = self.rows([cell], "times of forwards", self._num_timed, is_timed=True)
+        self.forwards_cell = cell.cell_id
+        by_size = zip(counted, zip(*(row.target_s for row in rows), strict=True), strict=True)
+        target_s = {size: statistics.median(seconds) for size, seconds in by_size}
+        return Times(target_s, statistics.median(row.draft_s for row in rows))
 
     def values(self, number: int, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
         """Means over all prefixes of the list `name` in a stage's rows;
         missing rows are measured first.
         """
-        from experiments.worker import measured  # imports torch
-
-        rows, size = list[Any](), self._cell_size(self.STAGES[number])
-
-        def report(_: str, done: int, count: int) -> None:
-            self._report(title, self._done + size * done // count, self._size)
-
-        for cell in cells:
-            rows += measured(cell, report)
-            self._done += size
-        self.measured += [cell.cell_id for cell in cells]
-        return means(rows, name)
+        return means(self.rows(cells, title, self._cell_size(self.STAGES[number])), name)
 
     def acceptance(
         self, decoder: Any, labels: Mapping[str, str], most: int = NUM_SIBLINGS
@@ -241,18 +289,8 @@ class TreeSearch(ABC):
         title = f"{len(trees)} {kind}, stage {stage + 1} of {len(self.STAGES)}"
         return dict(zip(trees, self.values(stage, cells, title, "emitted"), strict=True))
 
-    @property
-    def length(self) -> float:
-        """The mean number of positions that are cached before a step of a cell."""
-        config = self.cells[0].config
-        sampling = config["sampling"]
-        most = sampling["max_length"]  # where `prompt_tokens` is a bound that no prompt reaches
-        return float(min(config["prompt_tokens"] + sampling["max_new_tokens"] / 2, most))
-
     def origin(self, **facts: Any) -> dict[str, Any]:
-        """A file's `about`: the search's subject, the facts, and the hardware,
-        the code and the costs.
-        """
+        """A file's `about`: the search's subject, the facts, and the hardware and the code."""
         import torch
 
         from experiments.provenance import provenance
@@ -264,7 +302,7 @@ class TreeSearch(ABC):
         }
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
-        return subject | facts | environment | {"costs": self.costs.source}
+        return subject | facts | environment | {"forwards_cell": self.forwards_cell}
 
 
 def draft_model(draws: str) -> dict[str, Any]:
@@ -287,6 +325,11 @@ def means(rows: Sequence[Any], name: str) -> list[Value]:
     return list(map(Value, mean.tolist(), error.tolist()))
 
 
+def rounded(number: float, digits: int) -> float:
+    """A number rounded to so many significant digits."""
+    return float(f"{number:.{digits}g}")
+
+
 def seconds_of(times: Times) -> dict[str, Any]:
     """Seconds of forwards, for a map's `about`."""
     target_s = {str(size): rounded(seconds, 3) for size, seconds in times.target_s.items()}
@@ -306,7 +349,7 @@ class GrowMapSearch(TreeSearch):
     that decodes fastest (arXiv 2402.12374).
 
     It measures how often a node's first, second, ... child is accepted without replacement, finds
-    the tree with the fewest expected seconds a token by the costs of both models' forwards on this
+    the tree with the fewest expected seconds a token by the times of both models' forwards on this
     device, and writes it, with the acceptance vector beside it.
     """
 
@@ -320,7 +363,7 @@ class GrowMapSearch(TreeSearch):
         labels = {"decoder": "sequoia", "verifier": "standard"}
         vector = self.acceptance(draft_model("without_replacement"), labels)
         num_nodes = cell.config["tree"].get("num_nodes")
-        times = self.costs.times(SIZES if num_nodes is None else (num_nodes,), self.length)
+        times = self.times(SIZES if num_nodes is None else (num_nodes,))
         searched = search([place.tokens for place in vector], max(times.target_s), self.num_levels)
         choice = choose(searched, times, num_nodes)
         about = self.origin(
@@ -423,14 +466,11 @@ class BestShapeSearch(TreeSearch):
         num_nodes, node = self.cells[0].config["tree"]["num_nodes"], _draws(self.cells[0])
         draws = Draws(node) if isinstance(node, str) else build(node)
         leaders = candidates.leaders(self.compare(DECISION, self.candidates(num_nodes, draws)))
-        times = self.costs.times((num_nodes,), self.length)
+        times = self.times((num_nodes,))
 
         def s_per_token(shape: Topology, values: Found) -> float:
-            """Seconds a token; a step is a draft forward a level below the root
-            and a target forward.
-            """
-            step_s = (shape.num_levels - 1) * times.draft_s + times.target_s[num_nodes]
-            return step_s / values[shape].tokens
+            """Seconds of forwards a token."""
+            return times.step_s(num_nodes, shape.num_levels) / values[shape].tokens
 
         def facts(shape: Topology) -> dict[str, Any]:
             return {

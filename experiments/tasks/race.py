@@ -2,7 +2,7 @@
 so that noise falls on all of them alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -33,8 +33,9 @@ class RaceRow(Row):
     in the same order in all rows.
 
     entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size,
-    "generate" and, if the pair has a draft model, "assisted" for transformers. For the entries of
-    transformers only whole_s and num_returned are measured, and the other fields are "" or 0.
+    "generate" and, if the pair has a draft model, "assisted" for transformers; in a search the
+    place. For the entries of transformers only whole_s and num_returned are measured, and the other
+    fields are "" or 0.
     whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps:
     without these forwards, but with the tokens of the last step that are past the limit.
     """
@@ -52,30 +53,21 @@ class RaceRow(Row):
 
 
 @dataclass(frozen=True)
-class Race(Task):
-    """Task that decodes every prompt with all entries,
+class TurnsTask(Task):
+    """Base of tasks that decode every prompt with all entries,
     in an order that is drawn anew for each prompt.
-
-    chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a
-    step.
     """
 
     row: ClassVar[type[RaceRow]] = RaceRow
-    chosen: Chosen
-    num_drafted: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.chosen, Chosen):
-            raise InvalidInput("task=race goes with tree=fastest, which says what is timed")
-
-    @cached_property
+    @property
     def entries(self) -> dict[str, Configuration]:
         """All entries but those of transformers, by name."""
-        entries = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
-        for kind, group in self.chosen.best.items():
-            entries |= {f"{kind} {entry.topology.num_nodes}": entry for entry in group}
-        return entries
+        raise NotImplementedError
+
+    def engines(self, workload: Workload) -> dict[str, TransformersEngine]:  # noqa: ARG002
+        """The entries of transformers, by name."""
+        return {}
 
     @cached_property
     def _decoders(self) -> list[Decoder]:
@@ -86,11 +78,9 @@ class Race(Task):
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
         """See `Task`; the cell's decoder is not used."""
-        engines = dict(ENGINES)
-        if isinstance(workload.pair.draft, EagleModel):
-            del engines["assisted"]
-        calls = [self._ours(decoder, workload, index) for decoder in self._decoders]
-        calls += [self._theirs(mode, workload, index) for mode in engines.values()]
+        engines = self.engines(workload)
+        calls = [_ours(decoder, workload, index) for decoder in self._decoders]
+        calls += [_theirs(engine, workload, index) for engine in engines.values()]
         order = torch.Generator().manual_seed(workload.seed + index)
         device, outcomes = workload.pair.target.device, [dict[str, float]()] * len(calls)
         for place in torch.randperm(len(calls), generator=order).tolist():
@@ -108,43 +98,39 @@ class Race(Task):
             **{name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
         )
 
-    def _ours(
-        self, decoder: Decoder, workload: Workload, index: int
-    ) -> Callable[[], dict[str, Any]]:
-        """A function that decodes a prompt and gives fields of `RaceRow`;
-        made before its clock starts.
-        """
-        prompt, generator = workload.prompts[index][1], workload.generator(index)
 
-        def decode() -> dict[str, Any]:
-            generation = decoder.generate(workload.pair, prompt, workload.sampling, generator)
-            counts = {
-                "num_emitted": sum(generation.num_emitted),
-                "num_steps": len(generation.num_emitted),
-            }
-            return {
-                "num_returned": len(generation.tokens),
-                "decode_s": generation.decode_s,
-            } | counts
+@dataclass(frozen=True)
+class Race(TurnsTask):
+    """Task that decodes every prompt with the fastest of every kind and size, and with others.
 
-        return decode
+    chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a
+    step.
+    """
 
-    def _theirs(self, mode: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-        """The function for an engine of transformers, see `_ours`."""
-        prompt, sampling, seed = (
-            workload.prompts[index][1],
-            workload.sampling,
-            workload.seed + index,
-        )
-        limit = sampling.num_returned(len(prompt))
-        settings = Sampling(max_new_tokens=limit, **sampling.warp.by_name())
-        engine = TransformersEngine(workload.pair, mode, self.num_drafted)
-        if sampling.ignore_eos:
-            engine.target.generation_config.eos_token_id = None
-        no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
-        return lambda: (
-            {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
-        )
+    chosen: Chosen
+    num_drafted: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.chosen, Chosen):
+            raise InvalidInput("task=race goes with tree=fastest, which says what is timed")
+
+    @cached_property
+    def entries(self) -> dict[str, Configuration]:
+        """See `TurnsTask`."""
+        entries = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
+        for kind, group in self.chosen.best.items():
+            entries |= {f"{kind} {entry.topology.num_nodes}": entry for entry in group}
+        return entries
+
+    def engines(self, workload: Workload) -> dict[str, TransformersEngine]:
+        """See `TurnsTask`; an EAGLE drafter assists no engine."""
+        is_eagle = isinstance(workload.pair.draft, EagleModel)
+        return {
+            name: TransformersEngine(workload.pair, mode, self.num_drafted)
+            for name, mode in ENGINES.items()
+            if not (is_eagle and name == "assisted")
+        }
 
     def progress(self, rows: Sequence[RaceRow]) -> dict[str, str]:
         """Tokens a second of the fastest configuration, over those of one token at a time."""
@@ -154,3 +140,62 @@ class Race(Task):
             for name in ("num_returned", "whole_s")
         )
         return {"speedup": f"{tokens[0] / seconds[0] / (tokens[1] / seconds[1]):.2f}"}
+
+
+@dataclass(frozen=True)
+class Heat(TurnsTask):
+    """Task that decodes every prompt with the configurations of a search, given as `facts`.
+
+    Entries are named by their places.
+    """
+
+    configurations: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def entries(self) -> dict[str, Configuration]:
+        """See `TurnsTask`."""
+        return {
+            str(place): Configuration.of(facts) for place, facts in enumerate(self.configurations)
+        }
+
+    def progress(self, rows: Sequence[RaceRow]) -> dict[str, str]:
+        """The most tokens a second of any configuration."""
+        return {"tokens_per_s": f"{max(tokens_per_s(rows)):.0f}"}
+
+
+def tokens_per_s(rows: Sequence[RaceRow]) -> list[float]:
+    """Emitted tokens over decoding seconds of every entry, summed over prompts."""
+    emitted = [sum(counts) for counts in zip(*(row.num_emitted for row in rows), strict=True)]
+    seconds = [sum(times) for times in zip(*(row.decode_s for row in rows), strict=True)]
+    return [count / time for count, time in zip(emitted, seconds, strict=True)]
+
+
+def _ours(decoder: Decoder, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
+    """A function that decodes a prompt and gives fields of `RaceRow`;
+    made before its clock starts.
+    """
+    prompt, generator = workload.prompts[index][1], workload.generator(index)
+
+    def decode() -> dict[str, Any]:
+        generation = decoder.generate(workload.pair, prompt, workload.sampling, generator)
+        return {
+            "num_returned": len(generation.tokens),
+            "decode_s": generation.decode_s,
+            "num_emitted": sum(generation.num_emitted),
+            "num_steps": len(generation.num_emitted),
+        }
+
+    return decode
+
+
+def _theirs(
+    engine: TransformersEngine, workload: Workload, index: int
+) -> Callable[[], dict[str, Any]]:
+    """The function for an engine of transformers, see `_ours`."""
+    prompt, sampling, seed = workload.prompts[index][1], workload.sampling, workload.seed + index
+    limit = sampling.num_returned(len(prompt))
+    settings = Sampling(max_new_tokens=limit, **sampling.warp.by_name())
+    if sampling.ignore_eos:
+        engine.target.generation_config.eos_token_id = None
+    no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
+    return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps

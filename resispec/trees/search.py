@@ -146,15 +146,20 @@ def _checked(acceptance: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Times:
-    """Measured seconds of a step's parts.
+    """Measured seconds of the two models' forwards.
 
-    target_s: number of positions -> seconds of one target forward over that many, and of the rest
-    of a step. It holds 1, and its times are positive. draft_s: seconds of one forward of the draft
-    over a level.
+    target_s: number of positions -> seconds of one target forward over that many. It holds 1, and
+    its times are positive. draft_s: seconds of one forward of the draft over a level.
     """
 
     target_s: Mapping[int, float]
     draft_s: float
+
+    def step_s(self, num_nodes: int, num_levels: int) -> float:
+        """Seconds of the forwards of a step: one of the draft a level, except for the last,
+        since leaves are never forwarded, and one of the target.
+        """
+        return (num_levels - 1) * self.draft_s + self.target_s[num_nodes]
 
 
 @dataclass(frozen=True)
@@ -169,16 +174,15 @@ class Choice:
 def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Choice:
     """The searched tree of a measured size with the fewest expected seconds per token.
 
-    One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its
-    leaves are never forwarded. At ties the fewest nodes win, then the fewest levels.
+    One node is autoregressive decoding. At ties the fewest nodes win, then the fewest levels.
 
     searched: holds every measured size. num_nodes: the only allowed size, which is measured and has
     a tree; None allows every measured size, and those without a tree are skipped.
     """
     most_levels = searched.expected.shape[1] - 1
     costs = {
-        (size, levels): ((levels - 1) * times.draft_s + target_s) / searched.expected[size, levels]
-        for size, target_s in sorted(times.target_s.items())
+        (size, levels): times.step_s(size, levels) / searched.expected[size, levels]
+        for size in sorted(times.target_s)
         for levels in range(1, most_levels + 1)
         if num_nodes in (None, size) and searched.expected[size, levels] > IMPOSSIBLE
     }

@@ -41,7 +41,7 @@ def test_what_can_be_mended_is_one_line(error, line, code, capsys):
 
 
 LIGHT = {
-    "import experiments.search.fastest, experiments.costs": "torch scipy",
+    "import experiments.search.fastest": "torch scipy",
     "import experiments.doctor.__main__": "torch",
     "import analysis.table1, analysis.table5": "torch transformers matplotlib scipy",
     "from experiments import run; run.sweep_of(['experiment=table1']).cells[0].cell_id": (

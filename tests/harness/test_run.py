@@ -26,7 +26,6 @@ from resispec import files, machine
 from resispec.files import read_json, write_json
 from resispec.models import features_of
 from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule
-from tests.toy_costs import made_up, proportional, save_costs
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
@@ -170,7 +169,6 @@ def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     and its last line come all the same.
     """
     path = tmp_path / "results" / "missing.json"
-    save_costs(cells_of(toy)[0].config, made_up(proportional))
     done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1

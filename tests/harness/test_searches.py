@@ -13,7 +13,6 @@ import pytest
 from experiments import configurations
 from experiments.cell import Cell, build
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Chosen, Configuration
-from experiments.costs import CostModel
 from experiments.grid import cells_of
 from experiments.search import fastest
 from experiments.search.candidates import Value
@@ -22,7 +21,7 @@ from experiments.search.tree_search import VERIFIERS, BestShapeSearch, OwnShapeS
 from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths, parallel_chains
-from tests.toy_costs import flat, made_up, proportional
+from resispec.trees.search import Times
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {
@@ -115,7 +114,7 @@ def test_a_stage_measures_at_the_filters_of_the_cells(tmp_path):
     search.compare(0, [chain(3)])
     [measuring] = search.asked
     assert measuring.config["sampling"]["top_p"] == measuring.labels["sampling.top_p"] == 0.9
-    search.costs = SimpleNamespace(source={})
+    search.forwards_cell = "0123456789abcdef"
     assert search.origin()["sampling.top_p"] == 0.9  # in the file's `about`
 
 
@@ -125,8 +124,8 @@ def test_a_profile_can_lower_the_number_of_documents(tmp_path):
         [cell] = cells_of([*overrides, f"max_tuning_prompts={most}"])
         [[measuring]] = comparing([cell], (0, [chain(3)]))
         assert measuring.config["num_prompts"] == 2 * share
-        # documents times prefixes
-        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8)
+        # documents times prefixes, and the prompts behind which forwards are timed
+        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8) + 7
 
 
 @pytest.mark.parametrize(
@@ -190,68 +189,91 @@ def test_means_are_over_prefixes_and_their_errors_over_prompts():
 # The fastest configuration
 
 
+PROPORTIONAL = Times({size: 1e-3 * size for size in range(1, 129)}, 1e-4)
+FLAT = Times(dict.fromkeys(range(1, 129), 0.1), 1e-4)
+VECTORS = dict.fromkeys(METHODS, VECTOR)
+
+
 def test_sizes_that_do_not_fit_the_levels_are_left_out():
-    trees = fastest.candidates(dict.fromkeys(METHODS, VECTOR), rate_of(lambda _: 1e-3), 2)
+    trees = fastest.candidates(VECTORS, FLAT, 2)
     assert max(one.topology.num_nodes for one in trees) == 32
 
 
-def rate_of(target_s, draft_s=1e-4):
-    """Tokens a second as the search has them that was told such costs."""
-    search = FastestSearch(5, 4)
-    search.begin(cells_of(["tree=fastest", "prompt_tokens=40", "sampling.max_new_tokens=8"]), None)
-    search.costs = CostModel.fitted(made_up(target_s, draft_s))
-    return search.rate
+class Raced(FastestSearch):
+    """A search in which deep trees emit most, and a race has the tokens a second that it is told.
 
-
-def values(rate):
-    """Every candidate with tokens a step that grow with its depth."""
-    trees = fastest.candidates(dict.fromkeys(METHODS, VECTOR), rate, 6)
-    return {
-        one: Value(1 + 0.7 * (one.topology.num_levels - 1) ** 0.5 + 0.01 * (one != ONE_TOKEN), 0.0)
-        for one in (ONE_TOKEN, *trees)
-    }
-
-
-def test_the_choice_follows_from_what_forwards_cost():
-    """Nothing is drafted where every position costs as much,
-    the deepest tree where all forwards do.
+    races: what raced, race by race.
     """
-    costly, cheap = (
-        fastest.choose(values(rate), rate) for rate in map(rate_of, (proportional, flat))
-    )
-    assert costly.fastest == ONE_TOKEN
-    every = [one.topology.num_levels for of_kind in cheap.best.values() for one in of_kind]
-    assert cheap.fastest.topology.num_levels == max(every)
-    rate, tree = rate_of(flat, draft_s=1e-6), Configuration("iid", "standard", chain(1))
-    # one that may only look faster is not chosen
-    for error, expected in ((0.01, tree), (0.5, ONE_TOKEN)):
-        found = {ONE_TOKEN: Value(1.0, 0.0), tree: Value(1.2, error)}
-        assert fastest.choose(found, rate).fastest == expected
 
+    def __init__(self, times, rate):
+        super().__init__(5, 6)
+        self.times, self.rate, self.races = lambda _: times, rate, []
 
-def test_candidates_are_of_every_kind_and_the_fastest_of_every_kind_and_size_are_kept():
-    rate = rate_of(proportional)
-    found = values(rate)
-    chains = {
-        Configuration("iid", verifier, chain(count))
-        for count in range(1, 9)
-        for verifier in ON_CHAINS
-    }
-    assert chains <= set(found)
-    sizes = {(one.draws, one.verifier, one.topology.num_nodes) for one in found}
-    for draws, verifiers in METHODS.items():
-        assert sizes >= {
-            (draws, name, size) for name in verifiers for size in (2, 4, 8, 16, 32, 64, 128)
+    def vectors(self):
+        return VECTORS
+
+    def compare(self, trees):
+        return {
+            one: Value(1 + 0.7 * (one.topology.num_levels - 1) ** 0.5, 0.0)
+            for one in (ONE_TOKEN, *trees)
         }
-    leading = fastest.leading(found, rate)
-    kept = {(fastest.kind_of(one), one.topology.num_nodes): one for one in reversed(leading)}
-    for one in found.keys() - {ONE_TOKEN}:
-        best = kept[fastest.kind_of(one), one.topology.num_nodes]
-        assert rate(best, found[best]) >= rate(one, found[one]) * (1 - 1e-12)
-    best = fastest.choose({one: found[one] for one in leading}, rate).best
-    assert set(best) == {"chain", *METHODS}
-    assert [one.topology.num_nodes for one in best["iid"]] == [2, 3, 4, 8, 16, 32, 64, 128]
-    assert [one.topology.num_nodes for one in best["chain"]] == [*range(2, 10)]
+
+    def race(self, _number, trees):
+        self.races.append(trees)
+        return {one: self.rate(one, len(self.races)) for one in (ONE_TOKEN, *trees)}
+
+    def origin(self, **facts):
+        return facts
+
+
+def chosen(times, rate, path):
+    """A search for the fastest, and what its file holds."""
+    search = Raced(times, rate)
+    search.begin(cells_of(["tree=fastest"]), None)
+    search.write(path)
+    return search, configurations.load(path)
+
+
+def test_three_sizes_of_every_kind_and_verifier_race_as_estimated(tmp_path):
+    """Small trees lead where every position costs as much, deep ones where none costs more."""
+    for times, sizes in ((PROPORTIONAL, {2, 3, 4}), (FLAT, {7, 8, 9})):
+        search, _ = chosen(times, lambda *_: 1.0, tmp_path / "fastest.json")
+        of_group = {}
+        for one in search.races[0]:
+            of_group.setdefault((fastest.kind_of(one), one.verifier), []).append(one)
+        pairs = {(draws, name) for draws, verifiers in METHODS.items() for name in verifiers}
+        assert set(of_group) == pairs | {("chain", name) for name in ON_CHAINS}
+        assert {len({one.topology.num_nodes for one in of}) for of in of_group.values()} == {3}
+        assert {one.topology.num_nodes for one in of_group["chain", "block"]} == sizes
+
+
+def test_the_last_race_decides(tmp_path):
+    """Not the estimate, nor the first race; and nothing is drafted where that is the fastest."""
+
+    def rate(one, number):
+        speed = {1: 9.0, 2: 1.0}[number] if one.draws == "recycled" else one.topology.num_nodes
+        return 5.0 if one == ONE_TOKEN else speed
+
+    search, found = chosen(PROPORTIONAL, rate, tmp_path / "fastest.json")
+    assert len(search.races[1]) == 5 and {one.draws for one in search.races[1]} == {"recycled"}
+    assert found.fastest == ONE_TOKEN
+    said = json.loads((tmp_path / "fastest.json").read_text())["about"]["raced"]
+    assert [facts["tokens_per_s"] for facts in said[:6]] == [5.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_the_best_of_a_kind_have_the_verifier_that_was_its_fastest(tmp_path):
+    """Of every size, also of those that did not race."""
+    _, found = chosen(
+        PROPORTIONAL, lambda one, _: 1.0 + (one.verifier == "optimal"), tmp_path / "fastest.json"
+    )
+    assert set(found.best) == {"chain", *METHODS}
+    for kind, verifiers in METHODS.items():
+        if "optimal" in verifiers:
+            assert {one.verifier for one in found.best[kind]} == {"optimal"}
+        sizes = [one.topology.num_nodes for one in found.best[kind]]
+        assert sizes == [2, 3, 4, 8, 16, 32, 64, 128]
+    assert [one.topology.num_nodes for one in found.best["chain"]] == [*range(2, 10)]
+    assert found.fastest in [one for group in found.best.values() for one in group]
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from experiments import costs, states, status
+from experiments import states, status
 from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import sweep_of
 from experiments.store import plans_of, write_plans
 from experiments.verify import main
-from resispec.files import read_json, sealed, write_json
+from resispec.files import read_json, write_json
 from resispec.kept import Kept
 from resispec.trees import complete, grow_map
 from tests.toy_cells import save_methods
@@ -49,13 +49,10 @@ def results(toy, tmp_path, monkeypatch):
     Chosen(ONE_TOKEN, {}).save(results / "embedded" / "growmap" / "fastest.json", {"expected": []})
     by_hand = {"format": grow_map.FORMAT, "num_nodes": 2, "child_counts": [[1]]}  # has no checksum
     write_json(results / "embedded" / "growmap" / "by_hand.json", by_hand)
-    write_json(results / "timing" / "cpu.json", sealed({"format": costs.FORMAT, "pairs": {}}))
     return results
 
 
-COUNTS = (
-    "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 files of times, 1 models"
-)
+COUNTS = "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 models"
 
 
 def test_all_is_as_it_was_written(results, capsys):
@@ -106,7 +103,6 @@ DAMAGES = {
     "embedded/growmap/fastest.json": (edited(best={"iid": []}), f"{OTHER}.* searched for again"),
     "embedded/growmap/by_hand.json": (edited(format="?"), "'format' is .*; .* searched for again"),
     "published/embedded/growmap/map.json": (edited(about={}), f"{OTHER}git has it"),
-    "timing/cpu.json": (edited(pairs={"a": {}}), f"{OTHER}.* timed again"),
     "../cache/bbbbbbbbbbbbbbbb/manifest.json": (
         edited(size=1),
         f"{OTHER}delete that folder and run again",

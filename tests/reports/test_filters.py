@@ -112,10 +112,10 @@ def test_shapes_of_the_frontier_are_grouped_by_their_filters(tmp_path):
 
 
 def test_the_speeds_of_filtered_laws_are_named(tmp_path):
-    """In its notes, its figure, and beside what the search expected."""
+    """In its notes and its figure."""
     race = {"decoder": "fastest", "tree": "fastest"}
     cells = [
-        toy_artefacts.expecting(save(make_cell(tmp_path, "autoregressive", **race, **label), rows))
+        save(make_cell(tmp_path, "autoregressive", **race, **label), rows)
         for label, rows in (({}, toy_artefacts.speed_rows()), (TOP_P, toy_artefacts.speed_rows()))
     ]
     made = speed.make(planned(tmp_path, "speed", cells))
@@ -123,4 +123,3 @@ def test_the_speeds_of_filtered_laws_are_named(tmp_path):
     assert plain.startswith("At T=1, top-p=1.0 tree") and top_p.startswith("At T=1, top-p=0.9 tree")
     titles = [axes.get_title() for axes in made.figures["speed"].axes]
     assert [title.partition("T = ")[2] for title in titles] == ["1, top-p = 1.0", "1, top-p = 0.9"]
-    assert shown(made.tables[1])["top-p"].tolist() == ["1.0"] * 3 + ["0.9"] * 3

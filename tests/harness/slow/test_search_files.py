@@ -4,13 +4,13 @@ and decodes.
 
 import itertools
 import json
+import statistics
 
 import pandas as pd
 import pytest
 import torch
 
-from experiments import costs
-from experiments.configurations import ONE_TOKEN, load
+from experiments.configurations import load
 from experiments.grid import cells_of
 from experiments.search import fastest
 from experiments.search.fastest import FastestSearch
@@ -18,7 +18,8 @@ from experiments.search.tree_search import BestShapeSearch, GrowMapSearch, OwnSh
 from experiments.store import CellStore
 from experiments.tasks.acceptance import Acceptance, AcceptanceRow
 from experiments.tasks.base import Workload
-from experiments.tasks.race import ENGINES, Race
+from experiments.tasks.forwards import Forwards, ForwardsRow
+from experiments.tasks.race import ENGINES, Race, RaceRow, tokens_per_s
 from experiments.tasks.shapes import EmittedRow
 from experiments.worker import measured
 from resispec.decode import Decoder, Sampling
@@ -30,10 +31,9 @@ from resispec.trees.search import expected_tokens
 from resispec.verifiers import get_rule, get_verifier
 from tests.harness.toy_runs import ignore, run, save_toys, toy_overrides
 from tests.harness.toy_shapes import comparing, workload
-from tests.toy_costs import flat, made_up, proportional, save_costs
 from tests.toys import same_everywhere, tiny_llama
 
-SIZES = (1, 2, 4, 16)
+TREES = (2, 4, 16)
 """Positions of trees that are searched for here, in place of those up to 128."""
 
 
@@ -43,35 +43,31 @@ def about(path):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Overrides of a tiny pair with 20 documents, and made-up costs."""
+    """Overrides of a tiny pair with 20 documents."""
     folder = save_toys(tmp_path_factory.mktemp("search"), 20)
-    overrides = [*toy_overrides(folder, folder / "results"), "first_tuning_prompt=3"]
-    save_costs(cells_of(overrides)[0].config, made_up(proportional, draft_s=1e-3))
-    return overrides
+    return [*toy_overrides(folder, folder / "results"), "first_tuning_prompt=3"]
 
 
-def test_every_probe_is_timed_by_decoding(monkeypatch):
-    # two steps at least: no probe has more than 9 levels
-    monkeypatch.setattr(costs, "NEW_TOKENS", 10)
-    pair, calls = Pair(tiny_llama(), tiny_llama(seed=1), None), []
-    steps = costs.time_probes(pair, [1, 2, 3], lambda *facts: calls.append(facts), rounds=1)
-    wanted = costs.probes(256)
-    assert [
-        {name: step[name] for name in one.facts}
-        for step, (one, _) in zip(steps, wanted, strict=True)
-    ] == [one.facts for one, _ in wanted]
-    assert len(set(wanted)) == len(wanted) and calls == [
-        (done, 2 * len(wanted)) for done in range(2 * len(wanted))
-    ]
-    long = 256 - 128 - costs.NEW_TOKENS  # what the models' context leaves of the long prompt
-    assert {step["length"] for step in steps} == {
-        32 + costs.NEW_TOKENS / 2,
-        long + costs.NEW_TOKENS / 2,
-    }
-    for step in steps:
-        assert (
-            0 < step["target_s"] < step["step_s"] and step["draft_s"] >= 0 and step["verify_s"] > 0
-        )
+ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, ON_CUDA])])
+def test_forwards_are_timed_by_decoding(device, monkeypatch):
+    pair = Pair(
+        *(type(model)(model.module.to(device)) for model in (tiny_llama(), tiny_llama(seed=1))),
+        None,
+    )
+    trees, generate = [], Decoder.generate
+
+    def counting(decoder, *arguments, **options):
+        trees.append(decoder.drafter.topology.num_nodes)
+        return generate(decoder, *arguments, **options)
+
+    monkeypatch.setattr(Decoder, "generate", counting)
+    setting = workload(pair, prompts=2, length=5)
+    row, other = (Forwards([1, 4, 9])(setting, index) for index in range(2))
+    assert sorted(trees[:4]) == sorted(trees[4:]) == [1, 4, 9, 49] and trees[:4] != trees[4:]
+    assert min(*row.target_s, row.draft_s) > 0 and len(row.target_s) == len(other.target_s) == 3
 
 
 def test_a_map_is_made_from_a_measurement_and_decodes(toy):
@@ -86,7 +82,13 @@ def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     assert topology.num_levels == said["num_levels"] <= 5
     expected = expected_tokens(topology, vector.probability.clip(lower=0).tolist())
     assert said["expected_tokens"] == pytest.approx(expected, abs=1e-3)
-    assert said["target_s"] == {"1": 1e-3, "64": pytest.approx(0.064)} and said["costs"]["entry"]
+    times = CellStore(cell.folder.parent / said["forwards_cell"]).rows(ForwardsRow)
+    medians = {
+        size: statistics.median(row.target_s[place] for row in times)
+        for place, size in enumerate(("1", "64"))
+    }
+    assert len(times) == 4 and said["target_s"] == pytest.approx(medians, rel=0.01)
+    assert said["draft_s"] == pytest.approx(statistics.median(row.draft_s for row in times), 0.01)
     rows = CellStore(cell.folder.parent / said["acceptance_cell"]).rows(AcceptanceRow)
     # Documents that the cell itself does not measure.
     assert [row.prompt_id for row in rows] == ["p3", "p4", "p5", "p6"]
@@ -140,8 +142,8 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(
     search(path, [cell], lambda *facts: told.append(facts))
     done = [place for _, place, _ in told]
     left_out = 2 * 2 * 4 * (decoder != "specinfer")  # of other draws no neighbours
-    assert done == sorted(done) and (done[0], done[-1]) == (0, 96 - left_out)
-    assert {size for *_, size in told} == {search.size([cell])} == {96}
+    assert done == sorted(done) and (done[0], done[-1]) == (0, 103 - left_out)
+    assert {size for *_, size in told} == {search.size([cell])} == {103}
     topology, said = grow_map.load(path, num_nodes=16), about(path)
     assert (
         said["widths"] == [len(level) for level in topology.levels[1:]]
@@ -158,7 +160,7 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(
         seconds = len(facts["widths"]) * said["draft_s"] + said["target_s"]["16"]
         assert facts["s_per_token"] == pytest.approx(seconds / facts["expected_tokens"], rel=0.02)
     assert set(said["fastest_up_to_ratio"]) <= set(frontier)
-    assert len(search.measured) == (5 if decoder == "specinfer" else 3)
+    assert len(search.measured) == (6 if decoder == "specinfer" else 4)
     # What the file says is the last measurement.
     values = means(CellStore(cell.folder.parent / search.measured[-1]).rows(EmittedRow), "emitted")
     for name, place in (("expected_tokens", 0), ("standard_error", 1)):
@@ -167,49 +169,34 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(
     assert [row.prompt_id for row in measured(cell, ignore)] == ["p0", "p1", "p2"]
 
 
-def fastest_cell(toy, folder, target_s, *overrides):
-    """The cell of the fastest configuration, searched for in a folder of its own,
-    and what its file says.
-    """
-    [cell] = cells_of([*toy, "tree=fastest", f"results={folder}", *overrides])
-    save_costs(cell.config, made_up(target_s))
-    FastestSearch(5, 4)(cell.tree_file, [cell], ignore)
-    return cell, about(cell.tree_file)
-
-
 @pytest.fixture(scope="module")
 def searched(toy, tmp_path_factory):
-    """The results folder of a search for the fastest configuration where all steps take as long."""
+    """The results folder of a search for the fastest configuration."""
     folder = tmp_path_factory.mktemp("searched")
+    [cell] = cells_of([*toy, "tree=fastest", f"results={folder}"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fastest, "SIZES", SIZES)
-        fastest_cell(toy, folder, flat)
+        patch.setattr(fastest, "TREES", TREES)
+        FastestSearch(5, 4)(cell.tree_file, [cell], ignore)
     return folder
 
 
-def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_same(
-    toy, searched, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(fastest, "SIZES", SIZES)
+def test_the_fastest_file_says_what_was_measured(toy, searched):
     [cell] = cells_of([*toy, "tree=fastest", f"results={searched}"])
     said = about(cell.tree_file)
-    assert fastest_cell(toy, tmp_path, flat)[0].cell_id == cell.cell_id
-    assert said["costs"]["entry"] and said["datasets"] == [cell.labels["dataset"]]
-    found = load(cell.tree_file).fastest
-
-    def rate(facts):
-        return max(1, facts["expected_tokens"] - facts["standard_error"]) / facts["step_s"]
-
-    best = max(said["expected"], key=rate)
-    assert {
-        name: best[name] for name in found.facts
-    } == found.facts and found.topology.num_nodes > 2
-    last = CellStore(cell.folder.parent / said["made_from"][-1])
-    # of one token, too
-    values = [1.0, *(value.tokens for value in means(last.rows(EmittedRow), "emitted"))]
-    assert [facts["expected_tokens"] for facts in said["expected"]] == pytest.approx(
-        values, abs=1e-4
+    assert said["datasets"] == [cell.labels["dataset"]]
+    heat, final = (
+        CellStore(cell.folder.parent / cell_id).rows(RaceRow) for cell_id in said["made_from"][-2:]
     )
+    # Documents of their own, two of the five for the last race.
+    assert [row.prompt_id for row in (*heat, *final)] == ["p5", "p6", "p7"]
+    finalists = said["raced"][: len(final[0].entry)]
+    assert [facts["tokens_per_s"] for facts in finalists] == pytest.approx(
+        sorted(tokens_per_s(final), reverse=True), rel=1e-3
+    )
+    found = load(cell.tree_file).fastest
+    assert {name: finalists[0][name] for name in found.facts} == found.facts
+    [one_token] = [facts for facts in finalists if facts["num_nodes"] == 1]
+    assert one_token["expected_tokens"] == 1 and one_token["standard_error"] == 0
 
 
 def test_every_prompt_is_decoded_by_all_entries(toy, searched):
@@ -244,15 +231,11 @@ def test_runs_search_and_then_decode(toy, tmp_path):
     ]
     # the search compares after as many prefixes of a document
     given += ["sampling.max_new_tokens=2"]
-    save_costs(cells_of(given)[0].config, made_up(proportional))
     done = run(*given)
     assert done.returncode == 0, done.stderr
     assert "1 cell: 1 done" in done.stderr and "searching for the tree" in done.stderr
-    [cell] = cells_of(given)  # without speculation the cell decodes one token a step
-    assert load(cell.tree_file).fastest == ONE_TOKEN
-    assert all(row.num_emitted == row.num_steps for row in measured(cell, ignore))
-    [one_token] = [facts for facts in about(cell.tree_file)["expected"] if facts["num_nodes"] == 1]
-    assert one_token["expected_tokens"] == 1 and one_token["standard_error"] == 0
+    again = run(*given)
+    assert "1 cell: 1 done (1 before)" in again.stderr and "searching" not in again.stderr
     other = run(*given, "num_threads=2")
     assert other.returncode == 1 and other.stderr.count("\n") == 1
     assert "was searched for with num_threads=1; found num_threads=2" in other.stderr
