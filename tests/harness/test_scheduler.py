@@ -11,6 +11,7 @@ from experiments import check, scheduler
 from experiments.cell import Cell
 from experiments.grid import cells_of
 from experiments.scheduler import Job
+from experiments.search.tree_search import TIMED_PROMPTS
 from resispec.errors import InvalidInput
 
 
@@ -149,7 +150,8 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     assert len(Recorded.beside) == 3 and not Recorded.running
     assert max(map(len, Recorded.beside)) == 2
     sizes = {job.name: job.size for beside in Recorded.beside for job in beside}
-    assert sizes == {f"{name}.json": 40 + ord(name) for name in "abc"}
+    num_prompts = {name: 40 + ord(name) for name in "abc"}
+    assert sizes == {f"{name}.json": num + TIMED_PROMPTS for name, num in num_prompts.items()}
 
 
 def test_a_cell_whose_code_changes_while_it_is_measured_is_not_done_and_is_named(
