@@ -70,9 +70,15 @@ def p_values(audit: JudgedVerifier) -> list[dict[str, object]]:
 
 
 def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> Table:
-    """The table: of every kind of statistic how many p-values lie below what share should."""
+    """The table: of every kind of statistic how many p-values lie below what share should.
+
+    Positions of a walk stand together there, and steps before one.
+    """
+    kinds = frame.kind.replace(
+        {r"token \d": "one position", r"\d back": "steps before"}, regex=True
+    )
     shown = []
-    for kind, part in [*frame.groupby("kind", sort=False), ("all", frame)]:
+    for kind, part in [*frame.groupby(kinds, sort=False), ("all", frame)]:
         shares = {
             f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS
         }
@@ -88,7 +94,20 @@ def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> 
         "a union bound.",
     )
     texts = pd.DataFrame(shown).set_index("statistic")
-    return plain("false_alarms", frame, "p-values of exact verifiers", notes, shown=texts)
+    return plain(
+        "false_alarms", counts_of(frame), "p-values of exact verifiers", notes, shown=texts
+    )
+
+
+def counts_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """For every verifier, kind of draws and statistic: how many p-values there are, how many of
+    them lie below each of LEVELS, and the least.
+    """
+    groups = frame.groupby(["verifier", "draws", "kind"], sort=False).p_value
+    counts = groups.agg(["size", "min"])
+    for level in LEVELS:
+        counts[f"below_{level:g}"] = groups.agg(lambda values, level=level: (values < level).sum())
+    return counts.rename(columns={"size": "number", "min": "least_p"}).reset_index()
 
 
 if __name__ == "__main__":
