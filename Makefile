@@ -34,7 +34,7 @@ OWN = profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep shows its cells and its table on W&B in that mode.
 SENT_AS := $(WANDB:%=wandb.mode=%)
 # What stops make stops the sweep of a recipe, and then nothing follows.
-SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
+RUN_SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
@@ -81,7 +81,7 @@ profile: .venv/installed ## which profile it is without PROFILE, and why
 # writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
-	@$(SWEEP) experiment=$*$(if $(part),/$(part)) || code=$$?; \
+	@$(RUN_SWEEP) experiment=$*$(if $(part),/$(part)) || code=$$?; \
 	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); exit $$code
 $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
@@ -91,7 +91,7 @@ $(ARTEFACTS): profile .venv/installed
 .PHONY: reproduce
 reproduce: profile .venv/installed ## every artefact and the page: run what is missing, write all; stopped, it goes on where it was
 	@echo "planning every artefact, which takes a while before the first cell"
-	@$(SWEEP) 'experiment=glob(*)' || code=$$?; \
+	@$(RUN_SWEEP) 'experiment=glob(*)' || code=$$?; \
 	for stem in $(ARTEFACTS); do \
 	  if [ -e $(PLANS)/$$stem.json ] || [ -e $(PLANS)/$$stem ]; then \
 	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; fi; done; \

@@ -1,7 +1,7 @@
 """Plans and cells on the disk: the cells that an artefact asks for, their states, and their rows.
 
-This module is the only reader of both: tables, the page, `experiments.status` and W&B read through
-it.
+This module reads both for all that shows results: tables, the page, `experiments.status` and W&B
+read through it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from analysis.load import LABELS, SETTING, Plan
 from analysis.metric_table import RUNS_DIFFER, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval
-from analysis.table import Column, Found, Gap, Notes, Number, Table
+from analysis.table import Audit, Column, Found, Gap, Notes, Number, Table
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 """The table shows the first of these metrics that any of its cells has."""
@@ -54,7 +54,9 @@ def table_of(
             long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], ""))
         )
     if rows.verdict.any():
-        columns.append(long.words("verdict", "Audit", lambda row: row["verdict"]))
+        columns.append(
+            Column("verdict", "Audit", "audit", cell=lambda row: Audit(row[()]["verdict"]))
+        )
     columns.append(
         long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"])))
     )

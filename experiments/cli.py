@@ -45,12 +45,10 @@ whose first option it is.
 class CommandLine:
     """A command line, read once.
 
-    config_name: the command's configuration. flags: Hydra's flags. overrides: complete, see
-    `completed`, with the profile's choices; as they were typed for a flag that shows what Hydra
-    knows without composing them.
+    flags: Hydra's flags. overrides: complete, see `completed`, with the profile's choices; as they
+    were typed for a flag that shows what Hydra knows without composing them.
     """
 
-    config_name: str
     flags: Namespace
     overrides: tuple[str, ...]
 
@@ -129,14 +127,14 @@ def read_command_line(
     _tell_of_hidden_options(flags.config_dir)
     overrides = [readable(word) for word in flags.overrides]
     if flags.shell_completion or flags.hydra_help:  # shown without being composed
-        return CommandLine(config_name, flags, tuple(overrides))
+        return CommandLine(flags, tuple(overrides))
     with hydra_here(flags.config_dir):
         overrides = completed(plain(overrides))
         if any(getattr(flags, name) for name in SHOWN):
             check_single(overrides, allowed="one, since one configuration is shown")
         if not any(word.startswith("experiment=") for word in overrides):
             overrides += of_profile(overrides, config_name, implied)
-    return CommandLine(config_name, flags, tuple(overrides))
+    return CommandLine(flags, tuple(overrides))
 
 
 def _tell_of_hidden_options(folder: str | None) -> None:

@@ -96,7 +96,8 @@ ONE_TOKEN = Configuration("iid", "standard", root_only())
 
 @dataclass(frozen=True)
 class Chosen:
-    """The fastest configuration of all, and the fastest of every kind and size.
+    """The fastest configuration of all, and the best of every kind and size,
+    most of them by estimate.
 
     best: "chain" or draws, like "iid" -> the fastest configurations by rising number of nodes.
     """

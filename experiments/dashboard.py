@@ -20,6 +20,8 @@ from resispec.errors import first_line
 
 LIMIT_S, CELL_S = 60.0, 6.0
 """Seconds that a sweep waits for W&B to take in what it sends at a time, and more for each cell."""
+UNREAD = 3
+"""The exit code of that process when cells could not be read; what could be was sent."""
 SHARE = 0.1
 """The part of a sweep's time that sending may take; what is left is sent at its end."""
 
@@ -27,9 +29,9 @@ SHARE = 0.1
 class Dashboard:
     """The runs on W&B of a sweep.
 
-    After a failure nothing more is sent. config: the configuration of any of its cells. name: the
-    sweep's, for its table, and the group and a tag of its runs. cells: those to send once they are
-    complete.
+    After a failure of W&B nothing more is sent. config: the configuration of any of its cells.
+    name: the sweep's, for its table, and the group and a tag of its runs. cells: those to send once
+    they are complete.
     """
 
     def __init__(self, config: Mapping[str, Any], name: str, cells: Sequence[Cell]) -> None:
@@ -45,11 +47,14 @@ class Dashboard:
         if ended and self._spent_s <= SHARE * (time.monotonic() - self._begun):
             self._send(ended, has_table=False)
 
-    def send_rest(self, complete: Sequence[Cell]) -> None:
-        """Send the other complete cells and the sweep's table, and print one line about all."""
+    def send_rest(self, complete: Sequence[Cell], has_table: bool) -> None:
+        """Send the other complete cells and the sweep's table, and print one line about all.
+
+        has_table: whether the table of this run is written.
+        """
         ended = [cell for cell in complete if cell.cell_id in self._waiting]
         if ended or self._num_sent:
-            self._send(ended, has_table=True)
+            self._send(ended, has_table)
         if self._problem:
             sys.stderr.write(f"{self._problem}\n")
         elif self._num_sent and self._wandb["mode"] != "disabled":
@@ -66,10 +71,12 @@ class Dashboard:
             return
         work = self._sweep | {"to": self._wandb | {"dir": self._folder}, "has_table": has_table}
         work["cells"] = [entry_of(cell) for cell in cells]
-        if problem := _taken_in(work, LIMIT_S + CELL_S * len(cells)):
-            self._wandb["mode"] = "disabled"
+        code, problem = _taken_in(work, LIMIT_S + CELL_S * len(cells))
+        if code:
             again = "the same command with wandb.mode=online or offline sends all cells again"
             self._problem = f"{problem}; {again}"
+        if code not in (0, UNREAD):
+            self._wandb["mode"] = "disabled"
         for cell in cells:
             del self._waiting[cell.cell_id]
         self._num_sent += len(cells)
@@ -101,8 +108,8 @@ def _chosen_mode(mode: str) -> tuple[str, str]:
         return "disabled", f"W&B: {first_line(error)}"
 
 
-def _taken_in(work: Mapping[str, Any], limit_s: float) -> str:
-    """Let W&B take in runs; the reason why it did not, in one line, or "" if it did."""
+def _taken_in(work: Mapping[str, Any], limit_s: float) -> tuple[int, str]:
+    """Let W&B take in runs; 0 and "" if it did, else an exit code and the reason in one line."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "experiments.wandb_runs"],
@@ -115,10 +122,11 @@ def _taken_in(work: Mapping[str, Any], limit_s: float) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"W&B: not all was taken in within {limit_s:g} s"
+        return 1, f"W&B: not all was taken in within {limit_s:g} s"
     except OSError as error:
-        return f"W&B: its process did not start ({error.strerror})"
+        return 1, f"W&B: its process did not start ({error.strerror})"
     if not done.returncode:
-        return ""
+        return 0, ""
     lines = [line.removeprefix("error: ") for line in done.stderr.splitlines()]
-    return "; ".join(lines) or f"W&B: its process ended with exit code {done.returncode}"
+    how = f"W&B: its process ended with exit code {done.returncode}"
+    return done.returncode, "; ".join(lines) or how

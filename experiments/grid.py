@@ -71,13 +71,14 @@ class Part:
 class Sweep:
     """All that a command line asks for.
 
-    parts: those with cells, at least one. is_own: whether the cells are those that the profile
-    gives the artefacts; then the artefacts' plans ask for them. Any other sweep has a plan of its
-    own, so that an artefact's plan is never replaced. notes: lines about what the profile lacks.
+    parts: those with cells, at least one. is_artefacts: whether the cells are those that the
+    profile gives the artefacts; then the artefacts' plans ask for them. Any other sweep has a plan
+    of its own, so that an artefact's plan is never replaced. notes: lines about what the profile
+    lacks.
     """
 
     parts: tuple[Part, ...]
-    is_own: bool
+    is_artefacts: bool
     notes: tuple[str, ...] = ()
 
     @property
@@ -97,19 +98,27 @@ class Sweep:
         """
         if name := self.cells[0].config["name"]:
             return str(name)
-        if self.is_own and len(self.parts) == 1:
+        if self.is_artefacts and len(self.parts) == 1:
             return self.parts[0].name.replace("/", "-")
-        if self.is_own and len(self.artefacts) == 1:
+        if self.is_artefacts and len(self.artefacts) == 1:
             return self.artefacts[0]
         return digest(self.cells)
 
 
 def sweep_of(overrides: Sequence[str]) -> Sweep:
-    """The sweep that a command line asks for. Raises InvalidInput as `parts_of`."""
+    """The sweep that a command line asks for.
+
+    Raises InvalidInput as `parts_of`, and for the name of an artefact whose cells others are.
+    """
     parts = parts_of(overrides)
-    is_own = all(line.startswith(NEUTRAL) for line in overrides) and bool(parts[0].name)
+    is_artefacts = all(line.startswith(NEUTRAL) for line in overrides) and bool(parts[0].name)
     filled = tuple(part for part in parts if part.cells)
-    return Sweep(filled, is_own, tuple(left_out(parts)))
+    sweep = Sweep(filled, is_artefacts, tuple(left_out(parts)))
+    is_its_name = is_artefacts and sweep.name in sweep.artefacts
+    if (CONF / EXPERIMENT / f"{sweep.name}.yaml").is_file() and not is_its_name:
+        reason = "the name of an artefact, whose files it would take"
+        raise InvalidInput(f"name is {sweep.name!r}, {reason}; allowed: another name")
+    return sweep
 
 
 def left_out(parts: Iterable[Part]) -> list[str]:

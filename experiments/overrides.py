@@ -63,7 +63,7 @@ def _plain(word: str) -> str:
     if not options:
         return word
     if isinstance(value, ChoiceSweep):
-        # Of a sweep within a sweep `grid.values` says what is wrong.
+        # Of a sweep within a sweep `values` says what is wrong.
         for choice in value.list:
             if not isinstance(choice, str | QuotedString | Sweep | Glob):
                 raise unknown(key, json.dumps(choice), options)

@@ -15,18 +15,18 @@ from experiments.store import CellStore, plans_of
 from resispec.errors import InvalidInput, first_line
 
 
-def show_table(sweep: Sweep, complete: Sequence[Cell]) -> None:
+def show_table(sweep: Sweep) -> bool:
     """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it,
-    or say why there is none.
+    or say why there is none; return whether there is one.
     """
     from analysis.sweep import table_of, written  # need pandas, for which no cell is to wait
 
     config, name = sweep.cells[0].config, sweep.name
     profile, results = config["profile"], Path(config["results"])
-    cells = {cell.cell_id: cell for cell in complete}
+    cells = {cell.cell_id: cell for cell in sweep.cells if cell.has_tree}
     files: dict[str, list[Path]] = {}
     for path, [part, *_] in plans_of(sweep).items():
-        files.setdefault(part.artefact if sweep.is_own else SWEEP, []).append(path)
+        files.setdefault(part.artefact if sweep.is_artefacts else SWEEP, []).append(path)
     try:
         plans = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
         table = table_of(plans, name, lambda cell_id: _report(cells[cell_id]))
@@ -34,6 +34,8 @@ def show_table(sweep: Sweep, complete: Sequence[Cell]) -> None:
         sys.stdout.flush()
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"error: no table of {name}: {first_line(error)}\n")
+        return False
+    return True
 
 
 def _report(cell: Cell) -> str:
@@ -70,7 +72,7 @@ def _next(sweep: Sweep, complete: Sequence[Cell]) -> str:
     profile, results = config["profile"], config["results"]
     where = f"--profile {profile} --results {shlex.quote(results)}"
     drawn = [name for name in sweep.artefacts if (CONF.parent / "analysis" / f"{name}.py").exists()]
-    if drawn and sweep.is_own:
+    if drawn and sweep.is_artefacts:
         return f"make {' '.join(drawn)} PROFILE={profile}{elsewhere(Path(results))}"
     if drawn:
         return " && ".join(

@@ -54,8 +54,8 @@ def run(line: cli.CommandLine) -> int:
     if pending:
         total = num_before + len(pending)
         launch(pending, total, complete.append, lambda: dashboard.send_ended(complete[num_before:]))
-    show_table(sweep, complete)
-    dashboard.send_rest(complete)
+    has_table = show_table(sweep)
+    dashboard.send_rest(complete, has_table)
     sum_up(sweep, again, num_cells, complete, num_before)
     return 0 if len(complete) == num_cells else 1
 
@@ -70,7 +70,7 @@ def _plan(sweep: Sweep, again: Sequence[str], is_needed: bool) -> None:
 
     is_needed: whether something is measured, so that a plan that cannot be written is an error.
     """
-    if sweep.artefacts and not sweep.is_own:
+    if sweep.artefacts and not sweep.is_artefacts:
         names = ", ".join(sweep.artefacts)
         _note([f"other cells than those of {names}: sweep {sweep.name}; the plan of {names} stays"])
     try:

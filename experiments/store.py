@@ -170,7 +170,7 @@ def plans_of(sweep: Sweep) -> dict[Path, list[Part]]:
     """
     config = sweep.cells[0].config
     folder = Path(config["results"]) / config["profile"] / "plans"
-    if sweep.is_own:
+    if sweep.is_artefacts:
         return {folder / f"{part.name}.json": [part] for part in sweep.parts}
     return {folder / SWEEP / f"{sweep.name}.json": list(sweep.parts)}
 
@@ -185,7 +185,7 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
     words = [argument for argument in arguments if not argument.startswith("wandb.")]
     for path, parts in plans_of(sweep).items():
         name, part_name, command = SWEEP, sweep.name, words
-        if sweep.is_own:
+        if sweep.is_artefacts:
             name, _, part_name = parts[0].name.partition("/")
             rest = [word for word in words if not word.startswith(("experiment=", "part="))]
             command = [f"experiment={parts[0].name}", *rest]
@@ -196,7 +196,7 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
             "command": f"python -m experiments.run {shlex.join(command)}".strip(),
             "sources": {name: digest(name) for part in parts for name in sorted(part.sources)},
             "cells": [
-                entry_of(cell) | ({} if sweep.is_own or not part.name else {"of": part.name})
+                entry_of(cell) | ({} if sweep.is_artefacts or not part.name else {"of": part.name})
                 for part in parts
                 for cell in part.cells
             ],

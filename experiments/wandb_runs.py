@@ -20,6 +20,7 @@ from analysis import audits, metrics
 from analysis.load import Plan, Request
 from analysis.stats import divide
 from experiments.cell import Cell
+from experiments.dashboard import UNREAD
 from experiments.schema import leaves
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 from resispec.files import checksums
@@ -215,7 +216,7 @@ def send(run: DashboardRun, to: Mapping[str, Any]) -> None:
 
 
 def publish(work: Mapping[str, Any]) -> int:
-    """Send the runs of a sweep; return 1 if a cell cannot be read, else 0.
+    """Send the runs of a sweep; return UNREAD if a cell cannot be read, else 0.
 
     work: the sweep's name, profile and results, the plan's entries of its `cells`, whether it
     `has_table`, and `to`, see `send`. Raises whatever W&B or the network raises.
@@ -237,7 +238,7 @@ def publish(work: Mapping[str, Any]) -> int:
         send(of_sweep(table, profile), work["to"])
     for error in errors:
         fail(error)
-    return 1 if errors else 0
+    return UNREAD if errors else 0
 
 
 @in_one_line()

@@ -20,10 +20,12 @@ from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
+    HFValidationError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
 from resispec.errors import InvalidInput, first_line
@@ -221,6 +223,10 @@ def _probe(kind: str, name: str, revision: str | None) -> Any:
     kind: "model" or "dataset". Raises InvalidInput, naming the ways out, when the hub refuses the
     name.
     """
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise _unavailable(kind, name, revision, f"is no name of a hub: {error}") from error
     if constants.HF_HUB_OFFLINE:
         return Access.OFFLINE.value
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analysis import published
 from analysis.cli import check_profile, profile_parser
-from analysis.load import plan_files
+from analysis.load import elsewhere, plan_files
 from analysis.page import provenance, sections
 from analysis.page.render import render
 from resispec.errors import InvalidInput, in_one_line
@@ -46,7 +46,7 @@ def write(profile: str, results: Path) -> Path:
         facts["Drawn from"] = f"results/published/{profile}/{published.CELLS}"
         sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
     path = results / profile / "report.html"
-    command = f"make report PROFILE={profile}"
+    command = f"make report PROFILE={profile}{elsewhere(results)}"
     write_atomically(path, render(read, f"{profile} profile", command, facts))
     write_json(path.with_name(provenance.FILE), facts)
     return path
@@ -61,7 +61,7 @@ def write_sweep(name: str, profile: str, results: Path) -> Path:
     check_profile(profile)
     section = sections.read_sweep(name, profile, results)
     path = results / profile / "sweeps" / f"{section.name}.html"
-    command = f"make report SWEEP={section.name} PROFILE={profile}"
+    command = f"make report SWEEP={section.name} PROFILE={profile}{elsewhere(results)}"
     title = f"sweep {section.name}, {profile} profile"
     facts = provenance.facts([section.plan])
     write_atomically(path, render([section], title, command, facts, is_report=False))

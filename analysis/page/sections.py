@@ -108,7 +108,8 @@ def read(name: str, profile: str, results: Path) -> Section:
 
 
 def read_sweep(name: str, profile: str, results: Path) -> Section:
-    """The section of a sweep of one's own: the table that its run ended with, with all rows.
+    """The section of a sweep of one's own: the table that its run ended with, with all rows, but
+    for what tasks that do not decode report, which their rows alone do not say.
 
     name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or a
     cell of it is damaged.

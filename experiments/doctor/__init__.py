@@ -1,1 +1,1 @@
-"""The doctor: small checks of whether a profile can run on this machine, see `checks`."""
+"""The doctor: small checks of whether a profile can run on this machine, see `needs`."""

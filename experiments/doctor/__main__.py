@@ -20,6 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from analysis.cli import check_profile, profile_parser
+from analysis.load import elsewhere
 from experiments.doctor.needs import GIB, NOTE, OK, PROBLEM, Line, Needs, gib
 from experiments.grid import parts_of
 from experiments.schema import CONF
@@ -109,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problems:
         names = ", ".join(problems)
         return fail(f"profile {profile} cannot run as it is; {len(problems)} problems: {names}")
-    sys.stdout.write(f"profile {profile} can run: make reproduce PROFILE={profile}\n")
+    command = f"make reproduce PROFILE={profile}{elsewhere(options.results)}"
+    sys.stdout.write(f"profile {profile} can run: {command}\n")
     return 0
 
 

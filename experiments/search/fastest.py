@@ -129,7 +129,9 @@ class FastestSearch(TreeSearch):
         target = "experiments.tasks.race.Heat"
         task = {"_target_": target, "configurations": [entry.facts for entry in entries]}
         labels, decoder = {"decoder": "several", "task": "heat"}, draft_model("iid")
-        cells = self.stage(number, task, decoder, labels, warmup_prompts=1)
+        # a profile knows how many prompts it takes until its device has captured its graphs
+        warmup_prompts = max(1, self.cells[0].config["warmup_prompts"])
+        cells = self.stage(number, task, decoder, labels, warmup_prompts=warmup_prompts)
         title = f"race of {len(entries)}, stage {number + 1} of {len(self.STAGES)}"
         rows = self.rows(cells, title, self._cell_size(self.STAGES[number]), is_timed=True)
         return dict(zip(entries, tokens_per_s(rows), strict=True))

@@ -32,7 +32,7 @@ class RaceRow(Row):
     """One prompt, decoded by all entries; every list has one value an entry,
     in the same order in all rows.
 
-    entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size,
+    entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the best of a kind and size,
     "generate" and, if the pair has a draft model, "assisted" for transformers; in a search the
     place. For the entries of transformers only whole_s and num_returned are measured, and the other
     fields are "" or 0.
@@ -101,7 +101,7 @@ class TurnsTask(Task):
 
 @dataclass(frozen=True)
 class Race(TurnsTask):
-    """Task that decodes every prompt with the fastest of every kind and size, and with others.
+    """Task that decodes every prompt with the best of every kind and size, and with others.
 
     chosen: the result of `tree=fastest`. num_drafted: tokens that assisted generation drafts for a
     step.

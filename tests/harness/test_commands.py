@@ -10,6 +10,7 @@ import pytest
 
 from experiments import status
 from experiments.doctor import __main__ as doctor
+from experiments.schema import CONF
 from resispec.errors import InvalidInput, in_one_line
 from resispec.gone import GONE
 from tests.toy_cells import make_cell, write_plan
@@ -69,6 +70,17 @@ def test_an_unknown_profile_is_one_line(capsys):
         assert command.main(["--profile", "papers"]) == 1
         allowed = "embedded, inflated, inflated_cpu, paper, smollm2, smollm2_bfloat16"
         assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"
+
+
+def test_make_report_is_of_all_artefacts_unless_a_sweep_is_named():
+    command = ["make", "--dry-run", "report", "PROFILE=embedded", f"PY={sys.executable}"]
+    lines = [
+        subprocess.run(
+            [*command, *more], cwd=CONF.parent, capture_output=True, text=True, check=True
+        )
+        for more in ([], ["SWEEP=mine"])
+    ]
+    assert "--sweep" not in lines[0].stdout and "--sweep 'mine'" in lines[1].stdout
 
 
 @pytest.mark.parametrize("command", GONE)

@@ -11,7 +11,7 @@ import pytest
 from analysis.load import Plan, Request
 from experiments import dashboard, wandb_runs
 from experiments.cell import Cell
-from experiments.dashboard import Dashboard
+from experiments.dashboard import UNREAD, Dashboard
 from experiments.schema import CONF
 from experiments.wandb_runs import of_cell, of_sweep, publish
 from tests.harness.toy_runs import rows
@@ -115,7 +115,7 @@ def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys, monke
     to = {"mode": "offline", "dir": f"{tmp_path}/new"}
     work = {"name": "mine", "profile": "embedded", "results": str(tmp_path), "to": to}
     work |= {"cells": list(map(entry, cells)), "has_table": True}
-    assert publish(work) == 1
+    assert publish(work) == UNREAD
     [error] = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: cell {cells[0].cell_id}: ") and "rows.jsonl" in error
     [(run, place)] = sent  # and no table, which is not written
@@ -140,7 +140,7 @@ def test_a_sweep_sends_what_has_ended_and_takes_its_share_of_time(monkeypatch, c
     def noted(work, _limit_s):
         works.append(work)
         now[0] += 1
-        return ""
+        return 0, ""
 
     monkeypatch.setattr(dashboard.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(dashboard, "_taken_in", noted)
@@ -155,7 +155,7 @@ def test_a_sweep_sends_what_has_ended_and_takes_its_share_of_time(monkeypatch, c
     assert len(works) == 1
     now[0] = 11.0
     board.send_ended([before, one, two])
-    board.send_rest([before, one, two, three])
+    board.send_rest([before, one, two, three], True)
     ids = [[sent["cell_id"] for sent in work["cells"]] for work in works]
     assert ids == [[one.cell_id], [two.cell_id], [three.cell_id]]
     assert [work["has_table"] for work in works] == [False, False, True]
@@ -195,17 +195,32 @@ def test_what_w_and_b_does_is_one_line_and_one_bounded_wait(kind, monkeypatch, c
     config, cells = sweep_of("standard")
     board, begun = Dashboard(config, "mine", cells), time.monotonic()
     board.send_ended(cells)
-    board.send_rest(cells)
+    board.send_rest(cells, True)
     assert time.monotonic() - begun < 30 and len(calls) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert re.fullmatch(LAST[kind], line), line
+
+
+def test_a_cell_that_cannot_be_read_is_told_and_the_others_are_sent(monkeypatch, capsys):
+    config, cells = sweep_of("standard", "naive")
+    works = []
+    outcomes = iter([(dashboard.UNREAD, "cell is damaged"), (0, "")])
+    monkeypatch.setattr(dashboard, "SHARE", 1e9)
+    monkeypatch.setattr(
+        dashboard, "_taken_in", lambda work, _: works.append(work) or next(outcomes)
+    )
+    board = Dashboard(config, "mine", cells)
+    board.send_ended(cells[:1])
+    board.send_rest(cells, False)
+    assert [work["has_table"] for work in works] == [False, False]
+    assert "cell is damaged; the same command" in capsys.readouterr().err
 
 
 def test_settings_that_w_and_b_cannot_read_do_not_end_the_sweep(monkeypatch, capsys):
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setattr(wandb_runs, "chosen_mode", lambda _: 1 / 0)
     config, cells = sweep_of("standard", wandb={"mode": "auto"})
-    Dashboard(config, "mine", cells).send_rest(cells)
+    Dashboard(config, "mine", cells).send_rest(cells, True)
     assert capsys.readouterr().err == "W&B: division by zero\n"
 
 

@@ -391,7 +391,7 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
         ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
         ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
         ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),
-        ("verifier=naive,standard name=table1", ["sweep/table1"]),
+        ("verifier=naive,standard", ["sweep/digest"]),
     ],
 )
 def test_what_asks_for_other_cells_has_a_plan_beside_the_artefact_s(overrides, names):
@@ -399,6 +399,12 @@ def test_what_asks_for_other_cells_has_a_plan_beside_the_artefact_s(overrides, n
     folder = Path("results") / sweep.cells[0].config["profile"] / "plans"
     names = [name.replace("digest", digest(sweep.cells)) for name in names]
     assert [*plans_of(sweep)] == [folder / f"{name}.json" for name in names]
+
+
+@pytest.mark.parametrize("words", [["verifier=naive"], ["experiment=table2/chain"]])
+def test_a_sweep_does_not_take_an_artefact_s_name(words):
+    with pytest.raises(InvalidInput, match="name is 'table1', the name of an artefact"):
+        sweep_of([*words, "name=table1"])
 
 
 BAD = {

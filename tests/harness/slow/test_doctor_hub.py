@@ -18,6 +18,7 @@ from experiments.doctor import __main__ as doctor
 from experiments.doctor import device, needs
 from experiments.doctor.device import Device
 from experiments.doctor.needs import GIB, OK, PROBLEM, Needs
+from resispec.errors import InvalidInput
 from resispec.hub import find_weights
 from tests.models.toy_layouts import cached
 
@@ -133,6 +134,11 @@ def test_an_open_model_has_the_size_that_the_hub_tells_and_nothing_of_it_is_kept
     assert line.startswith("ok ") and "on the hub, 0.0 GiB to download" in line
     # Pickles are counted without the training's arguments.
     assert find_weights("toy/old", None).num_parameters == 2500
+
+
+def test_a_name_that_no_hub_can_have_is_refused_in_one_line():
+    with pytest.raises(InvalidInput, match="model a/b--c is no name of a hub: .*; ways out: "):
+        find_weights("a/b--c", None)
 
 
 @pytest.mark.usefixtures("asked")
