@@ -69,6 +69,11 @@ class Status:
     measured with other code of its verifier, draws or drafter than the present one. reason: one
     line for people, or "". seconds: the duration of the last run; 0 of a complete cell that was
     resumed.
+
+    `read_status` says what the folder says. Of that, tables (`Plan.status`) print stale cells as
+    done, with a note, and running ones as interrupted; a run (`store.status_of`) keeps a stale cell
+    as done with `reuse=true`, else measures it again; `experiments.status` takes a running cell
+    whose lock nobody holds for interrupted.
     """
 
     state: str

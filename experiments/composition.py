@@ -89,7 +89,9 @@ def content(node: Any) -> Any:
 def composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """The configuration of one point, and the option of every group.
 
-    lines: overrides, none of them a sweep. Single values are set last, as by Hydra.
+    lines: overrides, none of them a sweep. Single values are set last, as by Hydra. Options that
+    are plain, see `_is_plain`, are left out of what Hydra composes, and their nodes are exchanged
+    afterwards; where another option sets values in such a node, all is composed at once.
     """
     overrides = [parsed(line) for line in lines]
     chosen = [override for override in overrides if is_composed(override)]

@@ -1,4 +1,11 @@
-"""Overrides, KEY=VALUE: made readable and complete, and the values of those that are sweeps."""
+"""Overrides, KEY=VALUE: made readable and complete, and the values of those that are sweeps.
+
+The way of target=my dir, verifier=[a,b] and the profile smollm2, word by word: `readable` quotes
+what Hydra's grammar refuses, target='my dir'; `plain` makes a list of options a sweep,
+verifier=a,b; `completed` adds pair. to the target and the profile; `cli.of_profile` adds
+pair=smollm2. Then `grid` takes the `values` of sweeps, and the `fixed` rest, to the points that
+`composition` composes.
+"""
 
 import json
 import re
