@@ -41,7 +41,11 @@ def table_of(
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
-    measured = [metric for metric in metrics.METRICS if frame[metric.name].notna().any()]
+    measured = [
+        metric
+        for metric in metrics.METRICS
+        if metric.name in frame and frame[metric.name].notna().any()
+    ]
     speedups = [metric for metric in SPEEDUPS if metric in measured][:1]
     numbers = [
         metric for metric in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if metric in measured
