@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import compose
 from omegaconf import OmegaConf
 
 from experiments.cell import Cell, build
 from experiments.cli import Point, axis_of, of_profile, run_single
+from experiments.composition import composed_by_hydra
 from experiments.schema import check_values, leaves, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
@@ -119,12 +119,12 @@ def settings(words: Sequence[str]) -> list[dict[str, Any]]:
     """The resolved configurations of a command line, one for each data set:
     its own, or the profile's.
     """
-    chosen = compose("audit", [*words], return_hydra_config=True)
-    dataset = chosen.hydra.runtime.choices.get("dataset")
+    chosen, choices = composed_by_hydra("audit", words)
+    dataset = choices.get("dataset")
     overrides = [word for word in words if not word.startswith("dataset=")]
     configs = []
     for name in [dataset] if dataset else axis_of(chosen, "datasets"):
-        composed = compose("audit", [*overrides, f"dataset={name}"])
+        composed, _ = composed_by_hydra("audit", [*overrides, f"dataset={name}"])
         unlabelled(composed)
         config: Any = OmegaConf.to_container(composed, resolve=True)
         check_values(config)

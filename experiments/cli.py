@@ -14,11 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import launcher
-from experiments.composition import hydra_here, parse
+from experiments.composition import composed_by_hydra, hydra_here, parse
 from experiments.explain import explained
 from experiments.overrides import check_single, completed, plain, readable, values
 from experiments.schema import CONF, unlabelled
@@ -200,10 +199,7 @@ def _points(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _point(config_name: str, lines: tuple[str, ...]) -> Point:
-    config = compose(config_name, list(lines), return_hydra_config=True)
-    choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
-    OmegaConf.set_struct(config, False)
-    del config["hydra"]
+    config, choices = composed_by_hydra(config_name, lines)
     unlabelled(config)
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     return Point(resolved, choices, lines)
@@ -225,8 +221,7 @@ def of_profile(
                 raise InvalidInput(
                     f"{override.input_line} is a sweep; allowed: one profile for a command"
                 )
-        config = compose(config_name, profile, return_hydra_config=True)
-    defaults = config.hydra.runtime.choices
+        config, defaults = composed_by_hydra(config_name, profile)
     choices = {group: axis_of(config, AXES[group])[:1] for group in groups if group not in keys}
     return [
         f"{group}={name}"

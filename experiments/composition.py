@@ -128,13 +128,21 @@ def _distinct(overrides: Iterable[Override]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(override.input_line) for override in overrides))
 
 
-@lru_cache(maxsize=1024)
-def _compose(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
-    """Hydra's own composition, pickled for copying, and the option of every group."""
-    config = compose("run", list(lines), return_hydra_config=True)
+def composed_by_hydra(config_name: str, lines: Iterable[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Hydra's own composition of conf/CONFIG_NAME.yaml, without Hydra's node,
+    and the option of every group that has one.
+    """
+    config = compose(config_name, list(lines), return_hydra_config=True)
     choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]  # the rest keeps the schema, which gives values set later their types
+    return config, choices
+
+
+@lru_cache(maxsize=1024)
+def _compose(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
+    """The composition of a cell, pickled for copying, and the option of every group."""
+    config, choices = composed_by_hydra("run", lines)
     return pickle.dumps(config), choices
 
 

@@ -24,7 +24,8 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
     assert doctor.main(["--profile", "embedded", "--results", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines[:-1]} <= {OK, NOTE, PROBLEM}
-    assert lines[-1] == "profile embedded can run: make reproduce PROFILE=embedded"
+    command = f"make reproduce PROFILE=embedded RESULTS={tmp_path}"
+    assert lines[-1] == f"profile embedded can run: {command}"
     assert doctor.main(["--profile", "paper", "--results", str(tmp_path)]) == 1
     printed = capsys.readouterr()
     for line in ("problem  model lmsys/vicuna-7b-v1.3: ", "problem  dataset allenai/c4: "):
