@@ -1,8 +1,8 @@
 """The dashboard of a sweep on W&B: each cell when it has ended, and at the end the sweep's table.
 
 The sweep sends them itself, while no cell is timed, by way of a process that it waits for, see
-`experiments.wandb_runs`: so nothing of W&B is left when a cell begins, and what W&B does ends with
-that process.
+`experiments.wandb_runs`: so nothing of W&B runs when a cell begins, and what W&B does ends with
+that process. Only the mode is chosen here, which asks wandb for its settings.
 """
 
 import json
