@@ -209,7 +209,7 @@ def test_a_verifier_and_draws_pass_lint_and_the_tests_that_find_them_by_themselv
     for words in (["init", "-q"], ["add", "-A"]):  # tests ask git which files there are
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    chosen = {"PYTEST_ADDOPTS": shlex.join(["--verbose", *FIND_A_RULE])}
+    chosen = {"PYTEST_ADDOPTS": shlex.join(["-vv", *FIND_A_RULE])}
     for target in ("lint", "test"):
         command = ["make", target, f"PY={sys.executable}"]
         done = subprocess.run(
