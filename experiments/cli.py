@@ -54,7 +54,7 @@ class CommandLine:
     @property
     def is_shown(self) -> bool:
         """Whether a flag asks Hydra to show something, and the command's work is not wanted."""
-        return any(getattr(self.flags, name) for name in SHOWN)
+        return bool(_shown(self.flags))
 
     @property
     def again(self) -> list[str]:
@@ -129,7 +129,7 @@ def read_command_line(
         return CommandLine(flags, tuple(overrides))
     with hydra_here(flags.config_dir):
         overrides = completed(plain(overrides))
-        if any(getattr(flags, name) for name in SHOWN):
+        if _shown(flags):
             check_single(overrides, allowed="one, since one configuration is shown")
         if not any(word.startswith("experiment=") for word in overrides):
             overrides += of_profile(overrides, config_name, implied)
@@ -146,6 +146,11 @@ def _tell_of_hidden_options(folder: str | None) -> None:
             )
 
 
+def _shown(flags: Namespace) -> list[str]:
+    """The names of those of SHOWN that are given."""
+    return [name for name in SHOWN if getattr(flags, name)]
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
@@ -155,7 +160,7 @@ def _check_flags(parsed: Namespace) -> None:
     for name, remedy in _NOT_TAKEN.items():
         if getattr(parsed, name):
             raise InvalidInput(f"{_flag(name)} is not taken; {remedy}")
-    shown = [name for name in SHOWN if getattr(parsed, name)]
+    shown = _shown(parsed)
     if len(shown) > 1:
         raise InvalidInput(f"{' and '.join(map(_flag, shown))} were given; allowed: one of them")
     if shown and parsed.multirun:
