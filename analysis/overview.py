@@ -1,9 +1,6 @@
 """Overview: the first page's table and picture of the paper's rules and the best exact method."""
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import audits, figures, labels, metrics, ranges
@@ -90,7 +87,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     for axes, metric, head in zip(panels, (LENGTH, SPEED), heads, strict=True):
         rows = frame[(frame.quantity == metric.name) & frame.value.notna()]
         found = rows.groupby(METHOD, sort=False).value.agg(["mean", "min", "max"])
-        _bars(axes, found.reindex(methods), is_biased)
+        found = found.reindex(methods).set_axis(["value", "lower", "upper"], axis=1)
+        texts = [str(Paper(*between)) for between in found[["lower", "upper"]].to_numpy()]
+        figures.bars(axes, found, texts, is_biased)
         axes.set_xlabel(head, fontsize=SIZE + 0.5)
     names = [
         f"{labels.method(decoder, verifier)}{', biased' if biased else ''}\n"
@@ -98,7 +97,6 @@ def draw(frame: pd.DataFrame) -> Figure:
         for (decoder, tree, verifier), biased in zip(methods, is_biased, strict=True)
     ]
     panels[0].set_yticks(range(len(methods)), names)
-    panels[0].invert_yaxis()
     panels[1].axvline(1, color="black", linewidth=0.8)
     figure.suptitle(_setting(frame), fontsize=SIZE + 0.5)
     return figure
@@ -110,23 +108,7 @@ def _setting(frame: pd.DataFrame) -> str:
         return ""
     about = frame.iloc[0]
     where = labels.setting({key: about[key] for key in ("pair", "temperature")})
-    return f"{where}; lines: range over {frame.dataset.nunique()} data sets"
-
-
-def _bars(axes: Axes, found: pd.DataFrame, is_biased: Sequence[bool]) -> None:
-    """Draw bars from above with their ranges; those of biased rules are hatched."""
-    for place, (numbers, biased) in enumerate(zip(found.itertuples(), is_biased, strict=True)):
-        look = {"hatch": "///", "facecolor": "white"} if biased else {}
-        colour = figures.VERMILION if biased else (figures.GREEN if place else figures.GREY)
-        axes.barh(place, numbers.mean, 0.62, **{"color": colour, "edgecolor": colour} | look)
-        axes.hlines(place, numbers.min, numbers.max, colors="black", linewidth=1)
-        text = str(Paper(numbers.min, numbers.max))
-        spot = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        axes.annotate(text, (numbers.max, place), **spot, fontsize=SIZE, bbox=paper)
-    axes.set_xlim(0, 1.32 * max([1.0, *found["max"].dropna()]))
-    figures.finish(axes)
-    axes.grid(visible=False)
+    return f"{where}; hatched: biased; lines: range over {frame.dataset.nunique()} data sets"
 
 
 if __name__ == "__main__":
