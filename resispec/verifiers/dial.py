@@ -21,9 +21,9 @@ For `naive` it can be less, since the refused siblings of one tuple are in the r
 A here counts what the rule selects: a residual token that happens to be a sibling is not refused
 either, so acceptance as an audit counts it, of all emitted siblings, is at least that.
 
-Nothing is better. A law that is off by e agrees with p but for a chance of e, so it emits one of the
-siblings at most e more often than an exact rule can: no rule of bias e exceeds the ceiling by more
-than e. The dial on `optimal` attains that.
+Nothing is better. A law that is off by e agrees with p but for a chance of e, so it emits siblings
+at most e more often than an exact rule can: no rule of bias e exceeds the ceiling by more than e.
+The dial on `optimal` attains that.
 """
 
 from __future__ import annotations

@@ -31,10 +31,6 @@ class Recursive:
     holds.
     """
 
-    def accept(self, target: Tensor, draft: Tensor) -> Tensor:
-        """The chance (..., 1) to accept a sibling whose token has these masses (..., 1)."""
-        return quotient(target, draft).clamp_max(1)
-
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """The unnormalised residual (..., V) after the token `rejected` (..., 1) int64 was refused.
 
@@ -65,7 +61,7 @@ class Recursive:
         places = range(siblings.shape[-1])
         for index, draft in zip(places, draws.laws(draft_probs, siblings), strict=True):
             token = siblings[..., index : index + 1]
-            accept = self.accept(target.gather(-1, token), draft.gather(-1, token))
+            accept = quotient(target.gather(-1, token), draft.gather(-1, token)).clamp_max(1)
             chance = accept if rest is None else rest * accept
             yield chance
             rest = 1 - chance if rest is None else rest - chance
