@@ -46,7 +46,7 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
         }
         sources = {name: folders[name] for name in sorted(folders) if folders[name] != results}
     if not sources:
-        raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
+        raise InvalidInput(f"there are no plans in {folder}; resispec run makes them")
     if unknown := [name for name in artefacts if name not in sources]:
         raise InvalidInput(
             f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(sources)}"

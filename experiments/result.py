@@ -59,7 +59,7 @@ def sum_up(
     )
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
     if failed:
-        following = shlex.join(["python", "-m", "experiments.run", *again])
+        following = shlex.join(["resispec", "run", *again])
     else:
         following = _next(sweep, complete)
     where = f"{config['results']}/raw/{config['profile']}"
@@ -75,10 +75,8 @@ def _next(sweep: Sweep, complete: Sequence[Cell]) -> str:
     if drawn and sweep.is_artefacts:
         return f"make {' '.join(drawn)} PROFILE={profile}{elsewhere(Path(results))}"
     if drawn:
-        return " && ".join(
-            f"python -m analysis.{name} {where} --plan {sweep.name}" for name in drawn
-        )
+        return " && ".join(f"resispec table {name} {where} --plan {sweep.name}" for name in drawn)
     for cell in complete:
         if any(has_text(row) for row in CellStore(cell.folder).rows_so_far()[:1]):
-            return f"python -m experiments.show {cell.cell_id} {where}"
-    return f"python -m analysis.cells {SWEEP} {where}"
+            return f"resispec show {cell.cell_id} {where}"
+    return f"resispec table cells {SWEEP} {where}"

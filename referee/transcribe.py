@@ -25,6 +25,7 @@ from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
 from resispec import plugins
+from resispec.commands import as_typed
 from resispec.data import Prompt
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.files import check_output
@@ -82,7 +83,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m referee.transcribe",
+        prog=as_typed("referee.transcribe"),
         usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -22,6 +22,7 @@ from typing import Any
 from referee import inputs
 from referee.audit import audit_transcripts, read_transcripts, report_lines
 from referee.audit.evidence import evidence, markdown
+from resispec.commands import as_typed
 from resispec.errors import InvalidInput, NoVerdict, in_one_line
 from resispec.files import check_output, sealed, write_json
 
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m referee.audit",
+        prog=as_typed("referee.audit"),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
