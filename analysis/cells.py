@@ -1,6 +1,6 @@
-"""Every cell that was asked for as one row: `python -m analysis.cells`, for plots of one's own.
+"""Every cell that was asked for as one row: `resispec table cells`, for plots of one's own.
 
-Usage: python -m analysis.cells [--profile embedded] [--results results] [ARTEFACT...]
+Usage: resispec table cells [--profile embedded] [--results results] [ARTEFACT...]
 
 It reads the plans of artefacts and of other sweeps, by default all plans, and writes
 results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the

@@ -1,4 +1,4 @@
-"""Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS
+"""Verifiers compared on logged laws, without a model: `resispec replay LAWS
 verifier=NAME,...`.
 
 LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees:

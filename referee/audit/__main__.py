@@ -1,8 +1,8 @@
 """Does an engine emit the target's law? Judge it by what it wrote, see docs/transcripts.md.
 
-    python -m referee.audit rows.jsonl --target meta-llama/Llama-3.1-8B
-    python -m referee.audit spec.jsonl --control plain.jsonl --target ./model --draft ./small
-    python -m referee.audit rows.jsonl --target embedded
+    resispec judge rows.jsonl --target meta-llama/Llama-3.1-8B
+    resispec judge spec.jsonl --control plain.jsonl --target ./model --draft ./small
+    resispec judge rows.jsonl --target embedded
 
 A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
 The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference
