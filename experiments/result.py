@@ -58,10 +58,7 @@ def sum_up(
         f"{num_cells} cell{'s' if num_cells != 1 else ''}: {num_done} done ({num_before} before)"
     )
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    if failed:
-        following = shlex.join(["resispec", "run", *again])
-    else:
-        following = _next(sweep, complete)
+    following = shlex.join(["resispec", "run", *again]) if failed else _next(sweep, complete)
     where = f"{config['results']}/raw/{config['profile']}"
     sys.stderr.write(f"{counts}{failed}; results in {where}; next: {following}\n")
 

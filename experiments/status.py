@@ -138,9 +138,9 @@ class Standing:
     states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures:
     reason
     -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps
-    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured. eta_by:
-    devices of another machine that the estimate comes from; "" if it is of this one. notes: problems
-    of its plans, one line each.
+    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured.
+    eta_by: devices of another machine that the estimate comes from; "" if it is of this one. notes:
+    problems of its plans, one line each.
     """
 
     artefact: str

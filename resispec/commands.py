@@ -21,11 +21,6 @@ class ConsoleCommand(NamedTuple):
     module: str
     about: str
 
-    @property
-    def needs_clone(self) -> bool:
-        """Whether a wheel alone lacks the module."""
-        return self.module.partition(".")[0] in HARNESS
-
 
 COMMANDS = {
     "run": ConsoleCommand("experiments.run", "measure cells: experiment=table1, or KEY=VALUE ..."),
@@ -41,6 +36,11 @@ COMMANDS = {
     "judge": ConsoleCommand("referee.audit.__main__", "is an engine exact? by what it wrote"),
 }
 """Command -> its module, in the order of --help; `list` is of `console` itself."""
+
+
+def needs_clone(module: str) -> bool:
+    """Whether a wheel alone lacks a module."""
+    return module.partition(".")[0] in HARNESS
 
 
 def has_clone() -> bool:

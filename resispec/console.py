@@ -9,8 +9,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -85,9 +86,7 @@ def _tables(command: ConsoleCommand) -> typer.Typer:
     return app
 
 
-def _add(
-    app: typer.Typer, name: str, command: ConsoleCommand, leading: Sequence[str] = ()
-) -> None:
+def _add(app: typer.Typer, name: str, command: ConsoleCommand, leading: Sequence[str] = ()) -> None:
     """Add a command that passes its words on to a module. leading: words before them."""
 
     def pass_on(context: typer.Context) -> None:
@@ -101,36 +100,52 @@ def call(name: str, command: ConsoleCommand, words: Sequence[str]) -> int:
 
     Without the clone or a package that the module needs, a line says so, and the exit code is 1.
     """
-    if command.needs_clone and not commands.has_clone():
-        return fail(
-            f"`resispec {name}` is of the harness, which is no part of the installed package; clone "
-            "the repository, and `make install` there"
+    try:
+        module = _imported(f"`resispec {name}`", command.module)
+    except InvalidInput as error:
+        return fail(first_line(error))
+    code: int = module.main(list(words))
+    return code
+
+
+def _imported(what: str, name: str) -> Any:
+    """A module by its name, which is imported before `in_one_line` begins, see `guard_imports`.
+
+    what: the subject of the line of an error. Raises InvalidInput if it needs the clone, or a
+    package that is not installed.
+    """
+    if commands.needs_clone(name) and not commands.has_clone():
+        raise InvalidInput(
+            f"{what} is of the harness, which the installed package does not have; clone the "
+            "repository, and type `make install` there"
         )
     here = str(Path.cwd())
     if here not in sys.path:
         # As with `python -m`, `_target_: mine.Rule` finds mine.py here; last, it hides nothing.
         sys.path.append(here)
     try:
-        module = import_module(command.module)
+        return import_module(name)
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] in (*commands.HARNESS, "referee", "resispec"):
             raise
-        return fail(
-            f"`resispec {name}` needs the package {error.name}, which is not installed; `make "
-            "install` in the clone, or pip install '.[harness]'"
-        )
-    code: int = module.main(list(words))
-    return code
+        raise InvalidInput(
+            f"{what} needs the package {error.name}, which is not installed; `make install` in the "
+            "clone, or pip install '.[harness]'"
+        ) from error
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"resispec {version('resispec')}\n")
+        raise typer.Exit
 
 
 def _options(
-    is_version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", is_eager=True)
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
     ] = False,
-) -> None:
-    if is_version:
-        sys.stdout.write(f"resispec {version('resispec')}\n")
-        raise typer.Exit
+) -> None: ...
 
 
 def _list(kind: Kind) -> None:
@@ -145,8 +160,8 @@ def _list(kind: Kind) -> None:
 def _print_list(kind: Kind) -> None:
     if kind is not Kind.VERIFIERS and not commands.has_clone():
         raise InvalidInput(
-            f"{kind} are of the harness, which is no part of the installed package; allowed here: "
-            f"{Kind.VERIFIERS}"
+            f"{kind} are of the harness, which the installed package does not have; clone the "
+            f"repository; allowed here: {Kind.VERIFIERS}"
         )
     lines = _verifiers() if kind is Kind.VERIFIERS else _described(kind.group)
     indent = max(map(len, lines), default=0) + 2
@@ -198,18 +213,28 @@ def _verifiers() -> dict[str, str]:
     """
     from resispec.audit.battery import shown_bias
     from resispec.draws import Draws
-    from resispec.verifiers import available, get_verifier
+    from resispec.verifiers import as_verifier, available, get_verifier
 
-    described = _described("verifier") if commands.has_clone() else {}
+    makers: dict[str, Callable[[], Any]] = {
+        name: partial(get_verifier, name) for name in available()
+    }
+    described: dict[str, str] = {}
+    if commands.has_clone():
+        described = _described("verifier")
+        cell = _imported("the list", "experiments.cell")
+        for name in described.keys() - makers.keys():
+            path = commands.ROOT / "conf" / "verifier" / f"{name}.yaml"
+            makers[name] = partial(cell.build_option, path)
     lines = {}
-    for name in available():
+    for name, make in makers.items():
+        text, biased = described.get(name, ""), list[str]()
         try:
-            verifier = get_verifier(name)
+            verifier = as_verifier(make())
         except InvalidInput as error:
-            lines[name] = f"cannot be made without options: {first_line(error)}"
-            continue
-        text = described.get(name) or first_sentence(type(verifier).__doc__ or "")
-        biased = [str(draws) for draws in Draws if shown_bias(verifier, draws)]
+            text = text or f"not made without options: {first_line(error)}"
+        else:
+            text = text or first_sentence(type(verifier).__doc__ or "")
+            biased = [str(draws) for draws in Draws if shown_bias(verifier, draws)]
         lines[name] = f"BIASED with draws {', '.join(biased)}. {text}" if biased else text
     return lines
 
@@ -217,7 +242,12 @@ def _verifiers() -> dict[str, str]:
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command. arguments: its words, by default this process's own; ends with SystemExit."""
-    _application()(args=arguments, prog_name="resispec")
+    try:
+        _application()(args=arguments, prog_name="resispec")
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # for which typer has another code
+            raise ended.__context__ from None
+        raise
 
 
 if __name__ == "__main__":

@@ -64,9 +64,7 @@ def device_names() -> set[str]:
     listing = ""
     if shutil.which(command[0]):
         with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=10.0, check=True
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10.0, check=True)
             listing = done.stdout
     return {_processor(), *map(str.strip, listing.splitlines())}
 

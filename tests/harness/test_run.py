@@ -35,7 +35,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     [line] = messages(done.stderr)
     [cell] = cells_of(toy)
     where = f"--profile embedded --results {tmp_path}/results"
-    shown = f"python -m experiments.show {cell.cell_id} {where}"
+    shown = f"resispec show {cell.cell_id} {where}"
     assert (
         line
         == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
@@ -154,7 +154,7 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
         and "Traceback" not in done.stderr
     )
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
-    assert last.endswith(f"; next: python -m experiments.run {' '.join(command)} profile=embedded")
+    assert last.endswith(f"; next: resispec run {' '.join(command)} profile=embedded")
     with (tmp_path / "results" / "embedded" / "sweeps" / "own.csv").open() as file:
         states = [row["status"] for row in csv.DictReader(file)]
     assert sorted(states) == ["done", "done", "failed"] and "failed: a prompt of" in done.stdout
@@ -448,7 +448,7 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     assert machine.checkout.__wrapped__()["git_commit"] == ""
 
 
-# What a cell wrote, step by step: python -m experiments.show.
+# What a cell wrote, step by step: resispec show.
 
 
 class Letters:
