@@ -175,9 +175,14 @@ class CellBusy(RuntimeError):
 
 
 def build_option(path: Path) -> Any:
-    """The object that a file of conf/ describes by itself; raises InvalidInput as `build`."""
+    """The object that a file of conf/ describes by itself.
+
+    Raises InvalidInput as `build`, and for a file with a value that only a command line gives.
+    """
     node = OmegaConf.load(path)
     node.pop("label", None)
+    if missing := OmegaConf.missing_keys(node):
+        raise InvalidInput(f"{path.stem} has no {', '.join(sorted(missing))} of its own")
     return build(node)
 
 

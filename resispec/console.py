@@ -30,7 +30,7 @@ ABOUT = """The referee of multi-candidate speculative sampling. Start with
 `resispec list verifiers`, `resispec run verifier=standard,resispec`."""
 
 
-class Kind(StrEnum):
+class Listing(StrEnum):
     """Things that `resispec list` lists."""
 
     VERIFIERS = "verifiers"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     @property
     def group(self) -> str:
         """The folder of conf/ with a file for each of them."""
-        return "experiment" if self is Kind.ARTEFACTS else self.value.removesuffix("s")
+        return "experiment" if self is Listing.ARTEFACTS else self.value.removesuffix("s")
 
 
 class _PassedOn(TyperCommand):
@@ -78,7 +78,7 @@ def _application() -> Any:
 def _tables(command: ConsoleCommand) -> typer.Typer:
     """The command `table` with a command for each artefact that a module of TABLES writes."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=f"Write {command.about}.")
-    for name, line in _described(Kind.ARTEFACTS.group).items():
+    for name, line in _described(Listing.ARTEFACTS.group).items():
         if (commands.ROOT / TABLES / f"{name}.py").is_file():
             _add(app, name, command._replace(about=line), [name])
     for name, line in OTHER_TABLES.items():
@@ -109,7 +109,7 @@ def call(name: str, command: ConsoleCommand, words: Sequence[str]) -> int:
 
 
 def _imported(what: str, name: str) -> Any:
-    """A module by its name, which is imported before `in_one_line` begins, see `guard_imports`.
+    """A module by its name; its package guards what it imports, see `guard_imports`.
 
     what: the subject of the line of an error. Raises InvalidInput if it needs the clone, or a
     package that is not installed.
@@ -148,7 +148,7 @@ def _options(
 ) -> None: ...
 
 
-def _list(kind: Kind) -> None:
+def _list(kind: Listing) -> None:
     """List what a command line can name, with a line about each.
 
     Verifiers that an enumeration on three tokens shows to be biased are marked.
@@ -157,13 +157,13 @@ def _list(kind: Kind) -> None:
 
 
 @in_one_line()
-def _print_list(kind: Kind) -> None:
-    if kind is not Kind.VERIFIERS and not commands.has_clone():
+def _print_list(kind: Listing) -> None:
+    if kind is not Listing.VERIFIERS and not commands.has_clone():
         raise InvalidInput(
             f"{kind} are of the harness, which the installed package does not have; clone the "
-            f"repository; allowed here: {Kind.VERIFIERS}"
+            f"repository; allowed here: {Listing.VERIFIERS}"
         )
-    lines = _verifiers() if kind is Kind.VERIFIERS else _described(kind.group)
+    lines = _verifiers() if kind is Listing.VERIFIERS else _described(kind.group)
     indent = max(map(len, lines), default=0) + 2
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10**6
     for name, line in lines.items():
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _application()(args=arguments, prog_name="resispec")
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # for which typer has another code
+        if isinstance(ended.__context__, BrokenPipeError):  # typer ends with 1 then
             raise ended.__context__ from None
         raise
 

@@ -129,16 +129,16 @@ def listed(capsys):
     return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
 
 
-@pytest.mark.parametrize("kind", console.Kind)
+@pytest.mark.parametrize("kind", console.Listing)
 def test_every_option_is_listed_with_a_line(kind, capsys):
     assert typed("list", kind) == 0
     lines = listed(capsys)
     options = {path.stem for path in (CONF / kind.group).glob("*.yaml")}
     assert lines.keys() == options
     assert all(re.search(r"\w{3}", line) for line in lines.values())
-    if kind is console.Kind.VERIFIERS:
+    if kind is console.Listing.VERIFIERS:
         assert {name for name, line in lines.items() if "BIASED" in line} == {"resispec", "hsd"}
-    if kind is console.Kind.TREES:
+    if kind is console.Listing.TREES:
         assert lines["d5b3"] == "complete, depth=5, branching=3"
         assert lines["root"] == "Nothing is drafted." and lines["best_16"].endswith("num_nodes=16")
 
@@ -228,13 +228,14 @@ def test_nobody_needs_to_listen(words, tail, script):
     assert done.returncode == 2 if words == "rnu" else done.returncode in (0, OUTPUT_CLOSED)
 
 
-def test_ctrl_c_while_a_command_is_imported_is_one_line(script):
+@pytest.mark.parametrize(("words", "module"), [("--help", "typer"), ("run", "omegaconf")])
+def test_ctrl_c_while_a_command_is_imported_is_one_line(words, module, script):
     """Of the script that an installer writes, where no `-m` names a package."""
-    (script.parent / "typer.py").write_text(
+    (script.parent / f"{module}.py").write_text(
         "import signal\ntry:\n signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n pass"
     )
     done = subprocess.run(
-        [sys.executable, script, "--help"], capture_output=True, text=True, check=False, cwd=ROOT
+        [sys.executable, script, words], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert (done.returncode, done.stderr) == (STOPPED, "error: stopped\n")
 
