@@ -214,6 +214,7 @@ def _verifiers() -> dict[str, str]:
     from resispec.audit.battery import shown_bias
     from resispec.draws import Draws
     from resispec.verifiers import as_verifier, available, get_verifier
+    from resispec.verifiers.registry import get_factory
 
     makers: dict[str, Callable[[], Any]] = {
         name: partial(get_verifier, name) for name in available()
@@ -222,7 +223,7 @@ def _verifiers() -> dict[str, str]:
     if commands.has_clone():
         described = _described("verifier")
         cell = _imported("the list", "experiments.cell")
-        for name in described.keys() - makers.keys():
+        for name in sorted(described.keys() - makers.keys()):
             path = commands.ROOT / "conf" / "verifier" / f"{name}.yaml"
             makers[name] = partial(cell.build_option, path)
     lines = {}
@@ -233,7 +234,7 @@ def _verifiers() -> dict[str, str]:
         except InvalidInput as error:
             text = text or f"not made without options: {first_line(error)}"
         else:
-            text = text or first_sentence(type(verifier).__doc__ or "")
+            text = text or first_sentence(get_factory(name).__doc__ or "")
             biased = [str(draws) for draws in Draws if shown_bias(verifier, draws)]
         lines[name] = f"BIASED with draws {', '.join(biased)}. {text}" if biased else text
     return lines

@@ -107,7 +107,8 @@ def test_without_the_clone_engines_are_judged_and_verifiers_listed(capsys):
     assert without == {"transcripts", "judge"}
     assert typed("judge", "--help") == 0 and "--control" in capsys.readouterr().out
     assert typed("list", "verifiers") == 0
-    assert listed(capsys).keys() == {*available()}
+    lines = listed(capsys)
+    assert lines.keys() == {*available()} and len(set(lines.values())) == len(lines)
     assert typed("list", "trees") == 1
     assert capsys.readouterr().err.startswith("error: trees are of the harness")
 
