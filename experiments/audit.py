@@ -1,7 +1,7 @@
-"""Audit whether verifiers are exact: `python -m experiments.audit [KEY=VALUE ...]`; see `--help`.
+"""Audit whether verifiers are exact: `resispec audit [VERIFIER] [KEY=VALUE ...]`; see `--help`.
 
-For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for,
-the command prints the worst error of the enumerated law, the estimated total variation at V =
+For every registered verifier (or the one that is given) and each kind of draws that it is defined
+for, the command prints the worst error of the enumerated law, the estimated total variation at V =
 32,000 and on laws recorded from a pair, two z-scores of real decoding, the acceptance beside the
 ceiling of exact rules, and the verdict that follows from these numbers. The pair and the data sets
 are the profile's. An audit of all verifiers at the profile's own settings is written to
@@ -162,5 +162,10 @@ def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     return documents
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    return run_single(run_audit, "audit", ["pair"], arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run_single(run_audit, "audit", ["pair"]))
+    sys.exit(main())

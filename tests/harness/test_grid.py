@@ -372,10 +372,7 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     assert [cell["cell_id"] for cell in plan["cells"]] == [cell.cell_id for cell in part.cells]
     sources = {"conf/run.yaml", "conf/experiment/figure3.yaml", "conf/decoder/specinfer.yaml"}
     assert sources <= plan["sources"].keys()
-    assert (
-        plan["command"]
-        == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
-    )
+    assert plan["command"] == f"resispec run experiment=figure3/specinfer results={tmp_path}"
     [part] = parts_of(["tree=chains_121"])
     assert {
         "conf/tree/chains_121.yaml",

@@ -38,7 +38,7 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     monkeypatch.setattr(battery, "TREES", battery.TREES[:3])
     monkeypatch.setattr(battery, "KINDS", ("random", "ties"))
     monkeypatch.setattr(battery, "RESIDUAL_MASSES", (1e-1, 1e-6))
-    code, printed = run_command(monkeypatch, capsys, f"results={tmp_path}")
+    code, printed = run_command(capsys, f"results={tmp_path}")
     assert code == 0, printed.err
     frame = pd.read_csv(tmp_path / "embedded" / "audit.csv").set_index(["verifier", "draws"])
     every = {"iid", "without_replacement", "point_mass", "greedy"}

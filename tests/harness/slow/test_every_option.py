@@ -97,7 +97,7 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_pat
 def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
     shown = run("--help").stdout
-    assert "usage: python -m experiments.run" in shown and DIALECTS in shown
+    assert "usage: resispec run" in shown and DIALECTS in shown
     composed = run("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed
     resolved = run("--cfg", "job", "--resolve", *toy).stdout
