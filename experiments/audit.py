@@ -48,8 +48,8 @@ def run_audit(point: Point) -> int:
     others = _not_of_the_profile(configs, point.overrides)
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import markdown, write
-    from experiments.auditing.evidence import candidates
     from experiments.auditing.audits import audit_all
+    from experiments.auditing.evidence import candidates
     from experiments.auditing.table import table_of
     from resispec.audit.verdict import Finding
     from resispec.verifiers import BASELINES

@@ -135,7 +135,8 @@ def given_up(cells: Sequence[Cell], why: str) -> list[str]:
         store = CellStore(cell.folder)
         # the disk is full, or another run has taken over
         with suppress(OSError), store.locked():
-            store.write_status(Status("failed", why))
+            if read_status(cell.folder).state != "done":
+                store.write_status(Status("failed", why))
     return [f"error: {cell}: {why}" for cell in cells]
 
 

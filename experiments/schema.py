@@ -79,7 +79,7 @@ class RunConfig:
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
-    # GPUs of device=cuda by their indexes, on each of which cells run; torch's first one when empty.
+    # Indexes of the GPUs of device=cuda, on each of which cells run; torch's first one when empty.
     devices: list[int] = field(default_factory=list)
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
