@@ -135,12 +135,13 @@ def run_on_cluster(
     ids = [job.job_id for job in submitted]
     names = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids)} jobs, {ids[0]} to {ids[-1]},"
     logs = Path(str(options["submitit_folder"]).partition("%")[0])
-    sys.stderr.write(f"note: {names} submitted for {len(cells)} cells; logs in {logs}\n")
+    _note(f"{names} submitted for {len(cells)} cells; logs in {logs}")
     try:
         _follow(dict(zip(submitted, jobs, strict=True)), cells, done)
     except KeyboardInterrupt:
-        stop = f"scancel {ids[0].partition('_')[0]}" if launcher == "submitit_slurm" else "kill"
-        sys.stderr.write(f"note: jobs that are submitted go on; to end them: {stop}\n")
+        stop = f"; to end them: scancel {ids[0].partition('_')[0]}"
+        is_slurm = CLUSTERS[launcher] == "slurm"
+        _note(f"jobs that are submitted go on{stop if is_slurm else ''}")
         raise
 
 

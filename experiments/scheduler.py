@@ -102,6 +102,8 @@ def run_cells(
 
     jobs = [job(group) for group in groups_of(cells)]
     gpus = gpus_of(cells[0].config)
+    if len(gpus) > 1:
+        jobs.sort(key=lambda job: not job.is_timed)  # those need a GPU on which nothing runs
     _run(jobs, total, min(jobs_of(cell.config) for cell in cells), gpus, untimed)
 
 
