@@ -98,9 +98,7 @@ SomeWorker = TypeVar("SomeWorker", bound=Worker)
 
 
 def ready(workers: Sequence[SomeWorker], seconds: float) -> list[SomeWorker]:
-    """Those of the workers that have something to read, or have ended; none after so many
-    seconds.
-    """
+    """The workers that have something to read, or have ended; none after so many seconds."""
     by_channel = {worker.channel: worker for worker in workers}
     return [by_channel[channel] for channel in connection.wait(list(by_channel), seconds)]
 
