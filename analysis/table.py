@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import pandas as pd
 from tabulate import tabulate
 
-from analysis.labels import ABSENT, number
+from analysis.labels import ABSENT, number, rounded
 from resispec.files import write_atomically
 
 NAN = math.nan
@@ -240,10 +240,8 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
 
 
 def csv(table: Table) -> str:
-    """The frame with 12 digits per number, so that processors that round the last digits otherwise
-    agree.
-    """
-    return table.frame.to_csv(index=False, float_format=lambda value: repr(float(f"{value:.12g}")))
+    """The frame, with `rounded` numbers."""
+    return table.frame.to_csv(index=False, float_format=lambda value: repr(rounded(value)))
 
 
 def markdown(table: Table) -> str:
