@@ -40,6 +40,8 @@ IGNORED = {
     "axes": "what sweeps go over",
     "artefacts": "what artefacts go over",
     "jobs": "how many cells run at a time",
+    "devices": "on which GPUs they run",
+    "cells_per_job": "how many cells a job on a cluster measures",
     "cell_timeout_s": "how long it may take",
     "reuse": "whether a stale cell is kept",
     "timed": "what may run beside a cell",

@@ -5,7 +5,7 @@ and rules of one's own in a file.
 import torch
 
 from experiments import audit
-from experiments.auditing import evidence, processes
+from experiments.auditing import audits, evidence
 from experiments.auditing.material import Material, Nodes
 from resispec.audit.battery import pair_of_laws
 from resispec.decode import Sampling
@@ -42,7 +42,7 @@ def use(monkeypatch, material, draws_of):
     def audit_all(chosen, *_):
         return [audited(one, kind, material) for one in chosen for kind in draws_of(one)]
 
-    monkeypatch.setattr(processes, "audit_all", audit_all)
+    monkeypatch.setattr(audits, "audit_all", audit_all)
     monkeypatch.setattr(audit, "documents_of", lambda _: [])
     monkeypatch.setattr(evidence, "NUM_TURNS", 5)  # simulation has tests of its own
 

@@ -1,14 +1,12 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from experiments import audit
-from experiments.auditing import evidence, processes
+from experiments.auditing import audits, evidence
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import Nodes, gather
 from experiments.grid import cells_of
@@ -156,7 +154,7 @@ def test_the_profile_decides_the_models_and_the_data_sets(
     monkeypatch.setattr(
         audit, "documents_of", lambda every: [one["dataset"].get("repo") for one in every]
     )
-    monkeypatch.setattr(processes, "audit_all", audit_all)
+    monkeypatch.setattr(audits, "audit_all", audit_all)
     code, printed = run_command(capsys, *arguments)
     assert code == 1 and printed.err.endswith("error: seen enough\n") and seen == [asked_for]
     code, printed = run_command(capsys, "--cfg", "job", *arguments)
@@ -217,22 +215,6 @@ def test_material_is_that_of_the_configuration(tmp_path):
     lengths = []
     [score, *_] = decode_terms(decoder, material, 1, lengths).scores().values()
     assert 2 <= score.n <= 16 and sum(lengths) >= score.n
-
-
-def test_a_row_that_takes_long_shows_that_it_is_waited_for(monkeypatch):
-    monkeypatch.setattr(processes, "LINES_S", 0.01)
-    shown, released = [], threading.Event()
-
-    def show():
-        shown.append("bar")
-        if len(shown) == 3:
-            released.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        rows = processes._each(
-            pool, lambda _: released.wait(10), [("standard",)], while_waiting=show
-        )
-        assert [*rows] == [True] and len(shown) >= 3
 
 
 def test_material_has_the_filters_of_the_configuration(tmp_path):

@@ -384,7 +384,10 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     ("overrides", "names"),
     [
         ("experiment=table1 num_prompts=1", ["sweep/digest"]),
-        ("experiment=table1,table2/chain jobs=1 wandb.mode=offline", ["table1", "table2/chain"]),
+        (
+            "experiment=table1,table2/chain jobs=1 cells_per_job=2 wandb.mode=offline",
+            ["table1", "table2/chain"],
+        ),
         ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
         ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
         ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),
