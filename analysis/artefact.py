@@ -8,6 +8,7 @@ import sys
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -98,6 +99,12 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     notes = "".join(f"{note}\n\n" for note in agreement.notes)
     listing = "".join(f"wrote {path}\n" for path in paths)
     sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command of an artefact by its name, the first of the words; see `run`."""
+    name, *words = arguments
+    return run(name, import_module(f"analysis.{name}").make, words)
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:

@@ -151,9 +151,22 @@ def _best(others: pd.DataFrame) -> Fact:
         return Fact(label, "", "", best)
     same = gains[(gains[METHOD] == best[METHOD].iloc[0]).all(axis=1)]
     value, at_others = _by_temperature(same)
-    method = labels.method_on_tree(*best[["decoder", "verifier", "tree"]].iloc[0])
-    text = f"{method}, over SpecInfer on {PAPERS_TREE}.{at_others}"
+    text = f"{_name(best)}, over SpecInfer on {PAPERS_TREE}.{at_others}"
+    standard = best_unbiased(gains[gains.verifier == "standard"])
+    if len(standard):
+        own = between(standard.value)
+        text += f" The standard rule itself has {own} at T = {standard.temperature.max():g}: "
+        text += f"{_name(standard)}."
+    speeds = others[
+        (others.quantity == SPEEDUP_VS_AUTOREGRESSIVE.name) & others.cell_id.isin(best.cell_id)
+    ]
+    if len(speeds):
+        text += f" Its speed over no speculation: {between(speeds.value)}."
     return Fact(label, f"{value}×", text, same, Finding.NO_BIAS_SEEN)
+
+
+def _name(rows: pd.DataFrame) -> str:
+    return labels.method_on_tree(*rows[["decoder", "verifier", "tree"]].iloc[0])
 
 
 def _hottest(rows: pd.DataFrame) -> str:

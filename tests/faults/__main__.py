@@ -12,8 +12,8 @@ import torch
 
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import documents_of, settings
+from experiments.auditing.audits import audit_all
 from experiments.auditing.evidence import Candidate, JudgedVerifier
-from experiments.auditing.processes import audit_all
 from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding

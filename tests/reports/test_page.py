@@ -257,7 +257,12 @@ def test_exact_verifiers_and_the_ceiling():
     ]
     found = facts(frontier=cells, table1=cells[:1])
     of_optimal = "SpecInfer + optimal, d5b3, over SpecInfer on d5b3."
-    assert found[BEST] == ("1.30–1.50×", of_optimal)
+    speed = " Its speed over no speculation: 0.33–0.38."
+    assert found[BEST] == ("1.30–1.50×", of_optimal + speed)
+    own_tree = frontier_rows("standard", "no bias seen", 1.1, 3.0)
+    with_own = facts(frontier=[*cells, *own_tree])[BEST][1]
+    own = " The standard rule itself has 1.10 at T = 1: SpecInfer (standard), d5b3."
+    assert with_own == of_optimal + own + speed
     assert "In 1 of 2 settings of the frontier its accepted length lies above" in found[GAIN][1]
     assert found[SPEEDS][0] == "0.33–0.38×" and "ResiSpec's rows have 0.45–0.47" in found[SPEEDS][1]
     assert found[BIASED][0] == "2 of 2"
@@ -266,7 +271,8 @@ def test_exact_verifiers_and_the_ceiling():
     cooler = [row | {"temperature": 0.6, "value": row["value"] + 1} for row in whole_levels]
     assert facts(frontier=cells, levels=[*whole_levels, *cooler])[BEST] == (
         "1.60×",
-        "SpecInfer + whole levels, optimal, d5b3, over SpecInfer on d5b3. It has 2.60 at T = 0.6.",
+        "SpecInfer + whole levels, optimal, d5b3, over SpecInfer on d5b3. It has 2.60 at T = 0.6."
+        " Its speed over no speculation: 0.40–1.40.",
     )
 
 
