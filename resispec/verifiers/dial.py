@@ -105,7 +105,7 @@ class Strength:
         """The part of the chances to refuse (...) that is moved to a sibling."""
         if self.bias is not None:
             return refused.clamp_max(self.bias)
-        return refused * self.chance
+        return refused * (self.chance or 0.0)
 
 
 @dataclass(frozen=True)
@@ -234,13 +234,16 @@ class _Part:
         if self._is_whole:
             self._topology = whole
 
-    def of(self, tree: Tree, *laws: Tensor) -> tuple[Tree, Tensor, Tensor]:
+    def of(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+    ) -> tuple[Tree, Tensor, Tensor]:
         """This part of a tree and of its laws (N, V)."""
         if self._is_whole:
-            return tree, *laws
-        tokens = tree.tokens.index_select(0, self.index)
-        rows = (law.index_select(0, self.index) for law in laws)
-        return Tree(self._topology, tokens, tree.draws), *rows
+            return tree, target_probs, draft_probs
+        tokens, target, draft = (
+            rows.index_select(0, self.index) for rows in (tree.tokens, target_probs, draft_probs)
+        )
+        return Tree(self._topology, tokens, tree.draws), target, draft
 
 
 class _Subtrees:
