@@ -95,6 +95,29 @@ def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verifier=dial"],
+        ["verifier=dial", "verifier.rule=level_optimal", "verifier.bias=0.05"],
+        ["verifier=lenience"],
+        ["verifier=typical"],
+        ["verifier=relaxed"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_lossy_on_purpose_is_called_biased_and_a_dial_at_0_is_not(
+    capsys, tmp_path, arguments
+):
+    code, printed = run_command(capsys, *arguments, f"results={tmp_path}")
+    assert code == 3 and "biased with draws: iid (enumerated total variation" in printed.out
+    if arguments == ["verifier=dial"]:
+        off = [*arguments, "verifier.bias=0"]
+        code, printed = run_command(capsys, *off, f"results={tmp_path}")
+        assert code == 0 and "\nbiased with draws: none" in printed.out
+
+
+@pytest.mark.usefixtures("small")
 def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(capsys, tmp_path):
     """Defect: the exit code was 0, and all reasons stood in one line of 4,913 characters."""
     biased = save_rule(tmp_path, "import torch; return Law(torch.zeros_like(s, dtype=p.dtype), q)")
