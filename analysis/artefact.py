@@ -16,9 +16,21 @@ import yaml
 
 from analysis import categories, published, table
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, Results, commit_of, listed, origins, read_plan, read_sweep
+from analysis.load import (
+    ROOT,
+    Plan,
+    Results,
+    commit_of,
+    facts_of,
+    listed,
+    origins,
+    read_plan,
+    read_sweep,
+)
 from analysis.published import ACCEPTED_LENGTHS, Compared
+from analysis.stats import few_prompts
 from analysis.table import Note, Notes, Table
+from analysis.terminal import printed
 from resispec.errors import InvalidInput, in_one_line
 
 if TYPE_CHECKING:
@@ -97,7 +109,8 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
             paths += save_figure(figure, folder / stem)
     notes = "".join(f"{note}\n\n" for note in agreement.notes)
     listing = "".join(f"wrote {path}\n" for path in paths)
-    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
+    text = printed(tables[0], str(folder / f"{tables[0].stem}.md"))
+    sys.stdout.write(f"{text}\n{notes}{listing}{agreement.summary}\n")
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:
@@ -107,7 +120,11 @@ def complete(make: Maker, plan: Plan) -> Artefact:
     """
     artefact = make(plan)
     tables = (
-        replace(one_table, caption=one_table.caption.replace("{profile}", plan.profile))
+        replace(
+            one_table,
+            caption=one_table.caption.replace("{profile}", plan.profile),
+            facts=facts_of([plan]),
+        )
         for one_table in (*artefact.tables, categories.of(plan))
         if one_table
     )
@@ -162,9 +179,8 @@ def footer(
         "Prompts per cell": prompts,
         "Commit": [commit_of(run, 10) for run in runs],
     }
-    return Notes(
-        tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.outdated
-    )
+    meanings = (*definitions, *few_prompts(prompts))
+    return Notes(tuple(about), picture, origin(plan, facts), meanings, gaps, plan.outdated)
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:

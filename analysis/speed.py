@@ -211,11 +211,13 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """A sentence on the sizes that beat one token at a time,
-    with intervals above 1. frame: see `draw`.
+    """A sentence on the sizes that beat one token at a time, with intervals above 1, or values
+    if there are too few prompts for an interval. frame: see `draw`.
     """
     gains = frame[
-        (frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)
+        (frame.quantity == "speedup_vs_one_token")
+        & (frame.lower.fillna(frame.value) > 1)
+        & (frame.num_nodes > 1)
     ]
     if gains.empty:
         return "Nothing drafted beats one token at a time"

@@ -16,8 +16,9 @@ import pandas as pd
 import torch
 
 from analysis import audits
-from analysis.stats import BRACKETS, paired_gain, ratio
-from analysis.table import Column, Key, Notes, Number, Table, markdown
+from analysis.stats import BRACKETS, few_prompts, paired_gain, ratio
+from analysis.table import Column, Key, Notes, Number, Table
+from analysis.terminal import printed
 from referee.inputs import count
 from resispec.audit.z_score import join
 from resispec.errors import InvalidInput, in_one_line
@@ -91,7 +92,7 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
             row[f"{key}_lower"], row[f"{key}_upper"] = interval.lower, interval.upper
         numbers.append(row | judged)
     caption = f"Verifiers on {steps.sum():,} logged steps of {len(steps)} files"
-    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
+    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS, *few_prompts([len(steps)])))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 
 
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_output(options.out, [*files, *modules])
     names = names or ["standard"]
     result = table({name: measure(files, name, options.seed) for name in names})
-    sys.stdout.write(markdown(result))
+    sys.stdout.write(printed(result, "" if options.out is None else str(options.out)))
     if options.out is not None:
         write_atomically(options.out, result.frame.to_csv(index=False))
 

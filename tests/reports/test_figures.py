@@ -238,7 +238,7 @@ def test_the_speeds_goal_is_said_in_words(tmp_path):
             entries | {"fastest": entries["one_token"], "chain 3": entries["d5b3 standard"]},
             "no speculation",
         ),
-        (entries, "0.80 [0.67, 1.00] of the fastest entry (chain 3, the same configuration)"),
+        (entries, "0.80 [0.70, 0.94] of the fastest entry (chain 3, the same configuration)"),
         (entries | {"fastest": entries["d5b3 standard"]}, "of the fastest entry (chain 3)"),
     ]
     for changed, said in cases:

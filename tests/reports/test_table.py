@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis import table
+from analysis.latex import escape
 from analysis.table import Audit, Number, Paper
 
 
@@ -28,7 +29,7 @@ def test_files_have_no_digits_in_which_processors_differ():
 
 
 def test_special_characters_are_escaped():
-    assert table.escape("a_b & 5% {~^\\} <$#>") == (
+    assert escape("a_b & 5% {~^\\} <$#>") == (
         r"a\_b \& 5\% \{\textasciitilde{}\textasciicircum{}\textbackslash{}\} "
         r"\textless{}\$\#\textgreater{}"
     )
