@@ -49,7 +49,8 @@ class Section:
     @property
     def figures(self) -> dict[str, Figure]:
         """Its figures by the stems of their files."""
-        return dict(self.made.figures) if self.made else {}
+        drawings = self.made.figures if self.made else {}
+        return {stem: drawing() for stem, drawing in drawings.items()}
 
     def words(self, stem: str) -> str:
         """The content of a figure in words, from its table; "" without such a table."""

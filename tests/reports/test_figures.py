@@ -125,7 +125,7 @@ def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first():
 
 def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path):
     artefact = made(figure2, tmp_path)
-    figure = artefact.figures["figure2"]
+    figure = artefact.figures["figure2"]()
     assert {
         *("after 1 rejection (20 % of drafts)", "after 2 rejections (10 % of drafts)"),
         *("overlap of target and draft: 40 %", "overlap with the draft: 10 %"),
@@ -171,7 +171,7 @@ def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_
 
 
 def test_a_steps_parts_are_as_long_as_drawn(tmp_path):
-    figure = made(figure3, tmp_path).figures["figure3"]
+    figure = made(figure3, tmp_path).figures["figure3"]()
     figure.draw_without_rendering()
     left, right = figure.axes
     widths = [bar.get_width() for bar in left.patches[:5]]
@@ -213,7 +213,7 @@ def test_the_frontier_is_made_of_any_part_alone(tmp_path):
 
 def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):
     artefact = made(speed, tmp_path)
-    names = artefact.figures["speed"].axes[0].get_legend_handles_labels()[1]
+    names = artefact.figures["speed"]().axes[0].get_legend_handles_labels()[1]
     assert {"chain", "tree=fastest", "one token at a time", "d5b3, standard"} <= set(names)
     frame = artefact.tables[0].frame
     assert speed.draw(frame[:0]).axes  # nothing measured yet
