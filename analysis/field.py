@@ -53,9 +53,9 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     names = methods
     if width:
         columns = columns if width > 2.0 + 1.6 * columns else 1
-        names = [figures.wrapped(name, 0.4 * width) for name in methods]
+        names = [figures.wrapped(name, 0.48 * width) for name in methods]
         num_rows = math.ceil(max(1, len(panels)) / columns)
-        height = 0.2 + 0.14 * max((name.count("\n") + 1 for name in names), default=1)
+        height = 0.06 + 0.13 * max((name.count("\n") + 1 for name in names), default=1)
         size = (width, 1.6 + (0.4 + height * len(methods)) * num_rows)
     figure = Figure(figsize=size, layout="constrained")
     shape = (math.ceil(max(1, len(panels)) / columns), columns)

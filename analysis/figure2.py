@@ -19,6 +19,7 @@ from analysis.load import Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import BRACKETS, ratio
 from analysis.table import Gap, Table, plain
+from resispec.errors import InvalidInput
 
 TEXTS = texts("figure2")
 QUANTITIES = {
@@ -33,6 +34,8 @@ FIELDS = ("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS, *QU
 OVERDRAFTED = "q > p"
 """Name of the side with the tokens to which the draft gives more than the target."""
 OVER, UNDER = figures.VERMILION, figures.BLUE
+LEAST_WIDTH = 5.0
+"""The smallest width with room for the names of tokens, in inches."""
 QUOTED = 70
 """The largest number of characters of the context in the title."""
 
@@ -186,8 +189,13 @@ def draw(
 
     laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting.
     quote: the end of the context. width: of the figure, in inches; a narrow one has fewer panels
-    beside each other.
+    beside each other. Raises InvalidInput for a width below LEAST_WIDTH.
     """
+    if width and width < LEAST_WIDTH:
+        raise InvalidInput(
+            f"--width is {width:g}; allowed for figure2: {LEAST_WIDTH:g} inches or more, both "
+            "columns of a paper"
+        )
     verifiers = list(dict.fromkeys(numbers.verifier))
     heights, columns = [2.9, *[1.95] * len(verifiers)], None
     num_panels = 1 + sum(name.startswith("residual_") for name in laws)

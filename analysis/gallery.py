@@ -21,7 +21,7 @@ from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
 from analysis.table import Notes, Table, markdown, plain
 from analysis.terminal import printed
 from referee.inputs import EMBEDDED
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import VERBOSE, InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
@@ -240,7 +240,9 @@ def _note(row: Mapping[str, Any], max_tokens: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.gallery", description=__doc__.splitlines()[0]
+        prog="python -m analysis.gallery",
+        description=__doc__.splitlines()[0],
+        parents=[VERBOSE],
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")

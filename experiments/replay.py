@@ -21,7 +21,7 @@ from analysis.table import Column, Key, Notes, Number, Table
 from analysis.terminal import printed
 from referee.inputs import count
 from resispec.audit.z_score import join
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import VERBOSE, InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
 from resispec.replay import num_steps, read_laws, replay
@@ -104,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         usage="%(prog)s LAWS... verifier=NAME[,NAME...] [--seed N] [--out FILE.csv]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[VERBOSE],
     )
     parser.add_argument(
         "words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,..."

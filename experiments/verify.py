@@ -20,7 +20,7 @@ from analysis.published import CELLS, SUFFIX, unpacked
 from experiments import configurations
 from experiments.states import States
 from resispec import kept
-from resispec.errors import InvalidInput, fail, first_line, in_one_line
+from resispec.errors import VERBOSE, InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
 from resispec.progress import progress_bar
 from resispec.trees import grow_map
@@ -136,7 +136,7 @@ def obstacles(results: Path) -> dict[Path, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints damaged files and counts of files."""
     parser = argparse.ArgumentParser(
-        "python -m experiments.verify", description=__doc__.splitlines()[0]
+        "python -m experiments.verify", description=__doc__.splitlines()[0], parents=[VERBOSE]
     )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/"

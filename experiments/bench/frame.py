@@ -22,7 +22,7 @@ from analysis.terminal import printed
 from experiments.provenance import device_name, device_stem
 from referee.inputs import count
 from resispec.embedded import EmbeddedDataset
-from resispec.errors import in_one_line
+from resispec.errors import VERBOSE, in_one_line
 from resispec.files import write_atomically
 from resispec.models import Pair, check_device
 from resispec.progress import progress_bar
@@ -51,7 +51,7 @@ def run_bench(
     """
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=layout, epilog=DIALECTS
+        description=description, formatter_class=layout, epilog=DIALECTS, parents=[VERBOSE]
     )
     if device is not None:
         parser.add_argument(
