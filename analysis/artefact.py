@@ -94,10 +94,11 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     help_text = "the folder to write to, by default that of the profile or the sweep in --results"
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=help_text)
     help_text = "of figures: some of png, svg and pdf (png,pdf)"
-    parser.add_argument("--format", type=_formats, default="png,pdf", help=help_text)
+    parser.add_argument("--format", default="png,pdf", help=help_text)
     help_text = "of figures; their text has 8 to 9 pt at any width"
-    parser.add_argument("--width", type=_inches, metavar="INCHES", help=help_text)
+    parser.add_argument("--width", metavar="INCHES", help=help_text)
     options = parser.parse_args(arguments)
+    formats, width = _formats(options.format), _inches(options.width)
     folder, opening = options.results / options.profile, ""
     if options.slice is not None:
         raise InvalidInput("--slice is gone; a sweep has a name: --plan SWEEP")
@@ -123,8 +124,8 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
         from analysis.figures import fit, save_figure
 
         for stem, drawing in artefact.figures.items():
-            figure = fit(drawing(width=options.width)) if options.width else drawing()
-            paths += save_figure(figure, folder / stem, options.format)
+            figure = fit(drawing(width=width)) if width else drawing()
+            paths += save_figure(figure, folder / stem, formats)
     notes = "".join(f"{note}\n\n" for note in agreement.notes)
     listing = "".join(f"wrote {path}\n" for path in paths)
     text = printed(tables[0], str(folder / f"{tables[0].stem}.md"))
@@ -139,8 +140,10 @@ def _formats(text: str) -> list[str]:
     return formats
 
 
-def _inches(text: str) -> float:
-    """A width in inches. Raises InvalidInput for one that no figure can have."""
+def _inches(text: str | None) -> float | None:
+    """A width in inches, if one is given. Raises InvalidInput for one that no figure can have."""
+    if text is None:
+        return None
     try:
         width = float(text)
     except ValueError:

@@ -192,19 +192,18 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
 def save_figure(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Write `stem.png`, `stem.pdf` and so on, atomically and without dates; return their paths.
 
-    formats: some of png, svg and pdf. A user's matplotlibrc may set what is not set here: fonts,
-    and by its own values the resolution (`savefig.dpi`) and the type of fonts in files.
+    formats: some of png, svg and pdf. A user's matplotlibrc may set what is not set here, such as
+    fonts, and `savefig.dpi`.
     """
     metadata = {
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "Producer": None},
         "svg": {"Date": None, "Creator": None},
     }
-    # A matplotlibrc that leaves them as they are in matplotlib leaves them to us.
-    ours = {"pdf.fonttype": 42, "svg.fonttype": "none", "savefig.dpi": 200}  # text stays text
-    is_free = {name: mpl.rcParams[name] == mpl.rcParamsDefault[name] for name in ours}
-    settings = {name: value for name, value in ours.items() if is_free[name]}
+    settings: dict[str, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text
     settings["svg.hashsalt"] = stem.name
+    if mpl.rcParams["savefig.dpi"] == mpl.rcParamsDefault["savefig.dpi"]:
+        settings["savefig.dpi"] = 200
     paths = []
     with mpl.rc_context(settings):
         for suffix in formats:

@@ -13,6 +13,7 @@ from analysis.table import Audit, Column, Gap, Key, Notes, Number, Table
 
 PROFILE = published.FOLDER / "embedded"
 TEX = next(filter(None, map(shutil.which, ("pdflatex", "tectonic"))), None)
+NO_NOTES = Notes()
 DOCUMENT = r"""\documentclass[10pt%s]{article}
 \usepackage[letterpaper,textwidth=%s,textheight=9in]{geometry}
 \usepackage{array,booktabs}
@@ -30,7 +31,7 @@ def published_tables(*names):
         yield from artefact.complete(maker(name), plan).tables
 
 
-def own(rows, columns=(), notes=Notes()):
+def own(rows, columns=(), notes=NO_NOTES):
     keys = (Column("temperature", "T", "key"), Column("method", "Method", "key"))
     shown = (Column("length", "Accepted length", "number"), *columns)
     return Table("own", (*keys, *shown), tuple(rows), "Own.", notes=notes)

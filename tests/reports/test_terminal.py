@@ -50,7 +50,7 @@ def test_a_table_fits_the_terminal_and_says_what_it_leaves_out(first, terminal, 
     assert left_out == (width < 160)
     if left_out:
         assert words.endswith("results/table1.md has all")
-        for column in first.columns:
+        for column in first.columns[first.num_keys :]:
             is_shown = column.header in words.partition("not shown")[0]
             named = column.kind == "paper" or column.header in words.partition("not shown")[2]
             assert is_shown or named, column
