@@ -87,6 +87,7 @@ def _parts(table: Table, console: Console, file: str) -> Iterator[Text | Grid | 
     yield Text(table.caption, style="bold")
     grid, left_out = _fitting(table, console)
     yield grid
+    yield Text()
     notes = table.notes
     is_page = file.endswith(".md")
     if is_page:  # it has the others
@@ -162,7 +163,8 @@ def _grid(table: Table, form: Form) -> Grid:
             for place in places
         ]
         body.append((folded(table.heading(names[:num_grouping])), cells))
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    gap = 0 if form.is_short else 1  # beside the space between columns
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
     for index, place in enumerate(places):
         column = table.columns[place]
         is_key = column.kind == "key"
