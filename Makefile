@@ -42,21 +42,26 @@ READ := TARGET DRAFT CONTROL EVIDENCE
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
+# Lines that begin with `##@` are groups, and those of targets end with their text. Artefacts have rules for all of
+# them at once, so that their lines stand here.
 .PHONY: help
-help: ## list the targets
-	@for stem in $(ARTEFACTS); do \
-	  printf '  %-18s %s\n' reproduce-$$stem "run every missing cell of $$stem, then write it" \
-	    $$stem "write $$stem from the cells that exist, or else the published ones, running nothing"; done
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
-	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
-	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
-	@echo "    SWEEP=name (of report: the page of one sweep of your own, results/PROFILE/sweeps/name.html),"
-	@echo "    CELL=id or its beginning and PROMPT=number (of show),"
-	@echo "    PY=python that is used as it is, without installing anything,"
-	@echo "    WANDB=online|offline (cells and their table to W&B, see docs/dashboards.md)"
-	@echo "    of transcripts: $(WRITE) ARGS='more options'"
-	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
+help:
+	@awk -F ':.*## ' '/^##@ / {print "\n" substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2} \
+	  /^##@ start here/ {print "  table1 report      our Table 1, and all as one page, from the published cells: nothing is measured"} \
+	  /^##@ the paper/ {print "  reproduce-NAME     measure every missing cell of NAME, then write it"; \
+	    print "  NAME               write it from the cells that exist, or else the published ones: seconds"; \
+	    print "                     NAME: $(wordlist 1,9,$(ARTEFACTS))"; \
+	    print "                           $(wordlist 10,99,$(ARTEFACTS))"}' $(MAKEFILE_LIST) | sed 1d
+	@printf '\n%s\n' 'variables, as in: make reproduce-table1 PROFILE=smollm2'
+	@printf '  %-17s  %s\n' \
+	  PROFILE=name '$(PROFILES)' \
+	  RESULTS=folder 'of raw/ and PROFILE/, now '$(RESULTS) \
+	  part=name 'of reproduce-NAME: one part of an artefact that has several' \
+	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
+	  PY=python 'used as it is, without installing anything' \
+	  transcripts '$(wordlist 1,7,$(WRITE))' '' '$(wordlist 8,99,$(WRITE)) ARGS=more' \
+	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'
 
 # A Python that is given with PY is used as it is.
 ifneq ($(filter PY,$(GIVEN)),)
@@ -70,13 +75,23 @@ else
 	@touch $@
 endif
 
+##@ start here
 .PHONY: install
-install: .venv/installed ## make .venv with the pinned dependencies
+install: .venv/installed ## make .venv with the pinned dependencies; then: source .venv/bin/activate
 
 .PHONY: profile
 profile: .venv/installed ## which profile it is without PROFILE, and why
 	@echo "profile: $(CHOSEN)"
 
+.PHONY: doctor
+doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, disk
+	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
+
+.PHONY: audit
+audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class
+	@$(PY) -m experiments.audit $(OWN) $(if $(VERIFIER),$(call QUOTED,$(VERIFIER)))
+
+##@ the paper's tables and figures, and ours
 # One stem per artefact: conf/experiment/STEM names its cells, part by part where it has several, analysis.STEM
 # writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
@@ -89,7 +104,7 @@ $(ARTEFACTS): profile .venv/installed
 # All artefacts are planned and measured as one sweep, the small ones first, so that cells which they share run
 # once. What the profile lacks something for has no plan, and is not written. Stopping it stops all of it.
 .PHONY: reproduce
-reproduce: profile .venv/installed ## every artefact and the page: run what is missing, write all; stopped, it goes on where it was
+reproduce: profile .venv/installed ## every artefact and the page: what is missing is measured; stopped, it goes on
 	@echo "planning every artefact, which takes a while before the first cell"
 	@$(RUN_SWEEP) 'experiment=glob(*)' || code=$$?; \
 	for stem in $(ARTEFACTS); do \
@@ -98,61 +113,54 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
 
 .PHONY: status
-status: profile .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
+status: profile .venv/installed ## what is done, running, failed and missing, and how long the rest takes here
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: verify
-verify: .venv/installed ## is every file of RESULTS and every model trained here as it was written? names what is damaged
+verify: .venv/installed ## is every file of RESULTS and every model as it was written? names the damaged
 	@$(PY) -m experiments.verify --results $(RESULTS)
 
 .PHONY: show
-show: profile .venv/installed ## what a cell wrote, step by step: CELL=id or its beginning, PROMPT=number from 0
-	@$(PY) -m experiments.show $(call QUOTED,$(CELL)) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
-
-.PHONY: doctor
-doctor: profile .venv/installed ## can the profile run here: versions, device, memory, hub, disk
-	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
+show: profile .venv/installed ## what a cell wrote: CELL=id or its beginning, PROMPT=number; else the newest
+	@$(PY) -m experiments.show $(if $(CELL),$(call QUOTED,$(CELL))) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report
-report: profile .venv/installed ## write results/PROFILE/report.html, every artefact from what exists or else is published; or SWEEP=name
+report: profile .venv/installed ## all artefacts as one page, from what exists or is published; or SWEEP=name
 	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) $(if $(SWEEP),--sweep $(call QUOTED,$(SWEEP)))
 
-.PHONY: audit
-audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class
-	@$(PY) -m experiments.audit $(OWN) $(if $(VERIFIER),$(if $(wildcard conf/verifier/$(VERIFIER).yaml), \
-	  verifier=$(VERIFIER),verifier=custom 'verifier.name=$(VERIFIER)'))
-
+##@ is an engine exact?
 .PHONY: transcripts
-transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or SERVER=address FORMAT=name, and OUT=file
+transcripts: .venv/installed ## let an engine write token ids: ENGINE=, or SERVER=address FORMAT=; OUT=file
 	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
 
 .PHONY: audit-transcripts
-audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file] [EVIDENCE=file]
+audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model [CONTROL=file] [EVIDENCE=file]
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: gallery
-gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
+gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs `engines`)
 	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[engines]')
 	@$(PY) -m referee.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 	@$(PY) -m analysis.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 
+##@ studies
 # The faults are planted by the tests.
 .PHONY: faults
-faults: profile .venv/installed ## audit the verifiers: does it find every planted fault, does it accuse exact ones? two hours
+faults: profile .venv/installed ## does the audit find planted faults, does it accuse exact verifiers? two hours
 	@$(PY) -m tests.faults $(OWN)
 	@$(PY) -m tests.false_alarms $(OWN)
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, what rules cost, what a step asks for, memory
+bench: .venv/installed ## our loops against transformers' generate, what rules cost, steps, memory
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 	@$(PY) -m experiments.bench.counts --results $(RESULTS)
 	@$(PY) -m experiments.bench.memory --results $(RESULTS)
 
 .PHONY: joint
-joint: .venv/installed ## the most that any exact verifier of a small tree can accept, and what each leaves; five minutes
+joint: .venv/installed ## what exact verifiers of a small tree can accept, and what each leaves; 5 min
 	@$(PY) docs/studies/joint_optimum.py --results $(RESULTS)
 
 .PHONY: gpu-check
@@ -163,21 +171,18 @@ gpu-check:
 submission:
 	@printf 'make submission is gone; `make report` writes what to send, see the issue form `A result`\n' >&2; exit 1
 
-.PHONY: publish
-publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers, with their cells
-	@$(PY) -m analysis.publish --profile $(PROFILE) --results $(RESULTS)
-
+##@ for those who change something here
 .PHONY: test
 test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
 	@$(PY) -m pytest -m "not slow"
 
 .PHONY: test-all
-test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too (CPU, no network)
+test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too
 	@$(PY) -m pytest
 
 # A processor's own kernels are those of every other test command.
 .PHONY: test-kernels
-test-kernels: .venv/installed ## the tests of numerics with the kernels of other processors, whose sums round differently
+test-kernels: .venv/installed ## the tests of numerics with the kernels of other processors
 	@own=$$($(PY) -c "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"); \
 	for capability in default avx2; do \
 	  [ "$$capability" != "$$own" ] || continue; \
@@ -185,13 +190,13 @@ test-kernels: .venv/installed ## the tests of numerics with the kernels of other
 	  ATEN_CPU_CAPABILITY=$$capability $(PY) -m pytest -m numerics; done
 
 .PHONY: test-gpu
-test-gpu: .venv/installed ## the tests that need a CUDA device, and the times of a step at the size of Llama-2-7B there
+test-gpu: .venv/installed ## the tests that need a CUDA device, and times of a step of Llama-2-7B's size
 	@$(PY) -m pytest -o addopts= -q --strict-markers -m cuda
 	@$(PY) -m experiments.bench.step_time --device cuda --results $(RESULTS)
 
 NEWEST := tests/models/test_custom_generate.py tests/models/test_architectures.py tests/reports/test_metric_table.py
 .PHONY: test-newest
-test-newest: ## a short suite with the newest versions that pyproject.toml allows, in a temporary venv (network)
+test-newest: ## a short suite with the newest packages, in a temporary venv (network)
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	python3 -m venv "$$folder"; \
 	"$$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
@@ -203,7 +208,7 @@ BIN = $(dir $(shell command -v $(PY)))
 SCHEMA = $(BIN)check-jsonschema --quiet --builtin-schema vendor
 FORMS := .github/ISSUE_TEMPLATE
 .PHONY: lint
-lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, and what containers and GitHub read by its schemas
+lint: .venv/installed ## ruff, mypy, hadolint, and what containers and GitHub read by its schemas
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
@@ -214,13 +219,17 @@ lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, an
 	@$(SCHEMA).github-issue-config $(FORMS)/config.yml
 	@$(SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard $(FORMS)/*.yml))
 
+.PHONY: publish
+publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers
+	@$(PY) -m analysis.publish --profile $(PROFILE) --results $(RESULTS)
+
 .PHONY: clean
-clean: ## remove caches of tools, which come back in seconds; whatever was measured, trained or installed stays
+clean: ## remove caches of tools, which come back in seconds; nothing that was measured
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 RAW = $(RESULTS)/raw
 .PHONY: clean-results
-clean-results: ## remove RESULTS/raw, what was measured, after a typed yes; tables, trained pairs and published numbers stay
+clean-results: ## remove RESULTS/raw, what was measured, after a typed yes; tables stay
 	@if [ ! -d $(RAW) ]; then printf 'there is no %s\n' $(RAW); exit; fi; \
 	num_cells=$$(find $(RAW) -mindepth 2 -maxdepth 2 -type d | wc -l); size=$$(du -sh $(RAW) | cut -f 1); \
 	printf '%s holds %s cells (%s), which nothing but measuring brings back\n' $(RAW) "$$num_cells" "$$size"; \

@@ -9,6 +9,7 @@ import sys
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -152,6 +153,12 @@ def _inches(text: str | None) -> float | None:
         least, most = WIDTHS
         raise InvalidInput(f"--width is {text}; allowed: {least:g} to {most:g} inches")
     return width
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command of an artefact by its name, the first of the words; see `run`."""
+    name, *words = arguments
+    return run(name, import_module(f"analysis.{name}").make, words)
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:

@@ -36,6 +36,8 @@ DEFINITION = (
     "biased, too few tokens are undecided. Samples see only a bias that is large enough, so they "
     "say no bias seen; exact is said of enumeration and proof alone."
 )
+METHOD = ["decoder", "tree", "verifier"]
+"""The labels that a method on its tree is told by."""
 ENUMERATED = "biased (enumerated)"
 """The verdict of a verifier whose bias enumeration shows,
 where no audit of its decoding found it.
@@ -49,6 +51,19 @@ def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose verifier is ResiSpec, with any parameters."""
     options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)
     return rows[options == "resispec"]
+
+
+def best_unbiased(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one quantity of the method on its tree, at the highest temperature,
+    in none of whose rows a bias is seen and whose mean is the largest; empty without one.
+
+    rows: of a long frame, all of the same quantity.
+    """
+    rows = rows[rows.value.notna()]
+    hottest = rows[rows.temperature == rows.temperature.max()]
+    methods = [group for _, group in hottest.groupby(METHOD, sort=False)]
+    exact = [group for group in methods if set(group.verdict) == {str(Finding.NO_BIAS_SEEN)}]
+    return max(exact, key=lambda group: group.value.mean(), default=hottest[:0])
 
 
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Every cell that was asked for as one row: `python -m analysis.cells`, for plots of one's own.
+"""Every cell that was asked for as one row: `resispec table cells`, for plots of one's own.
 
-Usage: python -m analysis.cells [--profile embedded] [--results results] [ARTEFACT...]
+Usage: resispec table cells [--profile embedded] [--results results] [ARTEFACT...]
 
 It reads the plans of artefacts and of other sweeps, by default all plans, and writes
 results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the
@@ -55,7 +55,7 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
         }
         sources = {name: folders[name] for name in sorted(folders) if folders[name] != results}
     if not sources:
-        raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
+        raise InvalidInput(f"there are no plans in {folder}; resispec run makes them")
     if unknown := [name for name in artefacts if name not in sources]:
         raise InvalidInput(
             f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(sources)}"

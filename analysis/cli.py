@@ -13,6 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from resispec.commands import as_typed
 from resispec.errors import VERBOSE, InvalidInput
 from resispec.machine import has_cuda
 
@@ -29,7 +30,7 @@ DIALECTS = (
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
     """A parser with --profile and --results. module: the module that the command runs."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m {module}", description=description, epilog=DIALECTS, parents=[VERBOSE]
+        prog=as_typed(module), description=description, epilog=DIALECTS, parents=[VERBOSE]
     )
     help_text = (
         "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"

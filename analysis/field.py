@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import figures, labels, metrics
+from analysis import figures, labels, metrics, ranges
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.frontier import message
@@ -25,13 +25,14 @@ MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of the plan's cells, and the figure of their gains."""
+    """The table of the plan's cells, its summary, and the figure of their gains."""
     results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.FIELDS)
     results.check_one_law()
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("field", results, frame, TEXTS["caption"], notes, COLUMNS)
-    return Artefact((table,), {"field": partial(draw, frame)})
+    summary = ranges.by_method("field_summary", frame, {metrics.GAIN: "Gain"}, TEXTS)
+    return Artefact((table, summary), {"field": partial(draw, frame)})
 
 
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:

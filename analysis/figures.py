@@ -80,6 +80,30 @@ def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: 
     axes.errorbar(list(x), rows.value.to_numpy(), yerr=errors, **style, **sizes, **edges)
 
 
+def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], is_biased: Sequence[bool]) -> None:
+    """Draw horizontal bars from above, each with its text behind it; those of biased rules have
+    a colour of their own and are hatched.
+
+    values: value, lower, upper (NaN without an interval), one row a bar.
+    """
+    for place, (row, text, biased) in enumerate(
+        zip(values.itertuples(), texts, is_biased, strict=True)
+    ):
+        colour = VERMILION if biased else GREEN
+        fill = {"hatch": "///", "facecolor": "white"} if biased else {"facecolor": colour}
+        axes.barh(place, row.value, 0.62, edgecolor=colour, **fill)
+        if row.lower < row.upper:
+            axes.hlines(place, row.lower, row.upper, colors="black", linewidth=1)
+        end = row.upper if row.upper > row.value else row.value
+        spot = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        axes.annotate(text, (end, place), **spot, fontsize=SIZE, bbox=paper)
+    axes.set_ylim(len(texts) - 0.5, -0.5)
+    axes.set_xlim(0, 1.32 * max([1.0, *values[["value", "upper"]].stack()]))
+    finish(axes)
+    axes.grid(visible=False)
+
+
 def finish(axes: Axes) -> None:
     """Give a panel the frame, grid and tick labels that all panels have."""
     axes.grid(axis="y", color="0.9", linewidth=0.6)

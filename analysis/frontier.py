@@ -13,9 +13,9 @@ from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
-from analysis.load import Plan, Results, filters_in, load
+from analysis.load import Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.table import Column, Notes, Paper, Table, TableCell
+from analysis.table import Paper
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
@@ -24,16 +24,6 @@ LONG = "long"
 REFERENCE_TREE, BEST = "d5b3", "best_121"
 BEST_TREES = ("best_16", "best_64", BEST)
 COLUMNS = (metrics.METRICS[0], CEILING, *metrics.METRICS[1:])
-SUMMARISED = (
-    (REFERENCE_TREE, "standard"),
-    (REFERENCE_TREE, "resispec"),
-    (REFERENCE_TREE, "traversal_optimal"),
-    (BEST, "traversal_optimal"),
-)
-"""Trees of 121 verified positions, and verifiers, all with SpecInfer's draws:
-the lines of the summary.
-"""
-TEMPERATURES = (1.0, 0.6)
 VERIFIERS = ("standard", "optimal", "traversal_optimal", "resispec")
 """Verifiers whose lines on the reference tree are in the figure."""
 # decoder -> the name and the looks of the line of its searched trees; the first one's draws are
@@ -46,7 +36,7 @@ SEARCHED = {
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of what was decoded, its summary, the table of searched trees, and the figure."""
+    """The table of what was decoded, the table of searched trees, and the figure."""
     results = load(
         plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.FIELDS
     )
@@ -57,8 +47,7 @@ def make(plan: Plan) -> Artefact:
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"], notes, COLUMNS)
-    law = long.split_keys(frame, filters_in(frame))[1]
-    tables = (table, summary(frame, law), frontier_shapes.table(shapes, plan))
+    tables = (table, frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": partial(draw, frame)})
 
 
@@ -72,59 +61,26 @@ def _longer(results: Results) -> list[str]:
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 
-def summary(frame: pd.DataFrame, law: str) -> Table:
-    """The frontier in a few lines: the paper's two rules,
-    and the best exact verifiers at 121 positions.
-
-    frame: that of the frontier's table. law: a sentence about the filters that are on, or "".
-    """
-    ranges = [
-        (metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)
-    ]
-    columns = long.names(("tree", "method"))
-    columns += [
-        Column(metric.name, f"{metric.label}, T = {at:g}", "number") for metric, at in ranges
-    ]
-    columns.append(Column("verdict", "Audit", "audit"))
-    lines, records = [], []
-    for tree, verifier in SUMMARISED:
-        place = {"decoder": "specinfer", "tree": tree, "verifier": verifier}
-        rows = frame[
-            (frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)
-        ]
-        rows = rows[rows.temperature.isin(TEMPERATURES)]
-        cells: list[TableCell] = [long.key_cell(place, key) for key in ("tree", "method")]
-        for metric, at in ranges:
-            values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
-            low, high = values.min(), values.max()
-            records.append(
-                place | {"temperature": at, "quantity": metric.name, "low": low, "high": high}
-            )
-            cells.append(Paper(low, high, metric.spec))
-        verdicts = rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name]
-        lines.append((*cells, audits.counted(verdicts)))
-    caption, notes = TEXTS["summary_caption"] + law, Notes(tuple(TEXTS["summary"]))
-    numbers = pd.DataFrame(records)
-    return Table("frontier_summary", tuple(columns), tuple(lines), caption, numbers, notes)
-
-
 def message(frame: pd.DataFrame) -> str:
-    """The figure in a sentence: the highest gain of the others without a bias seen,
+    """The figure in a sentence: the gains of the best method without a bias seen,
     and ResiSpec's verdict.
 
     frame: a long frame.
     """
-    gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
+    gains = frame[(frame.quantity == metrics.GAIN.name) & frame.value.notna()]
     resispec = audits.of_resispec(gains)
-    others = gains.drop(resispec.index)
-    unbiased = others[others.verdict == Finding.NO_BIAS_SEEN]
-    if unbiased.empty:
+    best = audits.best_unbiased(gains.drop(resispec.index))
+    if best.empty:
         return "Accepted length of exact verification, and of ResiSpec"
-    best = unbiased.loc[unbiased.value.idxmax()]
-    size = labels.num_nodes(best.tree)
-    place = f"at {size} positions" if size else f"on {labels.name('tree', best.tree)}"
+    decoder, tree, verifier = best[audits.METHOD].iloc[0]
+    method = labels.method(decoder, verifier)
+    where = labels.name("tree", tree)
+    gain = Paper(best.value.min(), best.value.max())
+    text = (
+        f"{method[:1].upper()}{method[1:]} on {where}:\n"
+        f"{gain} times the tokens of SpecInfer on d5b3, no bias seen"
+    )
     is_biased = (resispec.verdict == Finding.BIASED).any()
-    text = f"Exact verification reaches {best.value:.1f}× SpecInfer's accepted length {place}"
     return text + ("; ResiSpec's gain is bias" if is_biased else "")
 
 
@@ -138,7 +94,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     right one, if several sizes were measured, has the best trees of each kind of draws by size,
     their ceiling and d5b3.
     """
-    measured = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
+    of_all = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
+    measured = of_all
     dataset = (
         measured.groupby("dataset", sort=False).temperature.nunique().idxmax()
         if len(measured)
@@ -193,7 +150,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         axes.set_title(f"{labels.name('dataset', dataset)}, {condition}", fontsize=SIZE + 0.5)
     for axes in grid[:, 0]:
         axes.set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
-    figure.suptitle(message(measured[measured.temperature == hottest]), fontsize=SIZE + 3)
+    figure.suptitle(message(of_all), fontsize=SIZE + 3)
     return figure
 
 

@@ -75,11 +75,19 @@ in place of underscores.
 """
 
 
+def rounded(value: float) -> float:
+    """A number with the 12 digits that CSVs have, so that processors that round the last digits
+    otherwise agree.
+    """
+    return float(f"{value:.12g}")
+
+
 def number(value: float, spec: str) -> str:
     """The printed form of a number: "–" for NaN, and no minus sign before a zero."""
     if math.isnan(value):
         return ABSENT
-    digits = format(value, spec)
+    # As CSVs have it, so that a number read from one is rounded as the number itself.
+    digits = format(rounded(value), spec)
     return digits if digits.strip("-0.") else digits.removeprefix("-")
 
 

@@ -1,18 +1,20 @@
 """Quotes: numbers of results/published in README and docs, renewed from its files.
 
-    <!-- frontier_summary -->                 a block: the tables of a page, in their order, and the
-    | Tree | Method | ...                     paragraphs that begin like one of the page; other
-    prose stays <!-- /frontier_summary -->
+    <!-- overview_summary -->                 a block: the tables of a page, in their order, and the
+    | Method | ...                            paragraphs that begin like one of the page; other
+    prose stays <!-- /overview_summary -->
 
-    ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / -->
-    tokens
+    ... <!--=gain_levels-->1.88–1.91 and 1.58–1.78<!--/--> times as many
 
-The second form is numbers in a sentence. It names an artefact, a quantity, and labels that choose
-rows of the artefact's CSV (pair, data set, temperature, decoder, tree, verifier, part, ...); labels
-with commas between them give one text each. A single row gives its value with its interval. Several
-rows give the range of their values, or of their intervals with the word `bounds`. The quantity
-`verdict` counts the verdicts of audits. An artefact of another profile than embedded is called
-PROFILE/ARTEFACT.
+The second form is numbers in a sentence, by the name that docs/numbers.yaml gives them:
+
+    gain_levels: levels accepted_length_gain level_optimal best_121 1.0,0.6
+
+There stand an artefact, a quantity, and labels that choose rows of the artefact's CSV (pair, data
+set, temperature, decoder, tree, verifier, part, ...); labels with commas between them give one text
+each. A single row gives its value with its interval. Several rows give the range of their values,
+or of their intervals with the word `bounds`. The quantity `verdict` counts the verdicts of audits.
+An artefact of another profile than embedded is called PROFILE/ARTEFACT.
 
     <!-- from: docs/studies/run_spread.csv -->
 
@@ -23,9 +25,11 @@ any of these.
 
 import itertools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from analysis import audits
 from analysis.metrics import ACCEPTED_LENGTH, METRICS
@@ -34,7 +38,9 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
 
 BLOCK = re.compile(r"(<!-- ((?:\w+/)?\w+) -->\n)(.*?)(\n<!-- /\2 -->)", re.S)
-NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re.S)
+NUMBERS = re.compile(r"(<!--=(\w+)-->)(.*?)(<!--/-->)", re.S)
+CLAIMS = Path("docs") / "numbers.yaml"
+"""The file of names, in a repository."""
 BOUNDS, VERDICT = "bounds", "verdict"
 SPECS = {metric.name: metric.spec for metric in METRICS}
 """quantity -> the format of its numbers; other quantities have two decimals."""
@@ -48,13 +54,14 @@ def pages(root: Path) -> list[Path]:
 def renew(root: Path) -> list[Path]:
     """Renew the quotes in the documents of a repository; return the documents that changed.
 
-    Raises InvalidInput when a document quotes something that is not published.
+    Raises InvalidInput when a document quotes something that is not published, or by a name that
+    docs/numbers.yaml does not have.
     """
-    documents = []
+    documents, names = [], claims(root)
     for page in pages(root):
         text = page.read_text(encoding="utf-8") if page.is_file() else ""
         try:
-            new_text = renewed_text(text, root / "results" / "published")
+            new_text = renewed_text(text, root / "results" / "published", names)
         except InvalidInput as error:
             raise InvalidInput(f"{page.relative_to(root)} quotes {error}") from error
         if new_text != text:
@@ -63,13 +70,36 @@ def renew(root: Path) -> list[Path]:
     return documents
 
 
-def renewed_text(text: str, published: Path) -> str:
+def claims(root: Path) -> dict[str, str]:
+    """The claims of a repository by name, from its docs/numbers.yaml; empty without one.
+
+    Raises InvalidInput for a claim that has two names.
+    """
+    path = root / CLAIMS
+    if not path.is_file():
+        return {}
+    names = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    by_claim: dict[frozenset[str], str] = {}
+    for name, claim in names.items():
+        other = by_claim.setdefault(frozenset(claim.split()), name)
+        if other != name:
+            raise InvalidInput(f"{CLAIMS}: {name} and {other} are one claim; allowed: one name")
+    return names
+
+
+def renewed_text(text: str, published: Path, names: Mapping[str, str]) -> str:
     """The text of a document with its quotes renewed from results/published.
 
-    Raises like `renew`.
+    names: name -> claim. Raises like `renew`.
     """
+
+    def number(match: re.Match[str]) -> str:
+        if match[2] not in names:
+            raise InvalidInput(f"{match[2]!r}, which {CLAIMS} does not have")
+        return match[1] + numbers(names[match[2]], published) + match[4]
+
     text = BLOCK.sub(lambda match: match[1] + block(match[3], match[2], published) + match[4], text)
-    return NUMBERS.sub(lambda match: match[1] + numbers(match[2], published) + match[4], text)
+    return NUMBERS.sub(number, text)
 
 
 def block(text: str, artefact: str, published: Path) -> str:
@@ -97,31 +127,16 @@ def block(text: str, artefact: str, published: Path) -> str:
     return "\n\n".join(part.strip("\n") for part in parts)
 
 
-def numbers(query: str, published: Path) -> str:
-    """The text of numbers in a sentence: "levels accepted_length level_optimal d5b3 1.0" is
-    "4.02–4.21".
+def numbers(claim: str, published: Path) -> str:
+    """The text of a claim: "levels accepted_length level_optimal d5b3 1.0" is "4.02–4.21".
 
-    Raises InvalidInput when the query chooses no row.
+    Raises InvalidInput when it chooses no row.
     """
-    artefact, quantity, *words = query.split()
-    try:
-        frame = pd.read_csv(_path(artefact, "csv", published), dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{artefact!r}, whose CSV cannot be read ({first_line(error)})"
-        ) from error
-    labels = frame.columns[: frame.columns.get_loc("quantity")]
-    frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
+    _, quantity, *words = claim.split()
+    spec = SPECS.get(quantity, ".2f")
     texts = []
-    for choice in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
-        rows = frame[frame.value != ""]
-        for label in choice:
-            rows = rows[(rows[labels] == label).any(axis=1)]
-        if rows.empty:
-            raise InvalidInput(
-                f"{query!r}, but no row of {artefact}.csv has it ({' '.join(choice)})"
-            )
-        values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
+    for rows in chosen(claim, published):
+        values = rows[["value", "lower", "upper"]].astype(float)
         low, high = ("lower", "upper") if BOUNDS in words else ("value", "value")
         if quantity == VERDICT:
             texts.append(audits.counted(rows.verdict[rows.verdict != ""]))
@@ -130,6 +145,30 @@ def numbers(query: str, published: Path) -> str:
         else:
             texts.append(str(Paper(values[low].min(), values[high].max(), spec)))
     return " and ".join(texts)
+
+
+def chosen(claim: str, published: Path) -> list[pd.DataFrame]:
+    """The rows of a claim, a frame for each of its texts. Raises InvalidInput for one without."""
+    artefact, quantity, *words = claim.split()
+    try:
+        frame = pd.read_csv(_path(artefact, "csv", published), dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{artefact!r}, whose CSV cannot be read ({first_line(error)})"
+        ) from error
+    labels = frame.columns[: frame.columns.get_loc("quantity")]
+    frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
+    frames = []
+    for choice in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
+        rows = frame[frame.value != ""]
+        for label in choice:
+            rows = rows[(rows[labels] == label).any(axis=1)]
+        if rows.empty:
+            raise InvalidInput(
+                f"{claim!r}, but no row of {artefact}.csv has it ({' '.join(choice)})"
+            )
+        frames.append(rows)
+    return frames
 
 
 def _path(artefact: str, suffix: str, published: Path) -> Path:

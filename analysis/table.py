@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from analysis.labels import ABSENT, GROUPS, number, short
+from analysis.labels import ABSENT, GROUPS, number, rounded, short
 from resispec.files import write_atomically
 
 NAN = math.nan
@@ -323,14 +323,12 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
 
 
 def csv(table: Table) -> str:
-    """The frame with 12 digits per number, so that processors that round the last digits otherwise
-    agree.
-    """
-    return table.frame.to_csv(index=False, float_format=lambda value: repr(_rounded(value)))
+    """The frame, with `rounded` numbers."""
+    return table.frame.to_csv(index=False, float_format=lambda value: repr(rounded(value)))
 
 
 def json(table: Table) -> str:
-    """The caption, the facts, and the frame's rows as records: numbers with 12 digits are numbers,
+    """The caption, the facts, and the frame's rows as records: `rounded` numbers are numbers,
     null is an absent value, and a label or an infinite number is a text.
     """
     header = {"table": table.stem, "caption": table.caption, **table.facts}
@@ -342,17 +340,13 @@ def json(table: Table) -> str:
     return f'{{"header": {dumps(header, ensure_ascii=False)},\n"records": [\n{lines}\n]}}\n'
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.12g}")
-
-
 def _value(value: Any) -> str | int | float | bool | None:
     """A value of a frame in JSON."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float):
         if math.isnan(value):
             return None
-        return str(value) if math.isinf(value) else _rounded(value)
+        return str(value) if math.isinf(value) else rounded(value)
     if value is None or value is pd.NA or value is pd.NaT:
         return None
     return value if isinstance(value, bool | int) else str(value)

@@ -1,7 +1,7 @@
-"""Audit whether verifiers are exact: `python -m experiments.audit [KEY=VALUE ...]`; see `--help`.
+"""Audit whether verifiers are exact: `resispec audit [VERIFIER] [KEY=VALUE ...]`; see `--help`.
 
-For every registered verifier (or `verifier=NAME`) and each kind of draws that it is defined for,
-the command prints the worst error of the enumerated law, the estimated total variation at V =
+For every registered verifier (or the one that is given) and each kind of draws that it is defined
+for, the command prints the worst error of the enumerated law, the estimated total variation at V =
 32,000 and on laws recorded from a pair, two z-scores of real decoding, the acceptance beside the
 ceiling of exact rules, and the verdict that follows from these numbers. The pair and the data sets
 are the profile's. An audit of all verifiers at the profile's own settings is written to
@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from experiments.cell import Cell, build
 from experiments.cli import Point, axis_of, of_profile, run_single
 from experiments.composition import composed_by_hydra
+from experiments.devices import check_devices
 from experiments.schema import check_values, leaves, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 # Keys that a command line may have beside the profile's own settings: where and on what the audit
 # is made.
-FREE = ("profile", "results", "device", "num_threads")
+FREE = ("profile", "results", "device", "devices", "num_threads")
 MOST_REASONS = (
     4  # the most reasons for a verdict that are printed; the CSV of an audit of all has each
 )
@@ -48,13 +49,14 @@ def run_audit(point: Point) -> int:
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import write
     from analysis.terminal import printed
+    from experiments.auditing.audits import audit_all
     from experiments.auditing.evidence import candidates
-    from experiments.auditing.processes import audit_all
     from experiments.auditing.table import table_of
     from resispec.audit.verdict import Finding
     from resispec.verifiers import BASELINES
 
     config = configs[0]
+    check_devices(config)
     audits = audit_all(candidates(config, choices.get("verifier")), config, documents_of(configs))
     table = table_of(audits, config, choices["pair"])
     lines = [line for audit in audits for line in reasons_of(audit)]
@@ -163,5 +165,10 @@ def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     return documents
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    return run_single(run_audit, "audit", ["pair"], arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run_single(run_audit, "audit", ["pair"]))
+    sys.exit(main())

@@ -17,6 +17,7 @@ from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from analysis.load import FILTERS_OFF, filters_of
 from resispec.errors import InvalidInput, first_line
@@ -39,6 +40,8 @@ IGNORED = {
     "axes": "what sweeps go over",
     "artefacts": "what artefacts go over",
     "jobs": "how many cells run at a time",
+    "devices": "on which GPUs they run",
+    "cells_per_job": "how many cells a job on a cluster measures",
     "cell_timeout_s": "how long it may take",
     "reuse": "whether a stale cell is kept",
     "timed": "what may run beside a cell",
@@ -171,6 +174,18 @@ class CellFailed(RuntimeError):
 
 class CellBusy(RuntimeError):
     """Another run is measuring the cell."""
+
+
+def build_option(path: Path) -> Any:
+    """The object that a file of conf/ describes by itself.
+
+    Raises InvalidInput as `build`, and for a file with a value that only a command line gives.
+    """
+    node = OmegaConf.load(path)
+    node.pop("label", None)
+    if missing := OmegaConf.missing_keys(node):
+        raise InvalidInput(f"{path.stem} has no {', '.join(sorted(missing))} of its own")
+    return build(node)
 
 
 def build(node: Any) -> Any:

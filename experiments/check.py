@@ -2,9 +2,9 @@
 
 Trees that are missing must be such as a search finds, devices and repositories must be there, and
 cells are rehearsed: all are tried without models in a process with torch. Cells that cannot work
-are refused in a second, and not one by one after models were read. That process is one of the
-scheduler's: its server has then done its imports for the cells that follow, and if a user's rule
-harms its process, the process of the command is safe.
+are refused in a second, and not one by one after models were read. The server of that process
+has then done its imports for the cells that follow, and if a user's rule harms its process, the
+process of the command is safe.
 """
 
 import json
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hydra.utils import get_object
 from experiments.cell import OURS, Cell, Reporter, build
 from experiments.configurations import SETTINGS
 from experiments.doctor.needs import check_cells
-from experiments.scheduler import Job
+from experiments.processes import Worker, ready, stop
 from resispec.data import CHAT, TIMEOUT_S
 from resispec.errors import InvalidInput, first_line
 from resispec.loaders import loads_eagle
@@ -79,14 +78,14 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
     process ends without a reason, or takes longer than LIMIT_S for a cell, nothing is raised, and
     the cells themselves say later what is wrong.
     """
-    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []), size=1)
-    job.start(lambda *_: None)
+    worker = Worker(partial(_rehearse, cells))
+    worker.start(lambda *_: None)
     try:
-        while connection.wait([job.channel], LIMIT_S) and job.read():
+        while ready([worker], LIMIT_S) and worker.read():
             pass
     finally:
-        job.process.kill()  # a rule may hang, or a signal interrupt the wait
-    _, reasons = job.end()
+        stop([worker], patience_s=0.0)  # a rule may hang, or a signal interrupt the wait
+    _, reasons = worker.end()
     if reasons:
         raise InvalidInput(reasons[0])
 

@@ -7,7 +7,7 @@ import itertools
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +37,8 @@ AXES = {"pair": "pairs", "dataset": "main_dataset"}
 """Groups that a profile chooses where a command line does not: group -> axis,
 whose first option it is.
 """
+SHORT = {"audit": "verifier"}
+"""Commands for which a word without a key chooses an option of a group: command -> group."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,18 @@ class Point:
 
 @in_one_line("stopped; what is finished stays, and the same command goes on from there")
 def run_command(
-    work: Callable[[CommandLine], int | None], config_name: str, implied: Iterable[str] = AXES
+    work: Callable[[CommandLine], int | None],
+    config_name: str,
+    implied: Iterable[str] = AXES,
+    arguments: Sequence[str] | None = None,
 ) -> int:
-    """Do a command's work on this process's command line; return its exit code,
-    0 if `work` returns none.
+    """Do a command's work on a command line; return its exit code, 0 if `work` returns none.
 
     Besides Hydra's own flags, a command line may have `--version`, and `--verbose`, which shows the
     traceback of an error. config_name: a file of conf/. implied: groups that the profile chooses,
-    see `of_profile`.
+    see `of_profile`. arguments: the words, by default this process's own.
     """
-    words = sys.argv[1:]
+    words = sys.argv[1:] if arguments is None else arguments
     if "--version" in words:
         sys.stdout.write(f"resispec {version('resispec')}\n")
         return 0
@@ -121,7 +125,7 @@ def read_command_line(
         flags.config_name = None
     _check_flags(flags)
     _tell_of_hidden_options(flags.config_dir)
-    overrides = [readable(word) for word in flags.overrides]
+    overrides = [readable(word) for word in _keyed(flags, config_name)]
     if flags.shell_completion or flags.hydra_help:  # shown without being composed
         return CommandLine(flags, tuple(overrides))
     with hydra_here(flags.config_dir):
@@ -131,6 +135,29 @@ def read_command_line(
         if not any(word.startswith("experiment=") for word in overrides):
             overrides += of_profile(overrides, config_name, implied)
     return CommandLine(flags, tuple(overrides))
+
+
+def _keyed(flags: Namespace, config_name: str) -> Iterator[str]:
+    """The overrides of a command line, with the key that a command's short form leaves out.
+
+    audit NAME is audit verifier=NAME where there is such an option, else the option `custom` with
+    this name: that of a package, or path/to/file.py:Class. Raises InvalidInput for several such
+    words.
+    """
+    group = SHORT.get(config_name)
+    short = [word for word in flags.overrides if "=" not in word and not word.startswith("~")]
+    if group and len(short) > 1:
+        raise InvalidInput(
+            f"{', '.join(short)} were given; allowed: one {group}, or --multirun {group}=A,B"
+        )
+    folders = [CONF, *([Path(flags.config_dir)] if flags.config_dir else [])]
+    for word in flags.overrides:
+        if group is None or word not in short:
+            yield word
+        elif any((folder / group / f"{word}.yaml").is_file() for folder in folders):
+            yield f"{group}={word}"
+        else:
+            yield from (f"{group}=custom", f"{group}.name={word}")
 
 
 def _tell_of_hidden_options(folder: str | None) -> None:
@@ -173,12 +200,15 @@ def _check_flags(parsed: Namespace) -> None:
 
 
 def run_single(
-    job: Callable[[Point], int | None], config_name: str, implied: Iterable[str] = AXES
+    job: Callable[[Point], int | None],
+    config_name: str,
+    implied: Iterable[str] = AXES,
+    arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run `job` on the configuration that this process's command line composes, with --multirun
-    on each of several; return the highest exit code.
+    """Run `job` on the configuration that a command line composes, with --multirun on each
+    of several; return the highest exit code.
 
-    config_name, implied: see `run_command`.
+    config_name, implied, arguments: see `run_command`.
     """
 
     def work(line: CommandLine) -> int:
@@ -186,7 +216,7 @@ def run_single(
             check_single(line.overrides, allowed="one, or --multirun")
         return max(job(_point(config_name, lines)) or 0 for lines in _points(line.overrides))
 
-    return run_command(work, config_name, implied)
+    return run_command(work, config_name, implied, arguments)
 
 
 def _points(overrides: Sequence[str]) -> list[tuple[str, ...]]:

@@ -46,7 +46,7 @@ Plugins.instance().register(_OptionFolder)
 def hydra_here(config_dir: str | None = None) -> Iterator[None]:
     """A context in which Hydra is set up for conf/, unless it is set up already.
 
-    config_dir: a folder of options that are added. A launcher takes this state along to its jobs.
+    config_dir: a folder of options that are added.
     """
     if GlobalHydra.instance().is_initialized():
         yield

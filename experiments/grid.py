@@ -37,7 +37,8 @@ from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
 NEUTRAL = (
-    "profile=", "results=", "name=", "jobs=", "cell_timeout_s=", "reuse=", "wandb.",
+    "profile=", "results=", "name=", "jobs=", "devices=", "cells_per_job=", "cell_timeout_s=",
+    "reuse=", "wandb.",
     "hydra/launcher", "hydra.launcher.", f"{EXPERIMENT}=", f"{PART}=",
 )  # fmt: skip
 """Beginnings of overrides that leave an artefact its profile's cells."""
@@ -245,7 +246,15 @@ def _fill(
     axes = {key: listed_values(key, value) for key, value in swept.items()}
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
     varied = [key for key, choices in axes.items() if len(choices) > 1]
-    for key in {"profile", "results", "name", "num_prompts", "device"}.intersection(varied):
+    for key in {
+        "profile",
+        "results",
+        "name",
+        "num_prompts",
+        "device",
+        "devices",
+        "cells_per_job",
+    }.intersection(varied):
         raise InvalidInput(
             f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command"
         )

@@ -1,33 +1,23 @@
-"""Hydra's flags, what they show, and its launchers: all for which Hydra has no public way."""
+"""Hydra's flags, what they show, and what they say of a launcher."""
 
 import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hydra import compose
-from hydra._internal.callbacks import Callbacks
 from hydra._internal.utils import _run_hydra, get_args_parser
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobStatus
-from hydra.types import HydraContext
+from omegaconf import OmegaConf
 
-from analysis.load import read_status
-from experiments.cell import Cell, CellFailed
-from experiments.grid import cells_of
-from experiments.scheduler import Launch, Progress, run_cells
+from experiments.cluster import CLUSTERS, run_on_cluster
+from experiments.scheduler import Launch, run_cells
 from experiments.schema import CONF
-from resispec.errors import first_line
+from resispec.errors import InvalidInput
 
-OF_JOBS = (
-    "hydra/launcher", "hydra.launcher.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir",
-    "hydra.verbose",
-    "hydra/job_logging", "hydra.job_logging",
-)  # fmt: skip
+OF_JOBS = ("hydra/launcher", "hydra.launcher.", "hydra.sweep.dir", "hydra.job.name")
 """Beginnings of Hydra's keys that the jobs of a launcher obey."""
 
 
@@ -59,7 +49,8 @@ def launch_of(overrides: Sequence[str]) -> Launch:
     that overrides name.
 
     Notes on stderr name Hydra's keys that change nothing. Raises Hydra's errors for a launcher that
-    does not exist, or does not know a value that it is given.
+    does not exist, or does not know a value that it is given, and InvalidInput for one that is none
+    of CLUSTERS.
     """
     lines = [line for line in overrides if re.match(r"[+~]*hydra\b", line)]
     if not lines:
@@ -77,48 +68,9 @@ def launch_of(overrides: Sequence[str]) -> Launch:
     if is_basic:
         return run_cells
 
-    def launch(
-        cells: Sequence[Cell], _total: int, done: Callable[[Cell], None], _untimed: object
-    ) -> None:
-        for reason in _failures(config, cells):
-            sys.stderr.write(f"error: a job of the launcher failed: {reason}\n")
-        for cell in cells:
-            if read_status(cell.folder).state == "done":
-                done(cell)
-
-    return launch
-
-
-def _failures(config: Any, cells: Sequence[Cell]) -> list[str]:
-    """Run a job for each cell by the launcher of a configuration; the reasons of those
-    that failed.
-    """
-    context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
-    launcher = Plugins.instance().instantiate_launcher(
-        hydra_context=context, task_function=_run_job, config=config
-    )
-    try:
-        jobs = launcher.launch([list(cell.overrides) for cell in cells], initial_job_idx=0)
-    except Exception as error:  # noqa: BLE001
-        # of one job; which cells are complete is read from their folders
-        return [f"{first_line(error)}; jobs that are submitted go on, see `make status`"]
-    return [first_line(job._return_value) for job in jobs if job.status == JobStatus.FAILED]
-
-
-def _run_job(_config: object) -> None:
-    """Measure the cell that Hydra's overrides ask for, in this process:
-    the work of a job on a cluster.
-
-    A failed cell is no error of the job: the sweep reads the cell's status once all jobs have
-    ended.
-    """
-    from experiments.worker import measure
-
-    [cell] = cells_of(HydraConfig.get().overrides.task)
-    progress = Progress(cell.config["num_prompts"], 1)
-    try:
-        measure([cell], progress.start(1, str(cell), cell.config["num_prompts"]), wait=True)
-    except CellFailed as error:
-        progress.say(f"error: {error}")
-    finally:
-        progress.close()
+    name = config.hydra.runtime.choices["hydra/launcher"]
+    if name not in CLUSTERS:
+        allowed = ", ".join(["basic", *CLUSTERS])
+        raise InvalidInput(f"hydra/launcher={name} runs no cells; allowed: {allowed}")
+    options: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    return partial(run_on_cluster, name, options)

@@ -82,7 +82,8 @@ def _plain(word: str) -> str:
 @cache
 def _scalars() -> frozenset[str]:
     """Keys of every cell that have one value, and no list."""
-    return frozenset(leaves(OmegaConf.to_container(OmegaConf.structured(RunConfig))))
+    defaults = leaves(OmegaConf.to_container(OmegaConf.structured(RunConfig)))
+    return frozenset(key for key, value in defaults.items() if not isinstance(value, list))
 
 
 def readable(word: str) -> str:

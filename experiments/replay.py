@@ -1,4 +1,4 @@
-"""Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS
+"""Verifiers compared on logged laws, without a model: `resispec replay LAWS
 verifier=NAME,...`.
 
 LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees:
@@ -21,6 +21,7 @@ from analysis.table import Column, Key, Notes, Number, Table
 from analysis.terminal import printed
 from referee.inputs import count
 from resispec.audit.z_score import join
+from resispec.commands import as_typed
 from resispec.errors import VERBOSE, InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
@@ -100,7 +101,7 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command: prints the table, and writes its numbers where --out says."""
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.replay",
+        prog=as_typed("experiments.replay"),
         usage="%(prog)s LAWS... verifier=NAME[,NAME...] [--seed N] [--out FILE.csv]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

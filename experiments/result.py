@@ -58,10 +58,7 @@ def sum_up(
         f"{num_cells} cell{'s' if num_cells != 1 else ''}: {num_done} done ({num_before} before)"
     )
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    if failed:
-        following = shlex.join(["python", "-m", "experiments.run", *again])
-    else:
-        following = _next(sweep, complete)
+    following = shlex.join(["resispec", "run", *again]) if failed else _next(sweep, complete)
     where = f"{config['results']}/raw/{config['profile']}"
     sys.stderr.write(f"{counts}{failed}; results in {where}; next: {following}\n")
 
@@ -75,10 +72,8 @@ def _next(sweep: Sweep, complete: Sequence[Cell]) -> str:
     if drawn and sweep.is_artefacts:
         return f"make {' '.join(drawn)} PROFILE={profile}{elsewhere(Path(results))}"
     if drawn:
-        return " && ".join(
-            f"python -m analysis.{name} {where} --plan {sweep.name}" for name in drawn
-        )
+        return " && ".join(f"resispec table {name} {where} --plan {sweep.name}" for name in drawn)
     for cell in complete:
         if any(has_text(row) for row in CellStore(cell.folder).rows_so_far()[:1]):
-            return f"python -m experiments.show {cell.cell_id} {where}"
-    return f"python -m analysis.cells {SWEEP} {where}"
+            return f"resispec show {cell.cell_id} {where}"
+    return f"resispec table cells {SWEEP} {where}"

@@ -1,4 +1,4 @@
-"""Run cells: `python -m experiments.run [KEY=VALUE ...]`. See `--help`, and conf/ for the choices.
+"""Run cells: `resispec run [KEY=VALUE ...]`. See `--help`, and conf/ for the choices.
 
 Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is
 recorded there with its reason while the others go on. The exit code is 0 only when every cell is
@@ -22,9 +22,9 @@ from experiments.store import CellStore, status_of, write_plans
 from resispec.errors import first_line
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    return cli.run_command(run, "run")
+    return cli.run_command(run, "run", arguments=arguments)
 
 
 def run(line: cli.CommandLine) -> int:

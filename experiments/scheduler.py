@@ -1,126 +1,66 @@
-"""The scheduler runs cells and searches for trees in processes of their own,
+"""The scheduler gives cells and searches for trees to processes of their own,
 with one progress line for all.
 
-A process that dies loses nothing but its own work, and it dies with the process that started it:
-both hold for a SIGKILL, too. This module does not import torch; processes are forked from a server
-that has imported it, so that starting one takes no time.
+How a process is started, heard and stopped is told in `experiments.processes`.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from analysis.load import Status, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build
+from experiments.cell import Cell, Reporter, build
+from experiments.devices import gpus_of
+from experiments.processes import BUSY, Worker, how_it_ended, ready, stop
 from experiments.store import CellStore
-from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 from resispec.progress import LINES_S
 
 Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None], Callable[[], None]], None]
 """A function that runs cells, called as `run_cells`."""
-BUSY = 75  # the exit code of a worker whose cell another run is measuring
 AGAIN_S = 1.0  # seconds until such a cell is looked at again
-STOP_S = 10.0  # seconds that processes have to end after they were asked to
-STOPS = {signal.SIGINT, signal.SIGTERM}
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["experiments.worker"])
-
-
-@contextmanager
-def unstopped() -> Iterator[None]:
-    """Block stop signals while processes, or the server that forks them, start:
-    the parent stops them.
-    """
-    # else the server's start starts it, which unblocks the signals
-    resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 @dataclass(eq=False)
-class Job:
+class Job(Worker):
     """Work for a process of its own: cells to measure, or a tree to search for.
 
-    number: its place among all jobs, from 1. name: its name in messages. work: the function that
-    the process calls, with a `Reporter`. ended: gets the exit code and the reasons for failures;
-    returns lines for people, and the jobs that try once more. size: the number that reports count
-    up to, for cells their prompts. pair: the cells' pair, as JSON. is_timed: whether no other timed
-    job may run beside it. not_before: instant of `time.monotonic` to wait for, since another run
-    does this work. process: None before the start.
+    number: its place among all jobs, from 1. name: its name in messages. ended: gets the exit code
+    and the reasons for failures; returns lines for people, and the jobs that try once more. size:
+    the number that reports count up to, for cells their prompts. pair: the cells' pair, as JSON.
+    is_timed: whether its times count. not_before: instant of `time.monotonic` to wait for, since
+    another run does this work.
     """
 
     number: int
     name: str
-    work: Callable[[Reporter], object]
     ended: Callable[[int, list[str]], tuple[list[str], list[Job]]]
     size: int
     pair: str = ""
     is_timed: bool = False
     not_before: float = 0.0
-    process: Any = None
 
-    def start(self, report: Reporter) -> None:
-        """Start the process. Raises InvalidInput if the server that forks it ends meanwhile."""
-        self._report, self._reasons = report, list[str]()
-        self.channel, sender = PROCESSES.Pipe(duplex=False)
-        self.process = PROCESSES.Process(target=_live, args=(self.work, sender))
-        with unstopped():
-            try:
-                self.process.start()
-            except (
-                EOFError,
-                ConnectionError,
-            ) as error:  # somebody, or a lack of memory, has killed it
-                self.channel.close()
-                reason = "the server of processes was killed before it could start one"
-                raise InvalidInput(
-                    f"{reason}; the same command goes on from what is finished"
-                ) from error
-            finally:
-                sender.close()
 
-    def read(self) -> bool:
-        """Wait for one message and pass it on; False once the process has ended
-        and no message is left.
-        """
-        try:
-            message = self.channel.recv()
-        except (EOFError, OSError):  # OSError: killed within a message
-            return False
-        if isinstance(message, str):
-            self._reasons.append(message)
-        else:
-            self._report(*message)
-        return True
-
-    def end(self) -> tuple[int, list[str]]:
-        """The exit code of a process without further messages,
-        and the reasons for failures that it gave.
-        """
-        self.process.join()
-        self.channel.close()
-        return self.process.exitcode or 0, self._reasons
+def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells that one process measures in turns: timed ones that differ in their decoders alone;
+    any other cell by itself.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
+    return list(groups.values())
 
 
 def run_cells(
@@ -131,13 +71,13 @@ def run_cells(
 ) -> None:
     """Run cells that are not complete; go on after a failure.
 
-    As many processes run at a time as every cell allows, see `jobs_of`. One process measures timed
-    cells that differ in their decoders alone, in turns. A failure is printed in one line and
-    recorded in the cell's status. Cells that a killed process left undone are tried once more, each
-    by itself, and so are several cells of a process that ended without a reason. A cell that
-    another run is measuring is left to that run while others remain, then waited for. total: number
-    of cells of the whole sweep, of which these remain. done: called with every complete cell.
-    untimed: called when cells have ended and no timed cell runs; none begins until it returns.
+    As many processes run at a time as every cell allows, see `jobs_of`, and on each of its GPUs. A
+    process measures one of `groups_of`. A failure is printed in one line and recorded in the cell's
+    status. Cells that a killed process left undone are tried once more, each by itself, and so are
+    several cells of a process that ended without a reason. A cell that another run is measuring is
+    left to that run while others remain, then waited for. total: number of cells of the whole
+    sweep, of which these remain. done: called with every complete cell. untimed: called when cells
+    have ended and no timed cell runs; none begins until it returns.
     """
     numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
@@ -145,48 +85,61 @@ def run_cells(
         first, size = group[0], sum(cell.config["num_prompts"] for cell in group)
         pair = json.dumps(first.config["pair"], sort_keys=True)
         work, at_end = partial(_measure, group), partial(ended, group, is_retry)
-        return Job(numbers[id(first)], str(first), work, at_end, size, pair, first.is_timed)
+        return Job(work, numbers[id(first)], str(first), at_end, size, pair, first.is_timed)
 
     def ended(
         group: Sequence[Cell], is_retry: bool, code: int, reasons: list[str]
     ) -> tuple[list[str], list[Job]]:
-        named = [
-            reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in group))
-        ]
-        how = "; ".join(reason for reason in reasons if reason not in named)
-        silent, lines = [], [f"error: {reason}" for reason in named]
-        for cell in group:
-            status = read_status(cell.folder)
-            if status.state == "done":
-                done(cell)
-            elif status.state == "stale" and code == 0:
-                lines.append(f"error: {cell}: while it was measured, {status.reason}")
-            elif not any(reason.startswith(f"{cell}: ") for reason in named):
-                silent.append(cell)
+        lines, silent, how = outcome(group, reasons, done, is_well=code == 0)
         if silent and not how and not is_retry and (code < 0 or len(group) > 1):
             names = ", ".join(map(str, silent))
             retries = [job([cell], is_retry=True) for cell in silent]
             return [
                 *lines,
-                f"note: {_how(code)}; tried once more, each cell by itself: {names}",
+                f"note: {how_it_ended(code)}; tried once more, each cell by itself: {names}",
             ], retries
-        for cell in silent:  # the worker could not record how it ended
-            store, why = CellStore(cell.folder), how or _how(code)
-            # the disk is full, or another run has taken over
-            with suppress(OSError), store.locked():
-                store.write_status(Status("failed", why))
-            lines.append(f"error: {cell}: {why}")
-        return lines, []
+        return lines + given_up(silent, how or how_it_ended(code)), []
 
-    groups: dict[str, list[Cell]] = {}
+    jobs = [job(group) for group in groups_of(cells)]
+    gpus = gpus_of(cells[0].config)
+    if len(gpus) > 1:
+        jobs.sort(key=lambda job: not job.is_timed)  # those need a GPU on which nothing runs
+    _run(jobs, total, min(jobs_of(cell.config) for cell in cells), gpus, untimed)
+
+
+def outcome(
+    cells: Sequence[Cell], reasons: Sequence[str], done: Callable[[Cell], None], is_well: bool
+) -> tuple[list[str], list[Cell], str]:
+    """The outcome of cells whose process has ended: lines about failures, the cells that are not
+    complete and have no line, and the reasons that name no cell.
+
+    reasons: those of the process, "CELL: REASON" where they name one. done: called with every
+    complete cell. is_well: whether the process ended as it should.
+    """
+    named = [
+        reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in cells))
+    ]
+    silent, lines = [], [f"error: {reason}" for reason in named]
     for cell in cells:
-        groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
-    _run(
-        [job(group) for group in groups.values()],
-        total,
-        min(jobs_of(cell.config) for cell in cells),
-        untimed,
-    )
+        status = read_status(cell.folder)
+        if status.state == "done":
+            done(cell)
+        elif status.state == "stale" and is_well:
+            lines.append(f"error: {cell}: while it was measured, {status.reason}")
+        elif not any(reason.startswith(f"{cell}: ") for reason in named):
+            silent.append(cell)
+    return lines, silent, "; ".join(reason for reason in reasons if reason not in named)
+
+
+def given_up(cells: Sequence[Cell], why: str) -> list[str]:
+    """Record the failure of cells whose process could not do so itself; a line for each."""
+    for cell in cells:
+        store = CellStore(cell.folder)
+        # the disk is full, or another run has taken over
+        with suppress(OSError), store.locked():
+            if read_status(cell.folder).state != "done":
+                store.write_status(Status("failed", why))
+    return [f"error: {cell}: {why}" for cell in cells]
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
@@ -197,37 +150,60 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
     """
 
     def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
-        why = "; ".join(reasons) or _how(code)
+        why = "; ".join(reasons) or how_it_ended(code)
         return [] if path.is_file() else [f"error: the search for {path} failed: {why}"], []
 
     jobs = []
     for number, (path, cells) in enumerate(wanted.items(), start=1):
         search = build(cells[0].config["search"])
         work = partial(_search, search, path, cells)
-        jobs.append(Job(number, path.name, work, partial(ended, path), search.size(cells)))
-    _run(jobs, len(jobs), min(jobs_of(cells[0].config) for cells in wanted.values()))
+        jobs.append(Job(work, number, path.name, partial(ended, path), search.size(cells)))
+    configs = [cells[0].config for cells in wanted.values()]
+    _run(jobs, len(jobs), min(map(jobs_of, configs)), gpus_of(configs[0]))
 
 
-def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) -> bool:
-    """Whether a job may start beside those that run.
+def free_gpus(
+    job: Job,
+    running: Sequence[Job],
+    opened: Collection[str],
+    gpus: Sequence[str | None],
+    limit: int,
+) -> list[str | None]:
+    """The GPUs on which a job may start beside those that run, the emptiest first; [None] is the
+    whole machine.
 
-    At most one of them is timed, and the first cell of a pair runs alone, since the pair may have
-    to be trained. opened: the pairs of cells that have ended.
+    No more than `limit` jobs run on a GPU, and a timed one alone. Without GPUs of its own a timed
+    job has untimed ones beside it. A pair may have to be made: on GPUs its other cells wait until
+    one has loaded it, else it is loaded while nothing else runs. opened: the pairs that were
+    loaded.
     """
-    if not running:
-        return True
-    if not {job.pair, *(other.pair for other in running)} <= {"", *opened}:
-        return False
-    return not (job.is_timed and any(other.is_timed for other in running))
+    pairs = {other.pair for other in running}
+    if len(gpus) == 1 and running:
+        pairs.add(job.pair)
+        is_opening = not pairs <= {"", *opened}
+    else:
+        is_opening = job.pair in pairs - {"", *opened}
+    if is_opening:
+        return []
+
+    def beside(gpu: str | None) -> list[Job]:
+        return [other for other in running if other.gpu == gpu]
+
+    def takes(gpu: str | None) -> bool:
+        timed = [other.is_timed for other in (job, *beside(gpu))]
+        most_timed = 1 if gpu is None or len(timed) == 1 else 0
+        return len(timed) <= limit and sum(timed) <= most_timed
+
+    return sorted(filter(takes, gpus), key=lambda gpu: len(beside(gpu)))
 
 
 def jobs_of(config: Mapping[str, Any]) -> int:
     """The number of cells that run at a time: `jobs`, but no more than this process's cores allow.
 
-    On an accelerator it is 1.
+    On an accelerator it is 1, and `jobs` on each of several `devices`.
     """
     if config["device"] != "cpu":
-        return 1
+        return config["jobs"] if config["devices"] else 1
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -235,10 +211,14 @@ def jobs_of(config: Mapping[str, Any]) -> int:
 
 
 def _run(
-    pending: list[Job], total: int, limit: int, untimed: Callable[[], None] = lambda: None
+    pending: list[Job],
+    total: int,
+    limit: int,
+    gpus: Sequence[str | None],
+    untimed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run jobs, at most `limit` at a time; the next job is the first
-    that may run beside the running ones.
+    """Run jobs, at most `limit` at a time on each GPU; the next job is the first
+    that may run beside the running ones, see `free_gpus`.
 
     total: number of all jobs, of which these remain. A job whose work another run is doing is tried
     again after a while, and after the others. A signal to stop ends all processes first, and then
@@ -247,27 +227,35 @@ def _run(
     progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
     opened: set[str] = set()
+
+    def begin(job: Job, gpu: str | None) -> None:
+        report = progress.start(job.number, job.name, job.size)
+
+        def heard(*facts: Any) -> None:
+            opened.add(job.pair)  # a process that tells something has loaded it
+            report(*facts)
+
+        job.gpu = gpu
+        pending.remove(job)
+        running.append(job)  # before it starts, so that a signal finds it here
+        job.start(heard)
+
     try:
         while pending or running:
             now = time.monotonic()
-            ready = (
-                job
-                for job in pending
-                if job.not_before <= now and may_run_beside(job, running, opened)
-            )
-            if len(running) < limit and (job := next(ready, None)) is not None:
-                pending.remove(job)
-                running.append(job)  # before it starts, so that a signal finds it here
-                job.start(progress.start(job.number, job.name, job.size))
+            awake = (job for job in pending if job.not_before <= now)
+            free = ((job, free_gpus(job, running, opened, gpus, limit)) for job in awake)
+            job, places = next((pair for pair in free if pair[1]), (None, []))
+            if job is not None:
+                begin(job, places[0])
                 continue
             if not running:
                 time.sleep(AGAIN_S)  # what is pending may not start yet
-            jobs = {job.channel: job for job in running}
-            for job in [jobs[channel] for channel in connection.wait(list(jobs), AGAIN_S)]:
+            for job in ready(running, AGAIN_S):
                 if job.read():
                     continue
-                running.remove(job)
                 code, reasons = job.end()
+                running.remove(job)
                 if code == BUSY:
                     progress.show(job.number, f"{job.name} is being measured by another run")
                     job.not_before = time.monotonic() + AGAIN_S
@@ -283,74 +271,7 @@ def _run(
                     untimed()
     finally:
         progress.close()
-        _stop([job.process for job in running if job.process and job.process.pid])
-
-
-def _stop(processes: Collection[Any]) -> None:
-    """End processes, all at the same time: in good order if they do so within STOP_S,
-    else by force.
-    """
-    deadline = time.monotonic() + STOP_S
-    try:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # also when a second signal interrupts the wait
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def follow_parent() -> None:
-    """End this process when the one that started it ends, however that ends."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-def _how(code: int) -> str:
-    """A line about how a worker ended that gave no reason."""
-    if code < 0:
-        return f"the worker was killed by signal {-code}"
-    return (
-        f"the worker ended with exit code {code}" if code else "the worker ended without a result"
-    )
-
-
-def _live(work: Callable[[Reporter], object], channel: Any) -> None:
-    """Do the work of a process, which ends with the process that started it,
-    and on SIGTERM in good order.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
-    follow_parent()
-
-    def send(message: tuple[str, int, int] | str) -> None:
-        try:
-            channel.send(message)
-        except OSError:
-            os._exit(1)  # nobody listens any more
-
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        work(lambda *facts: send(facts))
-    except CellBusy:
-        sys.exit(BUSY)
-    except KeyboardInterrupt:  # stopped, which needs no reason
-        sys.exit(1)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
-        kind = "" if isinstance(error, InvalidInput) else f"{type(error).__name__}: "
-        reasons = (
-            str(error).splitlines() if isinstance(error, CellFailed) else [kind + first_line(error)]
-        )
-        for reason in reasons:
-            send(reason)
-        sys.exit(1)
+        stop(running)
 
 
 def _measure(cells: Sequence[Cell], report: Reporter) -> None:

@@ -4,7 +4,7 @@ wrong values fail before any cell runs.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -79,10 +79,13 @@ class RunConfig:
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
+    # Indexes of the GPUs of device=cuda, on each of which cells run; torch's first one when empty.
+    devices: list[int] = field(default_factory=list)
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     compiled: bool = False  # whether torch.compile compiles the forwards of a step, on a CPU
-    jobs: int = 1  # cells that run at a time; at most one of them is timed
+    jobs: int = 1  # cells that run at a time, or on each of `devices`; at most one is timed
+    cells_per_job: int = 16  # the most cells that a job of hydra/launcher=... measures
     cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
     timed: bool = True  # whether the cell's times count; those of an audit never do
     reuse: bool = False  # keep a complete cell whose code has changed since it was measured
@@ -119,6 +122,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_tuning_prompts": (1, math.inf),
     "warmup_prompts": (0, math.inf),
     "jobs": (1, 64),
+    "cells_per_job": (1, math.inf),
     "seed": (0, 2**62),
     "num_threads": (1, 1024),
     "cell_timeout_s": (1, math.inf),
@@ -170,6 +174,7 @@ def check_values(config: dict[str, Any]) -> None:
             allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
             raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
     check_patterns(values)
+    _check_devices(config["devices"], config["device"])
     if config.get("results") == "":
         raise InvalidInput("results is ''; allowed: a folder, like results=results")
     for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
@@ -184,6 +189,18 @@ def check_values(config: dict[str, Any]) -> None:
         hint = f"found {template!r}; {CHAT} is the tokenizer's own"
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {hint}")
     _check_paths(config, values)
+
+
+def _check_devices(devices: Sequence[int], device: str) -> None:
+    """Raise InvalidInput for GPUs that are none or are given twice.
+
+    Whether they are there is asked later.
+    """
+    if devices and device != "cuda":
+        raise InvalidInput(f"devices={devices} goes with device=cuda; found device={device}")
+    if any(index < 0 for index in devices) or len({*devices}) < len(devices):
+        allowed = "indexes from 0, each once, like devices=[0,1]"
+        raise InvalidInput(f"devices is {devices}; allowed: {allowed}")
 
 
 def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:

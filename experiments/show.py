@@ -1,11 +1,13 @@
-"""Text that a cell wrote, step by step: `python -m experiments.show CELL [PROMPT]`.
+"""Text that a cell wrote, step by step: `resispec show [CELL] [PROMPT]`.
 
 It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens
-and times.
+and times. Without a cell it lists the newest ones.
 """
 
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,30 +15,59 @@ from typing import Any
 from analysis.cli import check_profile, profile_parser
 from analysis.load import readable_plans
 from experiments.cell import build
-from experiments.store import CELL, PROVENANCE, CellStore
+from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, CellStore
+from resispec.commands import as_typed
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
 
 MARK = "|"
 """Mark between the tokens of two steps."""
+NUM_LISTED = 10
+"""Number of cells that are listed where none is named."""
 
 
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = profile_parser("experiments.show", __doc__.splitlines()[0])
-    parser.add_argument("cell", metavar="CELL", help="its id, or the beginning of it")
+    help_text = "its id, or the beginning of it; without one, the newest cells are listed"
+    parser.add_argument("cell", metavar="CELL", nargs="?", help=help_text)
     parser.add_argument(
         "prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)"
     )
     options = parser.parse_args(arguments)
     check_profile(options.profile)
-    folder = find_cell(options.cell, options.results / "raw" / options.profile)
+    raw, labels = options.results / "raw" / options.profile, _labels(options)
+    if options.cell is None:
+        folders = newest(raw)
+        lines = [f"{folder.name}{labels.get(folder.name, '')}" for folder in folders]
+        following = f"{as_typed('experiments.show')} {folders[0].name}"
+        sys.stdout.write("\n".join([*lines, f"the newest first; to read one: {following}"]) + "\n")
+        return
+    folder = find_cell(options.cell, raw)
     row = find_row(folder, options.prompt)
-    lines = [f"cell {folder.name}{_labels(folder.name, options.profile, options.results)}"]
+    lines = [f"cell {folder.name}{labels.get(folder.name, '')}"]
     if bias := read_json(folder / PROVENANCE).get("shown_bias"):
         lines.append(bias)
     sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
+
+
+def newest(raw: Path) -> list[Path]:
+    """Folders of the newest cells in `raw` that keep text, at most NUM_LISTED, the newest first.
+
+    Raises InvalidInput for none.
+    """
+    files = [path for name in (ROWS, PARTIAL) for path in raw.glob(f"*/{name}")]
+    files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    with_text = (
+        folder
+        for folder in dict.fromkeys(path.parent for path in files)
+        if any(has_text(row) for row in CellStore(folder).rows_so_far()[:1])
+    )
+    folders = list(islice(with_text, NUM_LISTED))
+    if not folders:
+        raise InvalidInput(f"no cell in {raw} keeps text; `resispec run` measures one")
+    return folders
 
 
 def find_cell(beginning: str, raw: Path) -> Path:
@@ -135,12 +166,14 @@ def _tokenizer(pair: Mapping[str, Any]) -> Any:
     return build(pair).tokenizer
 
 
-def _labels(cell_id: str, profile: str, results: Path) -> str:
-    """A cell's labels, by the first plan that asks for it; "" if none does."""
-    requests = (request for plan in readable_plans(profile, results) for request in plan.requests)
-    texts = next((request.texts for request in requests if request.cell_id == cell_id), {})
-    labels = ", ".join(f"{key} {value}" for key, value in texts.items() if value != "")
-    return f": {labels}" if labels else ""
+def _labels(options: Namespace) -> dict[str, str]:
+    """The labels of cells by their ids, each by the first plan that asks for it."""
+    labels: dict[str, str] = {}
+    for plan in readable_plans(options.profile, options.results):
+        for request in plan.requests:
+            texts = (f"{key} {value}" for key, value in request.texts.items() if value != "")
+            labels.setdefault(request.cell_id, f": {', '.join(texts)}")
+    return labels
 
 
 def _printable(text: str) -> str:

@@ -1,13 +1,14 @@
-"""The progress of every artefact of a profile: `python -m experiments.status`.
+"""The progress of every artefact of a profile: `resispec status`.
 
 The command reads only plans and cells' folders, so that it answers within a second and disturbs no
-run. It estimates the time left from the most similar measured cells.
+run. It estimates the time left from the most similar cells that this machine has measured; where it
+has measured none, from those of another one, which the line then names.
 """
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing import Any
 from analysis.cli import check_profile, check_results, profile_parser
 from analysis.load import EXPERIMENTS, Status, elsewhere
 from experiments.states import States
-from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
+from experiments.store import NO_TREE, PARTIAL, PROVENANCE, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
+from resispec.files import read_json
+from resispec.machine import device_names
 
 SHOWN = ("done", "running", "failed", "interrupted", "damaged", "stale", "missing")
 """States of cells, in the order in which they are printed."""
@@ -32,7 +35,7 @@ class PlannedCell:
     the most important first. status: "running" only while a process measures the cell,
     "interrupted" after a kill. num_left: prompts that are not measured yet. is_timed: whether no
     other timed cell may run beside it. written: when the status was written, in nanoseconds; 0
-    without a status.
+    without a status. device: the name of the device that measured it; "" before.
     """
 
     alike: tuple[str, ...]
@@ -41,6 +44,7 @@ class PlannedCell:
     num_left: int
     is_timed: bool
     written: int = 0
+    device: str = ""
 
 
 def planned_cell(entry: Mapping[str, Any], states: States) -> PlannedCell:
@@ -59,7 +63,12 @@ def planned_cell(entry: Mapping[str, Any], states: States) -> PlannedCell:
         num_left = max(0, num_prompts - (folder / PARTIAL).read_bytes().count(b"\n"))
     written = (folder / STATUS).stat().st_mtime_ns if (folder / STATUS).is_file() else 0
     is_timed = bool(entry.get("is_timed", False))
-    return PlannedCell(tuple(map(str, names)), num_prompts, status, num_left, is_timed, written)
+    device = ""
+    if status.state == "done":
+        device = str(read_json(folder / PROVENANCE).get("device", ""))
+    return PlannedCell(
+        tuple(map(str, names)), num_prompts, status, num_left, is_timed, written, device
+    )
 
 
 def _key(entry: Mapping[str, Any]) -> str:
@@ -71,29 +80,47 @@ def _key(entry: Mapping[str, Any]) -> str:
     )
 
 
-def time_left(
-    cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
-) -> float | None:
-    """Seconds until workers finish cells, by medians of the most similar measured ones;
-    None without any.
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds until workers finish cells; None without a measured cell.
+
+    measured_by: the devices of the cells whose times were taken, if none of this machine's was
+    among them; else "".
     """
+
+    seconds: float | None
+    measured_by: str = ""
+
+
+def time_left(
+    cells: Iterable[PlannedCell],
+    measured: Iterable[PlannedCell],
+    num_workers: int,
+    here: Container[str],
+) -> Estimate:
+    """The time until workers finish cells, by medians of the most similar measured ones.
+
+    here: names of this machine's devices. Cells of others serve only if there are none of these.
+    """
+    with_times = [
+        cell for cell in measured if cell.status.state == "done" and cell.status.seconds > 0
+    ]
+    ours = [cell for cell in with_times if cell.device in here]
     rates: dict[tuple[str, ...], list[float]] = {}
-    for cell in measured:
-        if cell.status.state == "done" and cell.status.seconds > 0:
-            for length in range(len(cell.alike) + 1):
-                rates.setdefault(cell.alike[:length], []).append(
-                    cell.status.seconds / cell.num_prompts
-                )
+    for cell in ours or with_times:
+        for length in range(len(cell.alike) + 1):
+            rates.setdefault(cell.alike[:length], []).append(cell.status.seconds / cell.num_prompts)
     rest = [cell for cell in cells if cell.num_left]
     if rest and not rates:
-        return None
+        return Estimate(None)
     seconds = []
     for cell in rest:
         alike = cell.alike
         while alike not in rates:
             alike = alike[:-1]
         seconds.append((cell.num_left * median(rates[alike]), cell.is_timed))
-    return elapsed(seconds, num_workers)
+    others = {} if ours or not rest else dict.fromkeys(cell.device for cell in with_times)
+    return Estimate(elapsed(seconds, num_workers), ", ".join(filter(None, others)))
 
 
 def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
@@ -111,7 +138,8 @@ class Standing:
     states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures:
     reason
     -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps
-    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes:
+    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured.
+    eta_by: devices of another machine that the estimate comes from; "" if it is of this one. notes:
     problems of its plans, one line each.
     """
 
@@ -120,6 +148,7 @@ class Standing:
     failures: dict[str, int]
     table: str
     eta_s: float | None
+    eta_by: str
     notes: tuple[str, ...]
 
 
@@ -140,16 +169,16 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
             if key not in cells:
                 cells[key] = planned_cell(entry, states)
         keys[name], notes[name] = list(entries), plan.stale
-    num_workers = _num_workers(cells.values())
+    num_workers, here = _num_workers(cells.values()), device_names()
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     single = []
     for name in dict.fromkeys((*artefacts, *keys)):
         own = [cells[key] for key in keys.get(name, ())]
         table = _table(results / profile / f"{name}.csv", own, name in artefacts)
-        eta_s = time_left(own, cells.values(), num_workers)
-        single.append(_standing(name, own, table, eta_s, notes.get(name, ())))
-    eta_s = time_left(cells.values(), cells.values(), num_workers)
-    return single, _standing("all", cells.values(), "", eta_s)
+        left = time_left(own, cells.values(), num_workers, here)
+        single.append(_standing(name, own, table, left, notes.get(name, ())))
+    left = time_left(cells.values(), cells.values(), num_workers, here)
+    return single, _standing("all", cells.values(), "", left)
 
 
 def _num_workers(cells: Iterable[PlannedCell]) -> int:
@@ -170,13 +199,14 @@ def _standing(
     name: str,
     cells: Collection[PlannedCell],
     table: str,
-    eta_s: float | None,
+    left: Estimate,
     notes: tuple[str, ...] = (),
 ) -> Standing:
     states = Counter(cell.status.state for cell in cells)
     failures = Counter(cell.status.reason for cell in cells if cell.status.state == "failed")
     ordered = {state: states[state] for state in SHOWN if states[state]}
-    return Standing(name, ordered, dict(failures.most_common()), table, eta_s, notes)
+    reasons = dict(failures.most_common())
+    return Standing(name, ordered, reasons, table, left.seconds, left.measured_by, notes)
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
@@ -208,7 +238,8 @@ def _progress(standing: Standing) -> str:
         return counts
     if standing.eta_s is None:
         return f"{counts}; time left unknown, no cell is measured"
-    return f"{counts}; about {duration(standing.eta_s)} left"
+    source = f", by the times of {standing.eta_by}" if standing.eta_by else ""
+    return f"{counts}; about {duration(standing.eta_s)} left{source}"
 
 
 def duration(seconds: float) -> str:

@@ -193,7 +193,7 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
             "artefact": name,
             "part": part_name,
             "profile": parts[0].cells[0].config["profile"],
-            "command": f"python -m experiments.run {shlex.join(command)}".strip(),
+            "command": f"resispec run {shlex.join(command)}".strip(),
             "sources": {name: digest(name) for part in parts for name in sorted(part.sources)},
             "cells": [
                 entry_of(cell) | ({} if sweep.is_artefacts or not part.name else {"of": part.name})

@@ -1,4 +1,4 @@
-"""Runs on W&B: one for each cell of a sweep, and one with the sweep's table.
+"""Runs on W&B: one for each cell of a sweep, and one with the sweep's table and figure.
 
 A sweep starts this module as a process, see `experiments.dashboard`, and gives it cells as JSON. It
 reads rows and tables and measures nothing. This is the only module that imports wandb.
@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import audits, metrics
 from analysis.load import Plan, Request
 from analysis.stats import divide
+from analysis.sweep_figure import draw
 from experiments.cell import Cell
 from experiments.dashboard import UNREAD
 from experiments.schema import leaves
@@ -44,13 +47,14 @@ class DashboardRun:
 
     about: its id and the other arguments of `wandb.init` about it. A measurement always has the
     same id, so that sent twice it is one run. table: its name and rows. points: one for each
-    prompt, in order, each with STEP.
+    prompt, in order, each with STEP. figure: of a sweep whose cells decoded.
     """
 
     about: Mapping[str, Any]
     summary: Mapping[str, Any]
     table: tuple[str, pd.DataFrame]
     points: Sequence[Mapping[str, float]] = ()
+    figure: Figure | None = None
 
 
 def of_cell(plan: Plan, request: Request) -> DashboardRun:
@@ -123,7 +127,7 @@ def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
 
 
 def of_sweep(table: Path, profile: str) -> DashboardRun:
-    """The run of a sweep: its table, with every number of every cell.
+    """The run of a sweep: its table, with every number of every cell, and its figure.
 
     Its id never changes, so that a later table takes its place.
     """
@@ -137,8 +141,9 @@ def of_sweep(table: Path, profile: str) -> DashboardRun:
         "tags": [f"profile:{profile}", f"sweep:{name}"],
         "config": {"command": " && ".join(dict.fromkeys(frame.command))},
     }
-    summary = {f"verdicts/{verdict}": count for verdict, count in sorted(verdicts.items())}
-    return DashboardRun(about, {"num_cells": len(frame)} | summary, ("cells", frame))
+    counts = {f"verdicts/{verdict}": count for verdict, count in sorted(verdicts.items())}
+    summary = {"num_cells": len(frame)} | counts
+    return DashboardRun(about, summary, ("cells", frame), figure=draw(frame))
 
 
 def _wandb() -> Any:
@@ -206,6 +211,10 @@ def send(run: DashboardRun, to: Mapping[str, Any]) -> None:
     name, frame = run.table
     values = frame.astype(object).where(frame.notna(), None).values.tolist()
     live.log({name: wandb.Table(columns=list(frame), data=values, allow_mixed_types=True)})
+    if run.figure:
+        with NamedTemporaryFile(suffix=".png") as file:
+            run.figure.savefig(file.name, dpi=150)
+            live.log({"figure": wandb.Image(file.name)})
     live.summary.update(dict(run.summary))
     folder = Path(live.settings.sync_dir)
     live.finish()

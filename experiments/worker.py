@@ -6,6 +6,7 @@ runs never write to one cell. A cell that was stopped goes on after the prompts 
 complete cell whose files are damaged is measured again, and so is one whose code has changed.
 """
 
+import json
 import os
 import random
 import signal
@@ -34,6 +35,10 @@ from resispec.models.causal import compiled_pair
 
 OWN_CODE = own_digests()
 """Digests of our own code as this process has loaded it; files may change while it measures."""
+
+
+_KEPT: dict[str, Pair] = {}
+"""The pair that `build_pair` has built last, by its configuration."""
 
 
 class _Measurement:
@@ -107,6 +112,8 @@ def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None
     """
     set_log_levels()
     total = sum(cell.config["num_prompts"] for cell in cells)
+    if torch.cuda.is_initialized():  # a cell's peak is not that of one before it
+        torch.cuda.reset_peak_memory_stats()
     with ExitStack() as locks:
         for cell in cells:
             line = f"{cell}: waiting for another run"
@@ -267,9 +274,14 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
 def build_pair(config: Mapping[str, Any]) -> Pair:
     """A cell's pair, compiled if `compiled` is set; sets torch's threads.
 
-    Raises InvalidInput as `build`.
+    The last pair of this process is kept, for cells of the same pair that follow. Raises
+    InvalidInput as `build`.
     """
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
-    pair: Pair = build(config["pair"])
-    return compiled_pair(pair) if config["compiled"] else pair
+    key = json.dumps([config["pair"], config["compiled"]], sort_keys=True)
+    if key not in _KEPT:
+        _KEPT.clear()  # its memory is needed
+        pair: Pair = build(config["pair"])
+        _KEPT[key] = compiled_pair(pair) if config["compiled"] else pair
+    return _KEPT[key]

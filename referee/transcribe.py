@@ -1,8 +1,8 @@
 """Let an engine continue prompts, and write what it emits to a file that can be audited.
 
-    python -m referee.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target
-    NAME python -m referee.transcribe --out b.jsonl --engine transformers --mode assisted
-    python -m referee.transcribe --out c.jsonl --engine llama_cpp --target embedded
+    resispec transcripts --out a.jsonl --server http://localhost:8000 --format vllm --target
+    NAME resispec transcripts --out b.jsonl --engine transformers --mode assisted
+    resispec transcripts --out c.jsonl --engine llama_cpp --target embedded
 
 Each row is written as soon as it is there; if the command stops, the same command goes on after the
 rows that are written. Prompt i uses seed + i. Every setting is asked for, so that no default of an
@@ -25,6 +25,7 @@ from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
 from resispec import plugins
+from resispec.commands import as_typed
 from resispec.data import Prompt
 from resispec.errors import GOES_ON, VERBOSE, InvalidInput, in_one_line
 from resispec.files import check_output
@@ -82,7 +83,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m referee.transcribe",
+        prog=as_typed("referee.transcribe"),
         usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

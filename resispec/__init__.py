@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from resispec.errors import guard_imports
 from resispec.gone import refuse_gone
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Continuation", "Speculator", "generate", "transformers"]
 __version__ = "0.1.0"
 
+guard_imports(__name__)
 refuse_gone()
 
 

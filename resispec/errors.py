@@ -100,15 +100,14 @@ def fail(message: str) -> int:
 
 
 def guard_imports(package: str) -> None:
-    """Make Ctrl-C one line while `python -m` imports what a command of this package needs;
-    the package calls.
+    """Make Ctrl-C one line while a command of this package is imported: one of `python -m`,
+    or `resispec` itself; the package calls.
 
     Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow
     KeyboardInterrupt or make another error of it. Nothing is run without docstrings, as by `python
     -OO`: --help and transformers need them.
     """
-    is_command = any(word.split(".")[0] == package.split(".")[0] for word in sys.orig_argv)
-    if sys.argv[:1] != ["-m"] or not is_command:  # this first word stands until the module is found
+    if not _is_command(package):
         return
     if sys.flags.optimize > 1:
         sys.exit(
@@ -137,6 +136,15 @@ def set_log_levels() -> None:
         chosen = os.environ.setdefault(variable, level)  # read where the library is imported
         if library in sys.modules:
             logging.getLogger(library).setLevel(chosen.upper())
+
+
+def _is_command(package: str) -> bool:
+    """Whether this process was started as a command of a package, and no worker of one."""
+    if not sys.argv:
+        return False
+    if sys.argv[0] == "-m":  # this word stands until the module is found
+        return any(word.split(".")[0] == package.split(".")[0] for word in sys.orig_argv)
+    return Path(sys.argv[0]).stem == "resispec" and sys.argv[0] in sys.orig_argv
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

@@ -14,8 +14,8 @@ GONE = {
     ),
     "experiments.inflate": "`python -m recipes.inflate` does the same",
     "experiments.publish": (
-        "a sweep sends its cells itself, and again with wandb.mode=offline or online: `python -m "
-        "experiments.run experiment=table1 wandb.mode=offline`"
+        "a sweep sends its cells itself, and again with wandb.mode=offline or online: `resispec "
+        "run experiment=table1 wandb.mode=offline`"
     ),
     "experiments.train_eagle": "`python -m recipes.train_eagle` does the same",
     "resispec.smollm2": "`python -m recipes smollm2` does the same",

@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,25 @@ def device_name(device: torch.device) -> str:
         import torch
 
         return torch.cuda.get_device_name(device)
+    return _processor()
+
+
+def _processor() -> str:
     return f"{processor_name()} ({os.cpu_count()} cores)"
+
+
+def device_names() -> set[str]:
+    """The names that `device_name` gives to this machine's devices; torch is not asked.
+
+    Of accelerators only those that nvidia-smi lists are known.
+    """
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    listing = ""
+    if shutil.which(command[0]):
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10.0, check=True)
+            listing = done.stdout
+    return {_processor(), *map(str.strip, listing.splitlines())}
 
 
 @cache  # a process measures with the code that it has loaded, however long it runs

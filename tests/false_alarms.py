@@ -13,8 +13,8 @@ from analysis.table import Table, plain, write
 from analysis.terminal import printed
 from experiments.audit import documents_of, settings
 from experiments.auditing import evidence, material
+from experiments.auditing.audits import audit_all
 from experiments.auditing.evidence import Candidate, JudgedVerifier, candidates
-from experiments.auditing.processes import audit_all
 from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from resispec.audit import simulate

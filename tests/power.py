@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from analysis.terminal import printed
 from experiments.audit import settings
 from experiments.auditing.material import Nodes
 from experiments.cli import Point, run_single
+from experiments.processes import results
 from experiments.provenance import origin
-from experiments.scheduler import PROCESSES
 from resispec.audit.simulate import MOVED, NUM_TURNS, simulate, simulated
 from resispec.audit.simulation_cases import scenes, wide_laws
 from resispec.audit.verdict import LEAST_P, LIMIT, SUSPICIOUS_P
@@ -116,15 +115,11 @@ def run_power(point: Point) -> None:
     config = settings(point.overrides)[0]
     work = [(number, seed) for number in range(len(PLANTED)) for seed in range(TRIES)]
     counts = [0] * len(PLANTED)
-    with (
-        ProcessPoolExecutor(2, PROCESSES) as pool,
-        progress_bar(total=len(work), desc="power") as bar,
-    ):
-        for (number, _), found in zip(
-            work, pool.map(is_found, *zip(*work, strict=True)), strict=True
-        ):
-            counts[number] += found
-            bar.update()
+    names = [PLANTED[number].error for number, _ in work]
+    with progress_bar(total=len(work), desc="power") as bar:
+        every = results(is_found, work, names, bar)
+    for (number, _), found in zip(work, every, strict=True):
+        counts[number] += found
     rows = [
         {"error": one.error, "scene": one.scene, "size": one.size, "found": count, "tries": TRIES}
         for one, count in zip(PLANTED, counts, strict=True)

@@ -335,6 +335,25 @@ def field(root: Path) -> None:
     write_plan(root, "field", bounds, part="bound_own")
 
 
+def overview(root: Path) -> None:
+    """The paper's rules on their trees and two exact methods, one of which is not done."""
+    complete = {"tree": {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}}
+    chains = {"_target_": "resispec.trees.parallel_chains", "num_chains": 10, "num_drafted": 12}
+    path = root / "own.json"
+    grow_map.save(from_widths([2, 3, 3]), path)
+    paths = {"decoder": "recycled", "tree": "chains_121"}
+    rules = [make_cell(root, name) for name in GAINS]
+    cells = [
+        save(cell, decoded(name), config=complete) for cell, name in zip(rules, GAINS, strict=True)
+    ]
+    own = save(make_cell(root, "standard", tree="own_121"), decoded("standard", shift=2))
+    cells += [replace(own, tree_file=path)]
+    best = make_cell(root, "level_optimal", **paths)
+    cells += [save(best, decoded("level_optimal"), config={"tree": chains})]
+    audits = [make_audit(cells[place], 600, shift) for place, shift in ((1, 0), (2, 0.2), (4, 0))]
+    write_plan(root, "overview", [*cells, *audits, make_cell(root, "standard", **paths)])
+
+
 ENTRIES = {
     # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted,
     # steps
@@ -373,7 +392,7 @@ ARTEFACTS = {
     made.__name__: made
     for made in (
         *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
-        *(frontier, field, levels, speed),
+        *(frontier, field, levels, speed, overview),
     )
 }
 """Every artefact, and what writes its cells and its plan."""

@@ -1,6 +1,6 @@
 """Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist.
 
-Usage: python -m analysis.page [--profile NAME] [--sweep NAME]
+Usage: resispec report [--profile NAME] [--sweep NAME]
 
 Cells that are not measured are shown as missing; a folder without any plan shows the published
 cells. With --sweep the page has one sweep of your own, `results/PROFILE/sweeps/NAME.html`. Open the

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis import artefact, published, sweep
+from analysis import artefact, published, sweep, sweep_figure
 from analysis.load import EXPERIMENTS, ROOT, Plan, find_sweep, plan_files, read_plan
 from analysis.table import Table
 from resispec.errors import InvalidInput, first_line
@@ -109,15 +109,18 @@ def read(name: str, profile: str, results: Path) -> Section:
 
 
 def read_sweep(name: str, profile: str, results: Path) -> Section:
-    """The section of a sweep of one's own: the table that its run ended with, with all rows, but
-    for what tasks that do not decode report, which their rows alone do not say.
+    """The section of a sweep of one's own: a figure, and the table that its run ended with, with
+    all rows, but for what tasks that do not decode report, which their rows alone do not say.
 
     name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or a
     cell of it is damaged.
     """
     plan = find_sweep(name, profile, results)
     sweep_name = Path(plan.artefact).name
-    made = artefact.Artefact((sweep.table_of([plan], sweep_name),))
+    table = sweep.table_of([plan], sweep_name)
+    figure = sweep_figure.draw(table.frame)
+    drawings = {sweep_name: lambda: figure} if figure else {}
+    made = artefact.Artefact((table,), drawings)
     return Section(sweep_name, f"Sweep {sweep_name}", "", plan, made, "", _states(plan))
 
 

@@ -1,12 +1,13 @@
 """The device of a profile, asked for in a process of its own,
 since asking takes memory of an accelerator.
 
-python -m experiments.doctor.device cuda      # prints the answer as JSON
+python -m experiments.doctor.device cuda 0 1    # prints the answer about both as JSON
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,9 +30,12 @@ class Device:
     missing: str = ""
 
 
-def ask(kind: str) -> Device:
-    """The answer about a device that a configuration names, like "cuda" or "cpu"."""
-    command = [sys.executable, "-m", "experiments.doctor.device", kind]
+def ask(kind: str, indexes: Sequence[int] = ()) -> Device:
+    """The answer about a device that a configuration names, like "cuda" or "cpu".
+
+    indexes: of several GPUs, see `ask_torch`.
+    """
+    command = [sys.executable, "-m", "experiments.doctor.device", kind, *map(str, indexes)]
     options = {"cwd": Path(__file__).parents[2], "capture_output": True, "text": True}
     try:
         run = subprocess.run(command, timeout=LIMIT_S, check=True, **options)
@@ -43,8 +47,11 @@ def ask(kind: str) -> Device:
         return Device(missing=lines[-1])
 
 
-def ask_torch(kind: str) -> Device:
-    """Torch's answer about a device, asked in this process."""
+def ask_torch(kind: str, indexes: Sequence[int] = ()) -> Device:
+    """Torch's answer about a device, asked in this process.
+
+    indexes: GPUs of the kind "cuda"; the answer is that of the one with the least free memory.
+    """
     import torch
 
     from experiments.provenance import device_name
@@ -52,12 +59,19 @@ def ask_torch(kind: str) -> Device:
     device = torch.device(kind)
     if device.type == "cpu":
         return Device(device_name(device), free_memory(), memory_bytes())
+    count = torch.cuda.device_count()
+    absent = [str(index) for index in indexes if index >= count]
+    if absent:
+        found = f"torch {torch.__version__} finds {count} GPUs, counted from 0"
+        return Device(missing=f"devices has {', '.join(absent)}; {found}")
+    chosen = [torch.device(kind, index) for index in indexes] or [device]
     try:
-        free, total = torch.cuda.mem_get_info(device)
+        memory = {one: torch.cuda.mem_get_info(one) for one in chosen}
     except (AssertionError, RuntimeError, ValueError) as error:
         [reason, *_] = str(error).splitlines()
         return Device(missing=f"torch {torch.__version__} finds no {kind}: {reason}")
-    return Device(device_name(device), free, total)
+    fullest = min(chosen, key=lambda one: memory[one][0])
+    return Device(device_name(fullest), *memory[fullest])
 
 
 def free_memory() -> int:
@@ -69,4 +83,5 @@ def free_memory() -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asdict(ask_torch(sys.argv[1]))) + "\n")
+    answer = ask_torch(sys.argv[1], [*map(int, sys.argv[2:])])
+    sys.stdout.write(json.dumps(asdict(answer)) + "\n")

@@ -76,10 +76,8 @@ class Needs:
         sources = dict.fromkeys(source for cell in cells for source in sources_of(cell))
         pool = ThreadPoolExecutor(len(sources) + 1)  # all of them mostly wait
         answers = {source: pool.submit(source.find) for source in sources}
-        self.devices = {
-            kind: devices.ask(kind)
-            for kind in dict.fromkeys(cell.config["device"] for cell in cells)
-        }
+        asked = {cell.config["device"]: cell.config["devices"] for cell in cells}
+        self.devices = {kind: devices.ask(kind, indexes) for kind, indexes in asked.items()}
         wait(answers.values(), DEADLINE_S)
         pool.shutdown(wait=False, cancel_futures=True)
         self.found = {source: _answer(source, answer) for source, answer in answers.items()}

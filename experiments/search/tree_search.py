@@ -8,6 +8,7 @@ measured, so that a search is made and checked before anything slow happens.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 from analysis.labels import options
 from analysis.load import FILTERS_OFF, filters_of
 from experiments.cell import Cell, Reporter, build, file_name, filter_suffix
+from experiments.processes import GPUS
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
@@ -213,7 +215,7 @@ class TreeSearch(ABC):
         """The rows of cells, of which missing ones are measured first.
 
         size: what a cell counts in reports. is_timed: whether its times count; of all searches of a
-        results folder one measures such cells at a time.
+        results folder one measures such cells at a time, or one on each of `devices`.
         """
         from experiments.worker import measured  # imports torch
 
@@ -227,7 +229,8 @@ class TreeSearch(ABC):
 
         for cell in cells:
             cell.folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = cell.folder.parents[1] / ".timed"
+            gpu = f".{os.environ[GPUS]}" if cell.config["devices"] else ""
+            lock = cell.folder.parents[1] / f".timed{gpu}"
             with locked(lock, wait) if is_timed else nullcontext():
                 rows += measured(cell, report)
             self._done += size

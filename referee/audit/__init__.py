@@ -2,7 +2,7 @@
 which the target itself rescores?
 
 The modules in the order of the work: `terms`, `arm` (rescored transcripts), `statistics`,
-`comparisons`, `report` (with `own_check`), `evidence`. `python -m referee.audit` is the command.
+`comparisons`, `report` (with `own_check`), `evidence`. `resispec judge` is the command.
 """
 
 from referee.audit.arm import Arm, measure

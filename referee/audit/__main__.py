@@ -1,8 +1,8 @@
 """Does an engine emit the target's law? Judge it by what it wrote, see docs/transcripts.md.
 
-    python -m referee.audit rows.jsonl --target meta-llama/Llama-3.1-8B
-    python -m referee.audit spec.jsonl --control plain.jsonl --target ./model --draft ./small
-    python -m referee.audit rows.jsonl --target embedded
+    resispec judge rows.jsonl --target meta-llama/Llama-3.1-8B
+    resispec judge spec.jsonl --control plain.jsonl --target ./model --draft ./small
+    resispec judge rows.jsonl --target embedded
 
 A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
 The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference
@@ -22,6 +22,7 @@ from typing import Any
 from referee import inputs
 from referee.audit import audit_transcripts, read_transcripts, report_lines
 from referee.audit.evidence import evidence, markdown
+from resispec.commands import as_typed
 from resispec.errors import VERBOSE, InvalidInput, NoVerdict, in_one_line
 from resispec.files import check_output, sealed, write_json
 
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m referee.audit",
+        prog=as_typed("referee.audit"),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[VERBOSE],

@@ -32,6 +32,14 @@ def available() -> list[str]:
     return plugins.available("verifier", _REGISTERED)
 
 
+def get_factory(name: str) -> Callable[..., Any]:
+    """The class or function that makes the verifier of a name.
+
+    Raises InvalidInput for an unknown name.
+    """
+    return plugins.find("verifier", name, _REGISTERED)
+
+
 def get_rule(name: str, **options: Any) -> SiblingRule:
     """Make a sibling rule by name.
 

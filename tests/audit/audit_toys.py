@@ -2,14 +2,11 @@
 and rules of one's own in a file.
 """
 
-import sys
-
 import torch
 
 from experiments import audit
-from experiments.auditing import evidence, processes
+from experiments.auditing import audits, evidence
 from experiments.auditing.material import Material, Nodes
-from experiments.cli import run_single
 from resispec.audit.battery import pair_of_laws
 from resispec.decode import Sampling
 from tests.toys import table_pair
@@ -45,12 +42,10 @@ def use(monkeypatch, material, draws_of):
     def audit_all(chosen, *_):
         return [audited(one, kind, material) for one in chosen for kind in draws_of(one)]
 
-    monkeypatch.setattr(processes, "audit_all", audit_all)
+    monkeypatch.setattr(audits, "audit_all", audit_all)
     monkeypatch.setattr(audit, "documents_of", lambda _: [])
     monkeypatch.setattr(evidence, "NUM_TURNS", 5)  # simulation has tests of its own
 
 
-def run_command(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["audit", *arguments])
-    code = run_single(audit.run_audit, "audit", ["pair"])
-    return code, capsys.readouterr()
+def run_command(capsys, *arguments):
+    return audit.main(arguments), capsys.readouterr()

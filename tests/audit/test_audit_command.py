@@ -1,14 +1,12 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from experiments import audit
-from experiments.auditing import evidence, processes
+from experiments.auditing import audits, evidence
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import Nodes, gather
 from experiments.grid import cells_of
@@ -39,7 +37,7 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
     monkeypatch, capsys, tmp_path
 ):
     arguments = ["verifier=standard", f"results={tmp_path}"]
-    code, printed = run_command(monkeypatch, capsys, *arguments)
+    code, printed = run_command(capsys, *arguments)
     assert re.search(r"\| standard .*\| +exact \(.*\| +\*\*undecided\*\* \|", printed.out)
     assert "standard, iid: undecided: " in printed.out and not list(tmp_path.iterdir())
     assert all(len(line) < 200 for line in printed.out.split("standard, iid:")[1].splitlines())
@@ -48,7 +46,7 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
         and "error: a baseline failed its audit: standard with iid draws is und" in printed.err
     )
     monkeypatch.setattr("resispec.verifiers.BASELINES", ())
-    code, printed = run_command(monkeypatch, capsys, *arguments)
+    code, printed = run_command(capsys, *arguments)
     summary = [
         "undecided with draws: iid",
         "no bias seen with draws: none",
@@ -58,14 +56,14 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
 
 
 @pytest.mark.usefixtures("small")
-def test_the_law_behind_filters_is_said(monkeypatch, capsys, tmp_path):
+def test_the_law_behind_filters_is_said(capsys, tmp_path):
     """In the caption, and where decoding is told; a bad filter is one line."""
     law = ["verifier=resispec", f"results={tmp_path}", "temperature=0.6", "sampling.top_p=0.9"]
-    printed = run_command(monkeypatch, capsys, *law)[1].out
+    printed = run_command(capsys, *law)[1].out
     assert "Pair: embedded, behind top-p = 0.9." in printed
     assert "real decoding on the pair at T = 0.6, top-p = 0.9, the furthest" in printed
-    assert "behind top" not in run_command(monkeypatch, capsys, *law[:3])[1].out
-    code, printed = run_command(monkeypatch, capsys, *law, "sampling.min_p=2")
+    assert "behind top" not in run_command(capsys, *law[:3])[1].out
+    code, printed = run_command(capsys, *law, "sampling.min_p=2")
     assert code == 1 and printed.err.endswith(
         "min_p is 2.0; allowed: from 0 to 1, where 0 is off\n"
     )
@@ -88,7 +86,7 @@ def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
     monkeypatch.setattr(evidence, "available", lambda: ["standard"])
     monkeypatch.setattr("resispec.verifiers.BASELINES", ())
     given = ["profile=embedded", f"results={tmp_path}", *arguments]
-    code, printed = run_command(monkeypatch, capsys, *given)
+    code, printed = run_command(capsys, *given)
     files = sorted(path.name for path in tmp_path.rglob("*.*"))
     said = f"not written: they have the settings of profile embedded; here others: {differing}\n"
     assert code == 0 and printed.out.count("not written") == (differing is not None)
@@ -97,10 +95,10 @@ def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, capsys, tmp_path):
+def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(capsys, tmp_path):
     """Defect: the exit code was 0, and all reasons stood in one line of 4,913 characters."""
     biased = save_rule(tmp_path, "import torch; return Law(torch.zeros_like(s, dtype=p.dtype), q)")
-    code, printed = run_command(monkeypatch, capsys, "verifier=custom", f"verifier.name={biased}")
+    code, printed = run_command(capsys, "verifier=custom", f"verifier.name={biased}")
     *lines, clean, found = printed.out.splitlines()
     assert code == 3 and clean == "no bias seen with draws: none"
     assert re.fullmatch(r"biased with draws: iid \(enumerated total variation 0\.\d+\)", found)
@@ -122,9 +120,9 @@ def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(monkeypatch, c
     ],
 )
 @pytest.mark.usefixtures("small")
-def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path, body, message):
+def test_a_rule_that_breaks_the_contract_is_named(capsys, tmp_path, body, message):
     name = f"verifier.name={save_rule(tmp_path, body)}"
-    code, printed = run_command(monkeypatch, capsys, "verifier=custom", name)
+    code, printed = run_command(capsys, "verifier=custom", name)
     assert code == 1 and re.search(f"^error: {message}", printed.err.splitlines()[-1]), printed.err
     assert "Traceback" not in printed.err
 
@@ -156,10 +154,10 @@ def test_the_profile_decides_the_models_and_the_data_sets(
     monkeypatch.setattr(
         audit, "documents_of", lambda every: [one["dataset"].get("repo") for one in every]
     )
-    monkeypatch.setattr(processes, "audit_all", audit_all)
-    code, printed = run_command(monkeypatch, capsys, *arguments)
+    monkeypatch.setattr(audits, "audit_all", audit_all)
+    code, printed = run_command(capsys, *arguments)
     assert code == 1 and printed.err.endswith("error: seen enough\n") and seen == [asked_for]
-    code, printed = run_command(monkeypatch, capsys, "--cfg", "job", *arguments)
+    code, printed = run_command(capsys, "--cfg", "job", *arguments)
     assert code == 0 and f"target: {asked_for[0]}" in printed.out
 
 
@@ -177,8 +175,8 @@ def test_the_profile_decides_the_models_and_the_data_sets(
     ],
 )
 @pytest.mark.usefixtures("small")
-def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
-    code, printed = run_command(monkeypatch, capsys, *arguments)
+def test_bad_input_is_one_line(capsys, arguments, message):
+    code, printed = run_command(capsys, *arguments)
     [line] = printed.err.splitlines()
     assert code == 1 and line.startswith("error: ") and re.search(message, line)
 
@@ -217,22 +215,6 @@ def test_material_is_that_of_the_configuration(tmp_path):
     lengths = []
     [score, *_] = decode_terms(decoder, material, 1, lengths).scores().values()
     assert 2 <= score.n <= 16 and sum(lengths) >= score.n
-
-
-def test_a_row_that_takes_long_shows_that_it_is_waited_for(monkeypatch):
-    monkeypatch.setattr(processes, "LINES_S", 0.01)
-    shown, released = [], threading.Event()
-
-    def show():
-        shown.append("bar")
-        if len(shown) == 3:
-            released.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        rows = processes._each(
-            pool, lambda _: released.wait(10), [("standard",)], while_waiting=show
-        )
-        assert [*rows] == [True] and len(shown) >= 3
 
 
 def test_material_has_the_filters_of_the_configuration(tmp_path):

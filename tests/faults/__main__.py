@@ -13,8 +13,8 @@ import torch
 from analysis.table import Table, plain, write
 from analysis.terminal import printed
 from experiments.audit import documents_of, settings
+from experiments.auditing.audits import audit_all
 from experiments.auditing.evidence import Candidate, JudgedVerifier
-from experiments.auditing.processes import audit_all
 from experiments.cli import Point, run_single
 from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding

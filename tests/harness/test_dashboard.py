@@ -104,6 +104,7 @@ def test_a_sweep_has_one_run_with_its_table(tmp_path):
     assert run.about["id"] == "report-embedded-mine" and run.about["group"] == "mine"
     assert run.summary == {"num_cells": 3, "verdicts/biased": 1}
     assert run.about["config"]["command"] == "x && y" and len(run.table[1]) == 3
+    assert run.figure is None  # nothing was decoded
 
 
 def test_a_damaged_cell_is_named_and_the_others_are_sent(tmp_path, capsys, monkeypatch):

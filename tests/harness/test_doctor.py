@@ -20,7 +20,7 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
     # which share cells; to plan all artefacts takes a while
     few = "experiment=table1,table3,figure1"
     monkeypatch.setattr(doctor, "parts_of", lambda overrides: parts_of([few, *overrides[1:]]))
-    monkeypatch.setattr(device, "ask", lambda _kind: GPU)
+    monkeypatch.setattr(device, "ask", lambda *_: GPU)
     assert doctor.main(["--profile", "embedded", "--results", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines[:-1]} <= {OK, NOTE, PROBLEM}
@@ -66,7 +66,7 @@ def pair(folder, tmp_path):
 def test_a_run_says_what_keeps_cells_from_running_or_is_refused_before_anything_is_read(
     pair, monkeypatch, capsys
 ):
-    monkeypatch.setattr(device, "ask", lambda _kind: GPU)
+    monkeypatch.setattr(device, "ask", lambda *_: GPU)
     cells = cells_of(pair)
     check_cells(cells)
     assert not capsys.readouterr().err
@@ -83,19 +83,19 @@ def test_a_run_says_what_keeps_cells_from_running_or_is_refused_before_anything_
         f"device cuda: {absent}": (cells, Device(missing=absent)),
     }
     for message, (asked, found) in refused.items():
-        monkeypatch.setattr(device, "ask", lambda _, found=found: found)
+        monkeypatch.setattr(device, "ask", lambda *_, found=found: found)
         with pytest.raises(InvalidInput, match=message) as error:
             check_cells(asked)
         assert "\n" not in str(error.value) and not capsys.readouterr().err
     # Of cells on a CPU without a hub nothing is asked.
-    monkeypatch.setattr(device, "ask", lambda _: pytest.fail("it was asked"))
+    monkeypatch.setattr(device, "ask", lambda *_: pytest.fail("it was asked"))
     check_cells(cells_of([*pair, "device=cpu", "dtype=float32"]))
     check_cells(cells_of(["tree=chain"]))
     assert not capsys.readouterr().err
 
 
 def test_the_memory_of_an_inflated_pair_is_that_of_its_shape(monkeypatch):
-    monkeypatch.setattr(device, "ask", lambda _kind: GPU)
+    monkeypatch.setattr(device, "ask", lambda *_: GPU)
     [cell] = cells_of(["profile=inflated", "pair=inflated_llama2_7b__jf68m", "tree=chain"])
     [*_, line] = Needs([cell]).lines(cell)
     # Llama-2-7B with a draft of 68 million parameters, and a quarter of that beside

@@ -372,10 +372,7 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     assert [cell["cell_id"] for cell in plan["cells"]] == [cell.cell_id for cell in part.cells]
     sources = {"conf/run.yaml", "conf/experiment/figure3.yaml", "conf/decoder/specinfer.yaml"}
     assert sources <= plan["sources"].keys()
-    assert (
-        plan["command"]
-        == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
-    )
+    assert plan["command"] == f"resispec run experiment=figure3/specinfer results={tmp_path}"
     [part] = parts_of(["tree=chains_121"])
     assert {
         "conf/tree/chains_121.yaml",
@@ -387,7 +384,10 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
     ("overrides", "names"),
     [
         ("experiment=table1 num_prompts=1", ["sweep/digest"]),
-        ("experiment=table1,table2/chain jobs=1 wandb.mode=offline", ["table1", "table2/chain"]),
+        (
+            "experiment=table1,table2/chain jobs=1 cells_per_job=2 wandb.mode=offline",
+            ["table1", "table2/chain"],
+        ),
         ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
         ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
         ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),

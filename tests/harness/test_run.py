@@ -4,6 +4,7 @@ are killed and go on; cells' folders.
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -35,7 +36,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     [line] = messages(done.stderr)
     [cell] = cells_of(toy)
     where = f"--profile embedded --results {tmp_path}/results"
-    shown = f"python -m experiments.show {cell.cell_id} {where}"
+    shown = f"resispec show {cell.cell_id} {where}"
     assert (
         line
         == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
@@ -154,7 +155,7 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
         and "Traceback" not in done.stderr
     )
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
-    assert last.endswith(f"; next: python -m experiments.run {' '.join(command)} profile=embedded")
+    assert last.endswith(f"; next: resispec run {' '.join(command)} profile=embedded")
     with (tmp_path / "results" / "embedded" / "sweeps" / "own.csv").open() as file:
         states = [row["status"] for row in csv.DictReader(file)]
     assert sorted(states) == ["done", "done", "failed"] and "failed: a prompt of" in done.stdout
@@ -448,7 +449,7 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     assert machine.checkout.__wrapped__()["git_commit"] == ""
 
 
-# What a cell wrote, step by step: python -m experiments.show.
+# What a cell wrote, step by step: resispec show.
 
 
 class Letters:
@@ -473,6 +474,22 @@ def test_the_bias_of_a_verifier_is_kept_with_its_cell_and_shown(toy, tmp_path, c
         assert ("ResiSpec is biased" in capsys.readouterr().out) is is_biased
 
 
+def test_without_a_cell_the_newest_with_text_are_listed(tmp_path, capsys):
+    raw, options = tmp_path / "raw" / "embedded", ["--results", str(tmp_path)]
+    for number in range(show.NUM_LISTED + 3):
+        folder = raw / f"cell{number:02}"
+        row = {"tokens": [1], "step_emitted": [1]} if number != 11 else {"kl": 0.1}
+        write_json(folder / "cell.json", {})
+        name = "rows.partial.jsonl" if number == 10 else "rows.jsonl"
+        files.write_atomically(folder / name, json.dumps(row) + "\n")
+        os.utime(folder / name, (number, number))
+    assert show.main(options) == 0
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert lines == [f"cell{number:02}" for number in (12, 10, 9, 8, 7, 6, 5, 4, 3, 2)]
+    assert show.main([*options, "--profile", "smollm2"]) == 1
+    assert "smollm2 keeps text; `resispec run` measures one" in capsys.readouterr().err
+
+
 def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, capsys):
     sweep = sweep_of(toy)
     write_plans(sweep, toy)
@@ -495,6 +512,10 @@ def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, c
     answer = printed.partition("stands between steps\n")[2].partition("\n\ntokens of")[0]
     assert answer.count("|") >= row["num_steps"] - 1 and "\ntimes: prompt " in printed
 
+    assert show.main(options) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{cell.cell_id}: pair llama2_7b__jf68m") and "verifier " in first
+    assert last.endswith(f"experiments.show {cell.cell_id}")
     assert "no cells in" in error("x")
     assert "has no prompt 7; allowed: 0 to 2" in error(cell.cell_id, "7")
     (cell.folder.parent / "twin").mkdir()

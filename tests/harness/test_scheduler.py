@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from experiments import check, scheduler
+from experiments import check, processes, scheduler
 from experiments.cell import Cell
 from experiments.grid import cells_of
 from experiments.scheduler import Job
@@ -19,6 +19,7 @@ def cell(name, is_timed):
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
     config |= {
         "device": "cpu",
+        "devices": [],
         "num_threads": 1,
         "pair": {"name": "one"},
         "profile": "toy",
@@ -46,8 +47,8 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed():
         assert all(one.is_timed for one in cells_of(given)), given
 
 
-def job(is_timed, pair="one"):
-    return Job(1, "a", print, lambda *_: ([], []), 1, pair, is_timed)
+def job(is_timed, pair="one", gpu=None):
+    return Job(print, 1, "a", lambda *_: ([], []), 1, pair, is_timed, gpu=gpu)
 
 
 TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
@@ -68,7 +69,26 @@ TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
 def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(
     one, running, opened, may
 ):
-    assert scheduler.may_run_beside(one, running, opened) == may
+    free = scheduler.free_gpus(one, running, opened, [None], limit=2)
+    assert free == [None] * may
+
+
+@pytest.mark.parametrize(
+    ("one", "running", "opened", "free"),
+    [
+        (TIMED, [], set(), ["a", "b", "c"]),
+        (TIMED, [job(True, gpu="a")], {"one"}, ["b", "c"]),  # a timed cell on each
+        # and nothing else beside it, nor it beside something else
+        (UNTIMED, [job(True, gpu="b"), job(False, gpu="a")], {"one"}, ["c", "a"]),
+        (TIMED, [job(False, gpu=name) for name in "abc"], {"one"}, []),
+        (UNTIMED, [job(False, gpu=name) for name in "abcab"], {"one"}, ["c"]),
+        # until a pair is loaded, its other cells wait, and those of other pairs do not
+        (UNTIMED, [job(True, gpu="a")], set(), []),
+        (OTHER, [job(True, gpu="a")], set(), ["b", "c"]),
+    ],
+)
+def test_a_timed_cell_has_a_gpu_of_its_own_and_others_share_one(one, running, opened, free):
+    assert scheduler.free_gpus(one, running, opened, ["a", "b", "c"], limit=2) == free
 
 
 @pytest.mark.parametrize(
@@ -80,6 +100,7 @@ def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(
         ({"num_threads": 2}, 4, 2),
         ({"num_threads": None}, 4, 1),
         ({"device": "cuda"}, 4, 1),
+        ({"device": "cuda", "devices": [0, 1]}, 1, 2),
     ],
 )
 def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed, cores, jobs):
@@ -121,7 +142,7 @@ class Recorded(Job):
         self.running.remove(self)
         is_busy = self.name in self.busy
         self.busy.discard(self.name)
-        return scheduler.BUSY if is_busy else 0, []
+        return processes.BUSY if is_busy else 0, []
 
 
 def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypatch):
@@ -205,7 +226,7 @@ def test_a_server_that_is_killed_before_it_starts_a_process_is_one_line(monkeypa
         raise EOFError("unexpected EOF")
 
     with monkeypatch.context() as patched:
-        patched.setattr(scheduler.PROCESSES.Process, "start", start)
+        patched.setattr(processes.PROCESSES.Process, "start", start)
         with pytest.raises(
             InvalidInput, match="was killed before it could start one; the same command goes"
         ):

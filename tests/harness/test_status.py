@@ -4,21 +4,30 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from analysis.cells import read_plans
 from analysis.page.sections import artefacts
-from experiments import states
+from experiments import states, status
 from experiments.status import main, standings
 from experiments.store import CellStore
 from resispec.files import write_json
-from tests.toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
+from tests.toy_cells import METHODS, PROVENANCE, ToyCell, make_cell, rows_of, save, write_plan
 
 
-def cell_of(results, name, state="missing", seconds=1.0, **labels):
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """This machine has the device of toy cells."""
+    monkeypatch.setattr(status, "device_names", lambda: {PROVENANCE["device"]})
+
+
+def cell_of(results, name, state="missing", seconds=1.0, device=PROVENANCE["device"], **labels):
     """A cell named by its verifier, in a state, after `seconds`."""
     cell = make_cell(results, name, **labels)
     if state != "missing":
         rows = rows_of(METHODS["standard"]) if state == "done" else None
-        save(cell, rows, state, "too large" if state == "failed" else "", seconds=seconds)
+        reason, origin = "too large" if state == "failed" else "", PROVENANCE | {"device": device}
+        save(cell, rows, state, reason, seconds=seconds, provenance=origin)
     return cell
 
 
@@ -83,6 +92,20 @@ def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path):
     assert of(tmp_path, "table5").eta_s == 2 * 2.0  # of 1, 1, 100, 2, 2
     assert of(tmp_path, "figure1").eta_s == 20 * 2.0
     assert of(tmp_path, "table1").eta_s == 0
+
+
+def test_times_of_another_machine_serve_only_where_this_one_measured_nothing(tmp_path, capsys):
+    """And the line names it. A cell of the same tree there is worth less than one of any here."""
+    there = [cell_of(tmp_path, "a", "done", 2000.0, device="NVIDIA H200", tree="d5b3")]
+    left = cell_of(tmp_path, "x", tree="d5b3")
+    plan(tmp_path, "table1", [*there, left])
+    assert of(tmp_path, "table1").eta_by == "NVIDIA H200"
+    assert main(["--results", str(tmp_path)]) == 0
+    line = "1/2 done, 1 missing; about 33 min left, by the times of NVIDIA H200"
+    assert f"profile embedded: {line}\n" in capsys.readouterr().out
+    ours = cell_of(tmp_path, "b", "done", 20.0, tree="d4b4")
+    plan(tmp_path, "table1", [*there, ours, left])
+    assert (of(tmp_path, "table1").eta_s, of(tmp_path, "table1").eta_by) == (20.0, "")
 
 
 def test_prompts_that_are_measured_already_are_not_left(tmp_path):

@@ -53,16 +53,14 @@ def run(*overrides: str) -> subprocess.CompletedProcess[str]:
     """The command in this process, whose server of workers has its imports done;
     workers are real.
     """
-    arguments, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     out, err = io.StringIO(), io.StringIO()
     try:
-        sys.argv = ["run", *overrides]
         with redirect_stdout(out), redirect_stderr(err):
-            code = main()
+            code = main(overrides)
     except SystemExit as ended:  # Hydra ends --help so
         code = ended.code
     finally:
-        sys.argv = arguments
         signal.signal(signal.SIGTERM, handler)
         os.environ.pop("HYDRA_FULL_ERROR", None)
     return subprocess.CompletedProcess(["run", *overrides], code, out.getvalue(), err.getvalue())

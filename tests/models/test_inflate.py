@@ -4,7 +4,6 @@ named shapes, and the command.
 
 import copy
 import json
-import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -184,18 +183,17 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
         embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
 
 
-def inflate_command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["inflate", *arguments])
-    return run_single(run_inflating, "inflate", ())
+def inflate_command(*arguments):
+    return run_single(run_inflating, "inflate", (), arguments)
 
 
 @pytest.mark.usefixtures("toy_shape")
-def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, capsys):
     save_tiny_pair(tmp_path)
     own = [f"pair.{role}={tmp_path / role}" for role in ("target", "draft")]
     output = tmp_path / "new" / "inflated"
     arguments = ["pair=llama2_7b__jf68m", *own, "shape=toy", f"output={output}"]
-    assert inflate_command(monkeypatch, *arguments) == 0
+    assert inflate_command(*arguments) == 0
     written = capsys.readouterr().out
     assert (
         written.startswith(f"written: {output}, inflated: target of ") and written.count("\n") == 1
@@ -223,6 +221,6 @@ def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, c
         ),
         (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),
     ):
-        assert inflate_command(monkeypatch, *wrong) == 1
+        assert inflate_command(*wrong) == 1
         line = capsys.readouterr().err
         assert line.startswith(f"error: {message}") and line.count("\n") == 1

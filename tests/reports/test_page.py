@@ -26,9 +26,9 @@ from tests.toy_cells import (
 )
 
 BIASED = "ResiSpec's rows that audit as biased"
-BEST = "Best gain without a bias seen"
+BEST = "Best gain without a bias seen, T = 1"
 SPEEDS = "Speed, no speculation = 1"
-GAIN = "ResiSpec's accepted length over SpecInfer's"
+GAIN = "ResiSpec's accepted length over SpecInfer's, d5b3, T = 1"
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_the_headline_of_a_page(page, tmp_path):
 def frontier_rows(verifier, verdict, gain, length, decoder="specinfer"):
     """A cell on d5b3 whose ceiling is 4.0 [3.8, 4.2], in a setting of its own for every gain."""
     cell = {"cell_id": f"{verifier}{gain}", "decoder": decoder, "tree": "d5b3"}
-    cell |= {"verifier": verifier, "verdict": verdict}
+    cell |= {"verifier": verifier, "verdict": verdict, "temperature": 1.0}
     numbers = {"accepted_length_gain": gain, "accepted_length": length, "ceiling": 4.0}
     numbers |= {"speedup_vs_autoregressive": gain / 4}
     return [
@@ -245,8 +245,8 @@ def facts(**frames):
 
 
 def test_exact_verifiers_and_the_ceiling():
-    """The highest gain counts only where the audit sees no bias; above the ceiling is above its
-    upper bound.
+    """The best gain counts only where the audits see no bias, in the artefact that is preferred;
+    above the ceiling is above its upper bound.
     """
     cells = [
         *frontier_rows("resispec", "biased", 1.9, 4.5),
@@ -256,14 +256,24 @@ def test_exact_verifiers_and_the_ceiling():
         *frontier_rows("traversal", "undecided", 1.7, 3.9),
     ]
     found = facts(frontier=cells, table1=cells[:1])
-    range_of_optimal = "SpecInfer + optimal, d5b3: 1.30–1.50 times the tokens of SpecInfer on d5b3."
-    assert found[BEST] == ("1.50×", range_of_optimal)
+    of_optimal = "SpecInfer + optimal, d5b3, over SpecInfer on d5b3."
+    speed = " Its speed over no speculation: 0.33–0.38."
+    assert found[BEST] == ("1.30–1.50×", of_optimal + speed)
+    own_tree = frontier_rows("standard", "no bias seen", 1.1, 3.0)
+    with_own = facts(frontier=[*cells, *own_tree])[BEST][1]
+    own = " The standard rule itself has 1.10 at T = 1: SpecInfer (standard), d5b3."
+    assert with_own == of_optimal + own + speed
     assert "In 1 of 2 settings of the frontier its accepted length lies above" in found[GAIN][1]
     assert found[SPEEDS][0] == "0.33–0.38×" and "ResiSpec's rows have 0.45–0.47" in found[SPEEDS][1]
     assert found[BIASED][0] == "2 of 2"
     assert found["Other rows that audit as biased"][0] == "0 of 2"  # one is undecided
     whole_levels = frontier_rows("level_optimal", "no bias seen", 1.6, 3.7)
-    assert facts(frontier=cells, levels=whole_levels)[BEST][0] == "1.60×"
+    cooler = [row | {"temperature": 0.6, "value": row["value"] + 1} for row in whole_levels]
+    assert facts(frontier=cells, levels=[*whole_levels, *cooler])[BEST] == (
+        "1.60×",
+        "SpecInfer + whole levels, optimal, d5b3, over SpecInfer on d5b3. It has 2.60 at T = 0.6."
+        " Its speed over no speculation: 0.40–1.40.",
+    )
 
 
 def test_the_lesser_part_of_the_audits_is_named():

@@ -6,9 +6,12 @@ import itertools
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from analysis import quotes
+from analysis import frontier, quotes
+from analysis.audits import METHOD
+from analysis.page import headline
 from resispec.errors import InvalidInput
 
 SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
@@ -23,18 +26,19 @@ FENCED = re.compile(r"^ *```.*?^ *```", re.S | re.M)
 MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
 
 
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "results" / "published"
+TOY = "toy: toy accepted_length standart\nempty: toy speedup standard\n"
+TOY += "lost: none accepted_length standard\n"
+
+
 @pytest.mark.parametrize(
     ("quote", "line"),
     [
-        (
-            "<!-- toy accepted_length standart -->3.10<!-- / -->",
-            "no row of toy.csv has it (standart)",
-        ),
-        ("<!-- toy speedup standard -->3.10<!-- / -->", "no row of toy.csv has it (standard)"),
-        (
-            "<!-- none accepted_length standard -->3.10<!-- / -->",
-            "'none', whose CSV cannot be read",
-        ),
+        ("<!--=toy-->3.10<!--/-->", "no row of toy.csv has it (standart)"),
+        ("<!--=empty-->3.10<!--/-->", "no row of toy.csv has it (standard)"),
+        ("<!--=lost-->3.10<!--/-->", "'none', whose CSV cannot be read"),
+        ("<!--=nobody-->3.10<!--/-->", "'nobody', which docs/numbers.yaml does not have"),
         ("<!-- none -->\ntext\n<!-- /none -->", "'none', which is not published"),
     ],
 )
@@ -45,11 +49,75 @@ def test_what_is_not_published_cannot_be_quoted(tmp_path, quote, line):
     (folder / "toy.csv").write_text(
         "verifier,quantity,value\nstandard,accepted_length,3.1\nstandard,speedup,"
     )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "numbers.yaml").write_text(TOY)
     (tmp_path / "README.md").write_text(quote)
     with pytest.raises(InvalidInput) as caught:
         quotes.renew(tmp_path)
     assert str(caught.value).startswith("README.md quotes ") and line in str(caught.value)
     assert (tmp_path / "README.md").read_text() == quote
+
+
+def test_a_claim_has_one_name(tmp_path):
+    (tmp_path / "docs").mkdir()
+    path = tmp_path / "docs" / "numbers.yaml"
+    path.write_text("one: toy speedup a b\ntwo: toy speedup b a\n")
+    with pytest.raises(InvalidInput, match=r"numbers.yaml: two and one are one claim"):
+        quotes.claims(tmp_path)
+
+
+def quoted():
+    """Each name of docs/numbers.yaml with the pages that quote it."""
+    pages = {name: [] for name in quotes.claims(ROOT)}
+    for page in quotes.pages(ROOT):
+        for match in quotes.NUMBERS.finditer(page.read_text(encoding="utf-8")):
+            pages[match[2]].append(page)
+    return pages
+
+
+def test_one_claim_has_one_number():
+    """Cells of one method, tree and data set are quoted from one artefact alone, since others may
+    have measured other prompts; but an artefact's own page may quote its own.
+    """
+    names, artefacts = quotes.claims(ROOT), {}
+    for name, pages in quoted().items():
+        assert pages, f"{name} is quoted nowhere"
+        artefact, quantity, *words = names[name].split()
+        if all(page.stem == artefact for page in pages):
+            continue
+        for rows in quotes.chosen(names[name], PUBLISHED):
+            keys = [key for key in ("pair", *METHOD, "dataset", "temperature") if key in rows]
+            cells = frozenset(rows[keys].itertuples(index=False, name=None))
+            place = (quantity, "bounds" in words, tuple(keys), cells)
+            other = artefacts.setdefault(place, artefact)
+            assert other == artefact, f"{name} is of {artefact}, another claim of it of {other}"
+
+
+def test_titles_and_headline_say_the_numbers_that_readme_says():
+    """From the same rows: the best exact gain, and ResiSpec's, at T = 1."""
+    folder = PUBLISHED / "embedded"
+    frames = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
+    frames = {
+        name: frames[name].fillna({"verdict": ""})
+        for name in ("overview", "field", "levels", "frontier", "table1")
+    }
+    best, on_tree, resispec = (
+        quotes.numbers(f"overview accepted_length_gain {words} 1.0", PUBLISHED)
+        for words in (
+            "recycled level_optimal chains_121",
+            "specinfer level_optimal chains_121",
+            "resispec d5b3",
+        )
+    )
+    facts = {fact.label: fact for fact in headline.facts(headline.joined(frames))}
+    assert facts["Best gain without a bias seen, T = 1"].value == f"{best}×"
+    assert facts["ResiSpec's accepted length over SpecInfer's, d5b3, T = 1"].value == f"{resispec}×"
+    assert f"{best} times" in frontier.message(frames["field"])
+    searched = "levels accepted_length_gain traversal_optimal best_121 1.0"
+    title = frontier.message(frames["frontier"])
+    assert f"{quotes.numbers(searched, PUBLISHED)} times" in title
+    assert on_tree != best  # what recycled laws give is part of the claim, and of the title
+    assert "ecycled laws" in frontier.message(frames["field"])
 
 
 def unsourced(text):
@@ -71,13 +139,12 @@ def unsourced(text):
 
 def test_numbers_in_prose_have_a_source():
     prose = "Kept: 3.1 tokens at T = 0.6, in 95 % intervals (arXiv 2608.24411), with `2.0`.\n\n"
-    sourced = "Kept: 3.1 tokens. <!-- from: arithmetic -->\n\n<!-- toy x -->3.1<!-- / -->\n\n"
+    sourced = "Kept: 3.1 tokens. <!-- from: arithmetic -->\n\n<!--=toy-->3.1<!--/-->\n\n"
     section = (
         "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\np < 4 in 3.1 if q > 2\n\n4%\n\n"
     )
     found = unsourced(prose + sourced + section)
     assert found == [prose.strip(), "p < 4 in 3.1 if q > 2", "4%"]
-    root = Path(__file__).parents[2]
-    pages = [*quotes.pages(root), root / "results" / "README.md"]
+    pages = [*quotes.pages(ROOT), ROOT / "results" / "README.md"]
     for page in pages:
         assert unsourced(page.read_text(encoding="utf-8")) == [], page

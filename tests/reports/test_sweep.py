@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from analysis import sweep, table1
+from analysis import sweep, sweep_figure, table1
 from analysis.load import ROOT
 from analysis.metric_table import RUNS_DIFFER
 from analysis.stats import FEW_PROMPTS, RUN_SPREAD
+from analysis.table import write
 from tests.toy_cells import (
     METHODS,
     PROVENANCE,
@@ -132,3 +133,22 @@ def test_the_spread_of_runs_is_that_of_the_study():
     rates = pd.read_csv(ROOT / "docs" / "studies" / "run_spread.csv").groupby("source").tokens_per_s
     spreads = rates.agg(lambda own: np.log(own).std(ddof=1))
     assert round(spreads.max(), 2) == RUN_SPREAD
+
+
+def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path):
+    """Named by what tells them apart; those of biased rules say so. A CSV gives the same figure."""
+    cells = [*save_methods(tmp_path), make_cell(tmp_path, "naive")]
+    made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
+    [path] = write(made, tmp_path, ["csv"])
+    for frame in (made.frame, pd.read_csv(path)):
+        [axes] = sweep_figure.draw(frame).axes
+        names = [text.get_text() for text in axes.get_yticklabels()]
+        assert names == [
+            "Autoregressive",
+            "SpecInfer (standard)",
+            "SpecInfer + ResiSpec",
+        ]
+        texts = [text.get_text() for text in axes.texts]
+        assert texts == ["1.00", "1.86", "2.67, biased"]
+        assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
+    assert sweep_figure.draw(made.frame[3:]) is None  # nothing decoded

@@ -95,7 +95,7 @@ def asked(cache, monkeypatch):
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
     """A device of 24 GiB."""
-    monkeypatch.setattr(device, "ask", lambda _kind: Device("Toy GPU", 24 * GIB, 24 * GIB))
+    monkeypatch.setattr(device, "ask", lambda *_: Device("Toy GPU", 24 * GIB, 24 * GIB))
 
 
 def needs_of(**config):

@@ -1,24 +1,18 @@
-"""Every file of every group runs a toy cell, here or for golden rows; Hydra's flags,
-and its launchers.
-"""
+"""Every file of every group runs a toy cell, here or for golden rows; Hydra's flags."""
 
 import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
 
 from analysis.cli import DIALECTS
-from analysis.load import read_status
 from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
 from resispec.trees import complete, grow_map
-from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here
+from tests.harness.toy_runs import rows, run, run_here
 
 
 def options(group):
@@ -97,7 +91,7 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_pat
 def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
     shown = run("--help").stdout
-    assert "usage: python -m experiments.run" in shown and DIALECTS in shown
+    assert "usage: resispec run" in shown and DIALECTS in shown
     composed = run("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed
     resolved = run("--cfg", "job", "--resolve", *toy).stdout
@@ -109,59 +103,3 @@ def test_hydra_s_own_flags_work(toy):
     command = [sys.executable, CONF.parent / script, "-sc", "query=bash"]
     completed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert completed.stdout.split() == ["tree=d5b3"]
-
-
-def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path):
-    """One job a cell, the results folder shared; one that fails is summed up.
-
-    A Slurm array: sweeps page.
-    """
-    command = [*toy, "tree=d7b2,chain", "sampling.max_length=17"]
-    _, calm = cells_of([*command, f"results={tmp_path}/calm"])
-    expected = hashes(run_here(calm))
-    launched = [*COMMAND, "hydra/launcher=submitit_local", *command]
-    done = subprocess.run(launched, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 1
-    assert hashes(cells_of(command)[1]) == expected
-    assert "2 cells: 1 done (0 before), 1 not complete" in messages(done.stderr)[-1]
-
-
-def test_a_launcher_s_cells_need_no_device_of_this_machine(toy):
-    """A login node has none.
-
-    Here the job runs on the same machine, and its cell fails for want of one.
-    """
-    command = [*(word for word in toy if word != "device=cpu"), "device=cuda", "tree=chain"]
-    launched = [*COMMAND, "hydra/launcher=submitit_local", *command]
-    without = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        launched, capture_output=True, text=True, check=False, timeout=120, env=without
-    )
-    assert "1 cell: 0 done (0 before), 1 not complete" in messages(done.stderr)[-1]
-    [cell] = cells_of(command)
-    assert read_status(cell.folder).state == "failed"
-
-
-def test_what_a_launcher_says_of_its_jobs_is_printed(toy, monkeypatch):
-    """Of those that failed, and of one that was killed,
-    after which it does not wait for the others.
-    """
-
-    def said(launch):
-        launcher = SimpleNamespace(launch=launch)
-        monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
-        done = run(*toy, "hydra/launcher=submitit_local")
-        assert done.returncode == 1
-        return [line for line in messages(done.stderr) if line.startswith("error: ")]
-
-    def failed(*_, **__):
-        ended = JobReturn(status=JobStatus.FAILED)
-        ended.return_value = OSError("no space\nleft")
-        return [JobReturn(status=JobStatus.COMPLETED), ended]
-
-    def killed(*_, **__):
-        raise RuntimeError("job 7 is gone\nmore about it")
-
-    assert said(failed) == ["error: a job of the launcher failed: no space"]
-    goes_on = "; jobs that are submitted go on, see `make status`"
-    assert said(killed) == [f"error: a job of the launcher failed: job 7 is gone{goes_on}"]

@@ -20,12 +20,12 @@ PAGE = (CONF.parent / "docs" / "sweeps.md").read_text()
 
 
 def commands(title):
-    """The words after `python -m experiments.run` of a section's commands."""
+    """The words after `resispec run` of a section's commands."""
     [section] = re.findall(rf"^## {title}\n(.*?)(?=^## )", PAGE, re.M | re.S)
     blocks = re.findall(r"^```\n(.*?)^```$", section, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    assert all(line.startswith("python -m experiments.run ") for line in lines)
-    return [shlex.split(line)[3:] for line in lines]
+    assert all(line.startswith("resispec run ") for line in lines)
+    return [shlex.split(line)[2:] for line in lines]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_other_cells_of_an_artefact_have_a_plan_and_a_table_of_their_own(small, 
     name = path.stem
     other = f"note: other cells than those of table1: sweep {name}; the plan of table1 stays"
     assert note == other
-    shown = f"python -m analysis.table1 --profile embedded --results {tables.parent} --plan {name}"
+    shown = f"resispec table table1 --profile embedded --results {tables.parent} --plan {name}"
     assert done.returncode == 0 and last.endswith(f"; next: {shown}")
     assert write_artefact("table1", *shlex.split(shown)[3:]) == 0
     opening = f"**Sweep {name}, not all of table1: Table 1 of the paper"

@@ -133,6 +133,8 @@ def test_all_that_a_run_holds_is_there(shown):
         name, frame = one.table
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
         assert table_of(live, path, name) == records
+        images = len(list(path.glob("files/media/images/figure*.png")))
+        assert images == (1 if one.about["job_type"] == "report" else 0)
         if one.points:
             [step] = [metric for metric in live["metric"] if metric.get("glob_name") == "prompt/*"]
             assert step["step_metric"] == "prompt_index"

@@ -12,10 +12,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from experiments.cli import read_command_line
 from experiments.grid import cells_of
 from experiments.overrides import completed
 from experiments.schema import CONF
 from recipes.train_eagle import checked
+from resispec import commands as console
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,10 +31,25 @@ ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
 
 
 def commands(page):
-    """Everything that starts with `python -m`, in blocks and in text, without comments."""
+    """Everything that starts with `python -m` or `resispec`, in blocks and in text, without
+    comments, all with the module that is called.
+    """
     text = TEXTS[page].replace("\\\n", " ")
-    lines = re.findall(r"(?:^|`)(python -m [^`#\n]+)", text, re.M)
-    return [line.strip().removesuffix("...").strip() for line in lines]
+    text = re.sub(r" (\[(--)?[A-Z]+[^]]*\]|KEY=VALUE\b)", "", text)  # they stand for words
+    lines = re.findall(r"(?:^|`)((?:python -m |resispec [a-z]+\b)[^`#\n]*)", text, re.M)
+    lines = [line.strip().removesuffix("...").strip() for line in lines]
+    return [as_module(line) for line in lines if line != "python -m"]
+
+
+def as_module(line):
+    """A line with `python -m MODULE` in place of `resispec COMMAND`."""
+    if not line.startswith("resispec "):
+        return line
+    _, name, *words = shlex.split(line)
+    module = "resispec.console" if name == "list" else console.COMMANDS[name].module
+    if name == "table" and words:
+        module = f"analysis.{words.pop(0)}".removesuffix(".NAME").replace(".<artefact>", "")
+    return shlex.join(["python", "-m", module.removesuffix(".__main__"), *words])
 
 
 def arguments_of(module):
@@ -68,10 +85,12 @@ def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatc
     if module == "experiments.run":
         assert all(map(str, cells_of(completed(overrides))))
         return
+    if module == "experiments.audit":  # NAME is verifier=NAME
+        overrides = list(read_command_line(overrides, "audit", ["pair"]).overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(module.rpartition(".")[2], overrides)
         if module == "experiments.audit":
-            assert config.verifier
+            assert bool(config.verifier) is bool(line)
         else:
             assert checked(OmegaConf.to_container(config, resolve=True)).steps > 0
 

@@ -143,11 +143,12 @@ def run(root, line):
     """A command of the page, typed in the copy; a run of models
     that is no artefact is made a toy.
     """
-    [python, *words] = shlex.split(line)
-    assert python == "python"
-    if words[1].startswith("experiments.") and not any(
-        word.startswith("experiment=") for word in words
-    ):
+    [program, *words] = shlex.split(line)
+    assert program in ("python", "resispec")
+    is_toy = program == "resispec" and words[0] in ("run", "audit")
+    if program == "resispec":
+        words = ["-m", "resispec.console", *words]
+    if is_toy and not any(word.startswith("experiment=") for word in words):
         words += [option for option in ("pair=mine", "dataset=notes") if option not in words]
         words += MAKES_IT_A_TOY
     environment = os.environ | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1"}

@@ -1,0 +1,125 @@
+"""Overview: the first page's table and picture of the paper's rules and the best exact method."""
+
+from functools import partial
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import audits, figures, labels, metrics, ranges
+from analysis.artefact import Artefact, footer, run, texts
+from analysis.audits import METHOD
+from analysis.figures import SIZE
+from analysis.load import Plan, Request, load
+from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
+from analysis.table import Column, Paper
+from resispec import trees
+from resispec.audit.verdict import Finding
+from resispec.trees import Topology, grow_map
+
+TEXTS = texts("overview")
+LENGTH, SPEED = metrics.ACCEPTED_LENGTH, metrics.SPEEDUP_VS_AUTOREGRESSIVE
+COLUMNS = (LENGTH, metrics.GAIN, metrics.TOKENS_PER_S, SPEED)
+PAPERS = (("specinfer", "d5b3", "standard"), ("specinfer", "d5b3", "resispec"))
+
+
+def make(plan: Plan) -> Artefact:
+    """The table of the plan's cells, its summary and the picture."""
+    results = load(plan, metrics.FIELDS)
+    results.check_one_law()
+    frame = measure(results, specinfer_on_d5b3)
+    notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
+    table = by_cell("overview", results, frame, TEXTS["caption"], notes, COLUMNS)
+    forwards = draft_forwards(plan)
+    column = Column("draft_forwards", "Draft forwards a step", "number")
+    summary = ranges.by_method(
+        "overview_summary",
+        frame[frame.decoder != "autoregressive"],
+        {LENGTH: "Tokens a step", SPEED: "Speed"},
+        TEXTS,
+        {column: lambda method: str(forwards.get(method, labels.ABSENT))},
+    )
+    return Artefact((table, summary), {"overview": partial(draw, frame)})
+
+
+def draft_forwards(plan: Plan) -> dict[tuple[str, str, str], int]:
+    """Forwards of the draft in a step, one after another: (decoder, tree, verifier) -> their count.
+
+    A tree of n levels takes n - 1. Cells that are not done are left out, and those whose tree is
+    made by other code than `resispec.trees`.
+    """
+    counts = {}
+    for cell in plan.requests:
+        is_done = plan.status(cell.cell_id).state == "done"
+        topology = _topology(plan, cell) if is_done and not cell.is_audit else None
+        if topology:
+            counts[tuple(str(cell.labels[key]) for key in METHOD)] = topology.num_levels - 1
+    return counts
+
+
+def _topology(plan: Plan, cell: Request) -> Topology | None:
+    if cell.tree_file:
+        return grow_map.load(cell.tree_file)
+    options = dict(plan.configuration(cell.cell_id).get("tree") or {})
+    room, _, name = options.pop("_target_", "").rpartition(".")
+    return getattr(trees, name)(**options) if room == trees.__name__ else None
+
+
+def shown(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """The methods of the picture: SpecInfer's rule and ResiSpec on the paper's tree,
+    and the best one without a bias seen.
+    """
+    lengths = frame[frame.quantity == LENGTH.name]
+    best = [tuple(method) for method in audits.best_unbiased(lengths)[METHOD].to_numpy()[:1]]
+    measured = set(lengths[METHOD].itertuples(index=False, name=None))
+    return [*dict.fromkeys(method for method in (*PAPERS, *best) if method in measured)]
+
+
+def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
+    """The picture at the highest temperature: a panel of tokens a step and one of speed,
+    a bar a method, the mean over data sets with the least and the most of them.
+
+    width: of the figure, in inches; in a narrow one the panels stand below each other.
+    """
+    frame = frame[frame.temperature == frame.temperature.max()]
+    methods = shown(frame)
+    lengths = frame[frame.quantity == LENGTH.name].groupby(METHOD, sort=False)
+    verdicts = lengths.verdict.agg(set) if len(frame) else {}
+    is_biased = [Finding.BIASED in verdicts[method] for method in methods]
+    columns, size = 2, (7.2, 1.2 + 0.5 * max(1, len(methods)))
+    if width:
+        columns = 2 if width > 5.5 else 1
+        size = (width, (0.8 if columns > 1 else 1.6) + 1.3 * max(1, len(methods)) / columns)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=True).ravel()
+    heads = ("tokens a step", "tokens a second, no speculation = 1")
+    for axes, metric, head in zip(panels, (LENGTH, SPEED), heads, strict=True):
+        rows = frame[(frame.quantity == metric.name) & frame.value.notna()]
+        found = rows.groupby(METHOD, sort=False).value.agg(["mean", "min", "max"])
+        found = found.reindex(methods).set_axis(["value", "lower", "upper"], axis=1)
+        texts = [str(Paper(*between)) for between in found[["lower", "upper"]].to_numpy()]
+        figures.bars(axes, found, texts, is_biased)
+        axes.set_xlabel(head, fontsize=SIZE + 0.5)
+    names = [
+        f"{labels.method(decoder, verifier)}{', biased' if biased else ''}\n"
+        f"on {labels.name('tree', tree)}"
+        for (decoder, tree, verifier), biased in zip(methods, is_biased, strict=True)
+    ]
+    if width:
+        names = [figures.wrapped(name, 0.45 * width) for name in names]
+    panels[0].set_yticks(range(len(methods)), names)
+    panels[1].axvline(1, color="black", linewidth=0.8)
+    figure.suptitle(_setting(frame), fontsize=SIZE + 0.5)
+    return figure
+
+
+def _setting(frame: pd.DataFrame) -> str:
+    """The picture's pair, temperature and range in a line."""
+    if frame.empty:
+        return ""
+    about = frame.iloc[0]
+    where = labels.setting({key: about[key] for key in ("pair", "temperature")})
+    return f"{where}; hatched: biased; lines: range over {frame.dataset.nunique()} data sets"
+
+
+if __name__ == "__main__":
+    raise SystemExit(run("overview", make))
