@@ -139,7 +139,7 @@ def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path):
     """Named by what tells them apart; those of biased rules say so. A CSV gives the same figure."""
     cells = [*save_methods(tmp_path), make_cell(tmp_path, "naive")]
     made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
-    [path] = write(made, tmp_path, ["csv"])
+    path, _ = write(made, tmp_path, ["csv"])
     for frame in (made.frame, pd.read_csv(path)):
         [axes] = sweep_figure.draw(frame).axes
         names = [text.get_text() for text in axes.get_yticklabels()]
