@@ -107,6 +107,8 @@ def _named(node: Any, is_decoder: bool) -> Iterator[tuple[Path, str]]:
             yield from _of_plugin(str(node.get("kind", "verifier")), str(node.get("name")))
         if isinstance(draws := node.get("draws"), str):
             yield from _of_registered("draws", draws)
+        if isinstance(rule := node.get("rule"), str):  # a verifier over another one, by name
+            yield from _of_plugin("verifier", rule)
         if target == FASTEST:
             yield from _of_fastest(Path(str(node.get("path"))), is_decoder)
         for value in node.values():

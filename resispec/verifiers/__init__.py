@@ -38,6 +38,11 @@ from resispec.verifiers.spec_hub import SpecHub as SpecHub
 from resispec.verifiers.gbv import GreedyMultiPath as GreedyMultiPath
 from resispec.verifiers.khisti import Khisti as Khisti
 from resispec.verifiers.level_optimal import LevelOptimal as LevelOptimal
+from resispec.verifiers.dial import Dial as Dial
+from resispec.verifiers.dial import TreeDial as TreeDial
+from resispec.verifiers.lenience import Lenience as Lenience
+from resispec.verifiers.typical import Typical as Typical
+from resispec.verifiers.relaxed import Relaxed as Relaxed
 # isort: on
 
 # Verifiers are compared with the baselines, so an audit that does not find the baselines exact

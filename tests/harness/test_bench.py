@@ -27,10 +27,10 @@ CPU = torch.device("cpu")
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}
 LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
-LAWS |= {"khisti": {"iid"}}
+LAWS |= {"khisti": {"iid"}, "dial": {"iid"}, "lenience": ALL, "relaxed": ALL}
 WALKS = (
     LAWS
-    | {"univer": {"greedy"}}
+    | {"univer": {"greedy"}, "typical": ALL}
     | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
 )
 

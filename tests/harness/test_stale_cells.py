@@ -78,6 +78,8 @@ def test_the_code_of_a_cell_is_its_verifier_draws_and_drafter_and_what_they_impo
     assert not names & {"verifiers/resispec.py", "verifiers/optimal.py", "draws/hub.py"}
     named = cells_of(["pair=embedded", "verifier=custom", "verifier.name=level_optimal"])[0].config
     assert "resispec/verifiers/max_score_transport.py" in code_digests(named)
+    over = cells_of(["pair=embedded", "verifier=dial", "verifier.rule=level_optimal"])[0].config
+    assert "resispec/verifiers/level_optimal.py" in code_digests(over)
     kinds = cells_of(["pair=embedded", "decoder=spec_hub"])[0].config
     assert "resispec/draws/hub.py" in code_digests(kinds)
     assert set(code_digests(cell.config)) <= set(own_digests())

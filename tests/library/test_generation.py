@@ -195,7 +195,7 @@ def test_a_biased_verifier_warns_once_with_what_it_emits():
         assert not sampled_warnings(verifier="resispec", **unbiased)
 
 
-def test_of_ours_two_verifiers_are_biased_on_three_tokens():
+def test_of_ours_these_verifiers_are_biased_on_three_tokens():
     """Those of chains alone are judged with one sibling; HSD is exact with one level.
 
     tests/library/test_every_verifier.py has the others, by what enumeration finds.
@@ -204,3 +204,5 @@ def test_of_ours_two_verifiers_are_biased_on_three_tokens():
         biased = [name for name in available() if shown_bias(get_verifier(name), draws) is not None]
         for name in ("resispec", "hsd"):
             assert (name in biased) == (draws != Draws.POINT_MASS)
+        assert {"lenience", "typical", "relaxed"} <= {*biased}
+        assert ("dial" in biased) == (draws == Draws.IID)  # as `optimal` is defined

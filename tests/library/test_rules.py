@@ -15,6 +15,7 @@ from resispec.audit.ceiling import ceiling
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import (
+    Dial,
     Greedy,
     Optimal,
     Standard,
@@ -25,6 +26,7 @@ from resispec.verifiers import (
     get_rule,
     get_verifier,
 )
+from resispec.verifiers.dial import Strength
 from resispec.verifiers.kseq import _least_factor
 from resispec.verifiers.optimal import _largest_root
 from tests.accounts import corners, law, over_tuples, random_law, rng
@@ -247,12 +249,12 @@ def test_roots_of_lines_against_a_power(power):
 
 
 def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
-    """With its defaults; those of a whole tree are `Traversal` with a rule."""
+    """With its defaults; those of a whole tree and a dial are made of a rule."""
     nodes = {path.stem: OmegaConf.load(path) for path in (CONF / "verifier").glob("*.yaml")}
     for node in nodes.values():
         node.pop("label", None)  # the text that tables print
     trees = {"traversal": Traversal(Standard()), "traversal_optimal": Traversal(Optimal())}
-    trees["univer"] = Traversal(Greedy())
+    trees |= {"univer": Traversal(Greedy()), "dial": Dial(Optimal(), Strength(chance=0.5))}
     assert set(nodes) == {*available(), "custom", "spec_hub"} and available()[:2] == [
         "standard",
         "resispec",

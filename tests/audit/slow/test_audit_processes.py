@@ -43,6 +43,8 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     frame = pd.read_csv(tmp_path / "embedded" / "audit.csv").set_index(["verifier", "draws"])
     every = {"iid", "without_replacement", "point_mass", "greedy"}
     expected = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec", "hsd"), every)
+    lossy = ("lenience", "typical", "relaxed")
+    expected |= dict.fromkeys(lossy, every) | {"dial": {"iid"}}
     expected |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
     expected |= dict.fromkeys(("khisti", "gbv"), {"iid"}) | dict.fromkeys(
         ("greedy", "univer"), {"greedy"}
@@ -52,7 +54,8 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
         expected
     ) + 3 + 1
     biased = frame.index[frame.verdict == "biased"]
-    assert {*biased} == {("resispec", draws) for draws in every - {"point_mass"}} | {("hsd", "iid")}
+    wanted = {("resispec", draws) for draws in every - {"point_mass"}}
+    assert {*biased} == wanted | {(name, "iid") for name in ("hsd", "dial", *lossy)}
     exact = frame.drop(index=biased)
     assert {*exact.verdict} == {"no bias seen"} and exact.enumerated_error.max() < 1e-12
     page = (tmp_path / "embedded" / "audit.md").read_text()
