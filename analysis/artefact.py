@@ -4,6 +4,7 @@ write and show them.
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,13 +18,29 @@ import yaml
 
 from analysis import categories, published, table
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, Results, commit_of, listed, origins, read_plan, read_sweep
+from analysis.load import (
+    ROOT,
+    Plan,
+    Results,
+    commit_of,
+    facts_of,
+    listed,
+    origins,
+    read_plan,
+    read_sweep,
+)
 from analysis.published import ACCEPTED_LENGTHS, Compared
+from analysis.stats import few_prompts
 from analysis.table import Note, Notes, Table
+from analysis.terminal import printed
 from resispec.errors import InvalidInput, in_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Drawing: TypeAlias = "Callable[..., Figure]"
+"""Draws a figure; it may be called with width=INCHES."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +49,21 @@ class Artefact:
 
     The first table is printed and compared with the published one.
 
-    figures: file name without suffix -> figure. suffixes: those of the tables' files. compared: the
+    figures: file name without suffix -> its drawing, with a width in inches if one is given.
+    suffixes: those of the tables' files. compared: the
     numbers of the first table to compare with the published ones.
     """
 
     tables: tuple[Table, ...]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Drawing] = field(default_factory=dict)
     suffixes: tuple[str, ...] = ("csv", "md", "tex")
     compared: Compared = ACCEPTED_LENGTHS
 
 
+FORMATS = ("png", "svg", "pdf")
+"""The formats of figures."""
+WIDTHS = (3.0, 20.0)
+"""The smallest and the largest width of a figure, in inches."""
 Maker: TypeAlias = Callable[[Plan], Artefact]
 
 
@@ -70,7 +92,14 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     help_text = "of a sweep of one's own instead, by its name or the beginning of it"
     parser.add_argument("--plan", metavar="SWEEP", help=help_text)
     parser.add_argument("--slice", nargs="?", const="", help=SUPPRESS)
+    help_text = "the folder to write to, by default that of the profile or the sweep in --results"
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=help_text)
+    help_text = "of figures: some of png, svg and pdf (png,pdf)"
+    parser.add_argument("--format", default="png,pdf", help=help_text)
+    help_text = "of figures; their text has 8 to 9 pt at any width"
+    parser.add_argument("--width", metavar="INCHES", help=help_text)
     options = parser.parse_args(arguments)
+    formats, width = _formats(options.format), _inches(options.width)
     folder, opening = options.results / options.profile, ""
     if options.slice is not None:
         raise InvalidInput("--slice is gone; a sweep has a name: --plan SWEEP")
@@ -82,6 +111,7 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
         sweep = Path(plan.artefact).name
         folder = folder / "sweeps" / sweep
         opening = f"Sweep {sweep}, not all of {name}: "
+    folder = options.out or folder
     sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.outdated))
     artefact = complete(make, plan)
     agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
@@ -92,13 +122,37 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
         path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)
     ]
     if artefact.figures:  # a table takes no matplotlib
-        from analysis.figures import save_figure
+        from analysis.figures import fit, save_figure
 
-        for stem, figure in artefact.figures.items():
-            paths += save_figure(figure, folder / stem)
+        for stem, drawing in artefact.figures.items():
+            figure = fit(drawing(width=width)) if width else drawing()
+            paths += save_figure(figure, folder / stem, formats)
     notes = "".join(f"{note}\n\n" for note in agreement.notes)
     listing = "".join(f"wrote {path}\n" for path in paths)
-    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
+    text = printed(tables[0], str(folder / f"{tables[0].stem}.md"))
+    sys.stdout.write(f"{text}\n{notes}{listing}{agreement.summary}\n")
+
+
+def _formats(text: str) -> list[str]:
+    """The formats of figures. Raises InvalidInput for an unknown one."""
+    formats = text.split(",")
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise InvalidInput(f"--format has {unknown[0]!r}; allowed: {', '.join(FORMATS)}")
+    return formats
+
+
+def _inches(text: str | None) -> float | None:
+    """A width in inches, if one is given. Raises InvalidInput for one that no figure can have."""
+    if text is None:
+        return None
+    try:
+        width = float(text)
+    except ValueError:
+        width = math.nan
+    if not WIDTHS[0] <= width <= WIDTHS[1]:
+        least, most = WIDTHS
+        raise InvalidInput(f"--width is {text}; allowed: {least:g} to {most:g} inches")
+    return width
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -114,7 +168,11 @@ def complete(make: Maker, plan: Plan) -> Artefact:
     """
     artefact = make(plan)
     tables = (
-        replace(one_table, caption=one_table.caption.replace("{profile}", plan.profile))
+        replace(
+            one_table,
+            caption=one_table.caption.replace("{profile}", plan.profile),
+            facts=facts_of([plan]),
+        )
         for one_table in (*artefact.tables, categories.of(plan))
         if one_table
     )
@@ -169,9 +227,8 @@ def footer(
         "Prompts per cell": prompts,
         "Commit": [commit_of(run, 10) for run in runs],
     }
-    return Notes(
-        tuple(about), picture, origin(plan, facts), tuple(definitions), gaps, plan.outdated
-    )
+    meanings = (*definitions, *few_prompts(prompts))
+    return Notes(tuple(about), picture, origin(plan, facts), meanings, gaps, plan.outdated)
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:

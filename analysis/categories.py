@@ -8,7 +8,7 @@ from analysis import audits, long, metrics
 from analysis.load import LABELS, SETTING, Plan, Results, load, with_filters_off
 from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
-from analysis.stats import BRACKETS
+from analysis.stats import BRACKETS, few_prompts
 from analysis.table import Notes, Table
 
 FIELD = "category"
@@ -54,9 +54,8 @@ def of(plan: Plan) -> Table | None:
     columns = long.names(varying)
     columns += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in names]
     lines = long.tabulate(lengths, keys, columns, (FIELD,))
-    return Table(
-        f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, Notes((DEFINITION, BRACKETS))
-    )
+    notes = Notes((DEFINITION, BRACKETS, *few_prompts(lengths.num_prompts.dropna())))
+    return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, notes)
 
 
 def _by_category(results: Results) -> pd.DataFrame:

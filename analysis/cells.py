@@ -18,7 +18,16 @@ import pandas as pd
 
 from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
-from analysis.load import EXPERIMENTS, LABELS, Plan, load, plan_names, read_plan, with_filters_off
+from analysis.load import (
+    EXPERIMENTS,
+    LABELS,
+    Plan,
+    facts_of,
+    load,
+    plan_names,
+    read_plan,
+    with_filters_off,
+)
 from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically
@@ -122,8 +131,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plans = read_plans(options.profile, options.results, options.artefacts)
     frame = tidy(plans)
     write_atomically(path, frame.to_csv(index=False))
+    caption = "Every cell that was asked for."
+    whole = table.Table("results", (), (), caption, frame, facts=facts_of(plans))
+    write_atomically(path.with_suffix(".json"), table.json(whole))
     tables = list(filter(None, map(categories.of, plans)))
-    pages = [table.write(one_table, path.parent)[1] for one_table in tables]
+    written = [file for one_table in tables for file in table.write(one_table, path.parent)]
+    pages = [file for file in written if file.suffix == ".md"]
     num_done = int((frame.status == "done").sum())
     origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
     sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")

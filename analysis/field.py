@@ -2,6 +2,9 @@
 at as many verified positions.
 """
 
+import math
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,27 +32,35 @@ def make(plan: Plan) -> Artefact:
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("field", results, frame, TEXTS["caption"], notes, COLUMNS)
     summary = ranges.by_method("field_summary", frame, {metrics.GAIN: "Gain"}, TEXTS)
-    return Artefact((table, summary), {"field": draw(frame)})
+    return Artefact((table, summary), {"field": partial(draw, frame)})
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure: a panel per temperature, a row per method, a mark per tree.
 
-    frame: that of the table.
+    frame: that of the table. width: of the figure, in inches; in a narrow one the panels stand
+    below each other.
     """
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
-    names = list(map(labels.method, gains.decoder, gains.verifier))
+    by_row = list(map(labels.method, gains.decoder, gains.verifier))
     gains = gains.assign(
-        method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN)
+        method=by_row, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN)
     )
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)
     biased = set(gains.method[gains.verdict == Finding.BIASED])
     panels = list(gains.groupby("temperature", sort=False))
-    figure = Figure(
-        figsize=(3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods)), layout="constrained"
-    )
-    grid = figure.subplots(1, max(1, len(panels)), sharex=True, sharey=True, squeeze=False)
+    columns, size = max(1, len(panels)), (3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods))
+    names = methods
+    if width:
+        columns = columns if width > 2.0 + 1.6 * columns else 1
+        names = [figures.wrapped(name, 0.48 * width) for name in methods]
+        num_rows = math.ceil(max(1, len(panels)) / columns)
+        height = 0.06 + 0.13 * max((name.count("\n") + 1 for name in names), default=1)
+        size = (width, 1.6 + (0.4 + height * len(methods)) * num_rows)
+    figure = Figure(figsize=size, layout="constrained")
+    shape = (math.ceil(max(1, len(panels)) / columns), columns)
+    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
         for tree, (marker, size) in MARKS.items():
@@ -60,7 +71,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             looks = {"marker": marker, "s": size, "edgecolors": "black", "zorder": 3}
             axes.scatter(ranges["mean"], places, c=fills, **looks)
         axes.axvline(1, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(methods)), methods)
+        axes.set_yticks(range(len(methods)), names)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
         axes.tick_params(labelsize=figures.SIZE)
     trees = [tree for tree in MARKS if tree in set(gains.tree)]

@@ -2,7 +2,9 @@
 in small multiples.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +47,10 @@ def make(plan: Plan) -> Artefact:
     table = Table("figure1", *lines, TEXTS["caption"] + fixed, frame, notes)
     compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
     return Artefact(
-        (table,), {"figure1": draw(frame, varying)}, suffixes=("csv", "md"), compared=compared
+        (table,),
+        {"figure1": partial(draw, frame, varying)},
+        suffixes=("csv", "md"),
+        compared=compared,
     )
 
 
@@ -89,24 +94,29 @@ def measure(results: Results) -> pd.DataFrame:
     return pd.DataFrame(records, columns=[*about, *numbers])
 
 
-def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
+def draw(frame: pd.DataFrame, varying: Sequence[str], width: float | None = None) -> Figure:
     """The small multiples: a column per data set, a row per value of other keys.
 
-    frame: that of the table.
+    frame: that of the table. width: of the figure, in inches; a narrow one has fewer columns.
     """
     row_keys = [key for key in varying if key != "dataset"] or ["temperature"]
     datasets = list(dict.fromkeys(frame.dataset))
     rows = [group for _, group in frame.groupby(row_keys, sort=False)]
-    figure = Figure(
-        figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows)), layout="constrained"
-    )
-    grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
+    panels = [(group, dataset) for group in rows for dataset in datasets]
+    columns, size = len(datasets), (1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows))
+    if width:
+        columns = min(columns, max(1, int((width - 0.6) / 1.3)))
+        size = (width, 1.3 + 1.9 * math.ceil(len(panels) / columns))
+    figure = Figure(figsize=size, layout="constrained")
+    shape = (math.ceil(len(panels) / columns), columns)
+    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     looks = figures.looks(frame.verifier)
-    for axes_row, group in zip(grid, rows, strict=True):
-        for axes, dataset in zip(axes_row, datasets, strict=True):
-            _panel(axes, group[group.dataset == dataset], looks)
-            setting = labels.setting({"dataset": dataset, **group[row_keys].iloc[0]})
-            axes.set_title(setting, fontsize=figures.SIZE)
+    for axes, (group, dataset) in zip(grid.flat, panels, strict=False):
+        _panel(axes, group[group.dataset == dataset], looks)
+        setting = labels.setting({"dataset": dataset, **group[row_keys].iloc[0]})
+        axes.set_title(setting, fontsize=figures.SIZE)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
     handles = {
         label: handle
         for axes in grid.flat

@@ -1,8 +1,10 @@
 """Figure 2: where rejections leave the target's law, rule by rule, after one typical prefix."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from analysis.load import Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import BRACKETS, ratio
 from analysis.table import Gap, Table, plain
+from resispec.errors import InvalidInput
 
 TEXTS = texts("figure2")
 QUANTITIES = {
@@ -31,6 +34,8 @@ FIELDS = ("num_prefixes", "num_tuples", "context", "tokens", "texts", *LAWS, *QU
 OVERDRAFTED = "q > p"
 """Name of the side with the tokens to which the draft gives more than the target."""
 OVER, UNDER = figures.VERMILION, figures.BLUE
+LEAST_WIDTH = 5.0
+"""The smallest width with room for the names of tokens, in inches."""
 QUOTED = 70
 """The largest number of characters of the context in the title."""
 
@@ -85,7 +90,8 @@ def make(plan: Plan) -> Artefact:
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
         source = [f"Drawn after {context.code}."]
         rest = (plain("figure2_context", laws, "Figure 2: what is drawn.", source, specs),)
-        pictures = {"figure2": draw(laws, frame[frame.cell_id.isin(context.cells)], context.quote)}
+        drawn = frame[frame.cell_id.isin(context.cells)]
+        pictures = {"figure2": partial(draw, laws, drawn, context.quote)}
     notes = footer(results, plan, about, [BRACKETS], picture)
     table = Table("figure2", *lines, TEXTS["caption"] + fixed, frame, notes)
     return Artefact(
@@ -176,19 +182,33 @@ def _bars(
         }
 
 
-def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
+def draw(
+    laws: pd.DataFrame, numbers: pd.DataFrame, quote: str, width: float | None = None
+) -> Figure:
     """The figure.
 
     laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting.
-    quote: the end of the context.
+    quote: the end of the context. width: of the figure, in inches; a narrow one has fewer panels
+    beside each other. Raises InvalidInput for a width below LEAST_WIDTH.
     """
+    if width and width < LEAST_WIDTH:
+        raise InvalidInput(
+            f"--width is {width:g}; allowed for figure2: {LEAST_WIDTH:g} inches or more, both "
+            "columns of a paper"
+        )
     verifiers = list(dict.fromkeys(numbers.verifier))
-    heights = [2.9, *[1.95] * len(verifiers)]
-    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+    heights, columns = [2.9, *[1.95] * len(verifiers)], None
+    num_panels = 1 + sum(name.startswith("residual_") for name in laws)
+    if width:
+        columns = min(num_panels, max(1, int(width / 1.6)))
+        num_rows = math.ceil(num_panels / columns)
+        heights = [3.4, *[0.5 + 1.8 * num_rows] * len(verifiers)]
+    figure = Figure(figsize=(width or 11, sum(heights)), layout="constrained")
     top, *strips = figure.subfigures(len(heights), 1, height_ratios=heights)
     values = numbers.set_index(["verifier", "quantity", "rejections"]).context
     first = laws.verifier.iloc[0]
-    _models(top, laws[laws.verifier == first], quote, values[first, "overlap", 0])
+    is_narrow = bool(width and width < 9)
+    _models(top, laws[laws.verifier == first], quote, values[first, "overlap", 0], is_narrow)
     highest = 1.35 * laws.filter(regex="^draft$|^residual_").max().max()
     furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), 0.01)  # else noise fills it
     for strip, verifier in zip(strips, verifiers, strict=True):
@@ -202,17 +222,23 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
             gap = str(Gap(*numbers[numbers.verifier == verifier].iloc[0][["status", "reason"]]))
             strip.text(0.5, 0.5, gap, ha="center", fontsize=SIZE)
         else:
-            _strip(strip, rule_laws, values[verifier], (highest, furthest))
+            shape = (math.ceil(num_panels / columns), columns) if columns else (1, num_panels)
+            _strip(strip, rule_laws, values[verifier], (highest, furthest), shape)
     return figure
 
 
-def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> None:
-    """Draw target and draft, with the names of the bars, which are the same in all panels."""
+def _models(
+    part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float, is_narrow: bool
+) -> None:
+    """Draw target and draft, with the names of the bars, which are the same in all panels.
+
+    is_narrow: whether texts are short of room.
+    """
     axes = part.subplots()
     middle = _sides(axes, laws)
     axes.bar(range(len(laws)), laws.target, color="0.65", label="target p: what has to come out")
     _outline(axes, laws, label="draft q: where candidates come from")
-    axes.set_ylim(0, 1.35 * laws[["target", "draft"]].max().max())
+    axes.set_ylim(0, (1.9 if is_narrow else 1.35) * laws[["target", "draft"]].max().max())
     axes.set_ylabel("probability", fontsize=SIZE)
     style = {
         "transform": axes.get_xaxis_transform(),
@@ -220,28 +246,45 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
         "fontsize": SIZE + 1,
         "fontweight": "bold",
     }
-    axes.text(-0.4, 0.97, "the draft gives these too much (q > p)", color=OVER, **style)
-    axes.text(middle + 0.2, 0.97, "the draft gives these too little (q ≤ p)", color=UNDER, **style)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.9), frameon=False, fontsize=SIZE)
+    names = ["the draft gives these too much (q > p)", "the draft gives these too little (q ≤ p)"]
+    if is_narrow:
+        room = 0.4 * part.figure.get_figwidth()
+        names = [figures.wrapped(name, room, 0.7) for name in names]
+    axes.text(-0.4, 0.97, names[0], color=OVER, **style)
+    axes.text(middle + 0.2, 0.97, names[1], color=UNDER, **style)
+    legend_top = 0.93 - 0.08 * (1 + names[0].count("\n")) if is_narrow else 0.9
+    axes.legend(loc="upper left", bbox_to_anchor=(0, legend_top), frameon=False, fontsize=SIZE)
     end = quote if len(quote) <= QUOTED else f"… {quote[-QUOTED:].lstrip()}"
     title = axes.set_title(f"The next token after “{end}”", loc="left", fontsize=SIZE + 1.5)
-    axes.set_title(f"overlap of target and draft: {_percent(overlap)}", loc="right", fontsize=SIZE)
+    said = f"overlap of target and draft: {_percent(overlap)}"
+    if is_narrow:
+        axes.set_xlabel(said, fontsize=SIZE)
+    else:
+        axes.set_title(said, loc="right", fontsize=SIZE)
     figures.finish(axes)
-    axes.set_xticks(range(len(laws)), laws.text, rotation=25, ha="right", rotation_mode="anchor")
+    turned = {"rotation": 60 if is_narrow else 25, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(laws)), laws.text, **turned)
     for text in (title, *axes.get_xticklabels()):
         text.set_parse_math(False)  # a token may be a dollar sign
 
 
 def _strip(
-    part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple[float, float]
+    part: SubFigure,
+    laws: pd.DataFrame,
+    values: pd.Series,
+    limits: tuple[float, float],
+    shape: tuple[int, int],
 ) -> None:
     """Draw the panels of one rule: the residual after each rejection, and the bias.
 
     values: numbers by quantity and rejections. limits: ends of the vertical axes of residuals and
-    bias.
+    bias. shape: the numbers of rows and columns of panels.
     """
     names = [name for name in laws if name.startswith("residual_")]
-    *panels, last = part.subplots(1, len(names) + 1)
+    grid = part.subplots(*shape, squeeze=False).ravel()
+    *panels, last = grid[: len(names) + 1]
+    for axes in grid[len(names) + 1 :]:
+        axes.set_axis_off()
     for count, (axes, name) in enumerate(zip(panels, names, strict=True), start=1):
         overdraft, rejected = values["overdraft", count], values["rejected", count]
         _sums(
@@ -259,7 +302,7 @@ def _strip(
         axes.set_xlabel(
             f"overlap with the draft: {_percent(values['overlap', count])}", fontsize=SIZE
         )
-        axes.tick_params(labelleft=count == 1)
+        axes.tick_params(labelleft=(count - 1) % shape[1] == 0)
     excess = _percent(values["excess"].iloc[0])
     _sums(last, laws, laws.emitted - laws.target, (f"{excess} too much", f"{excess} too little"))
     last.axhline(0, color="0.2", linewidth=0.6)
@@ -281,6 +324,8 @@ def _sums(axes: Axes, laws: pd.DataFrame, values: pd.Series, totals: tuple[str, 
         "fontweight": "bold",
         "fontsize": SIZE + 1,
     }
+    if axes.get_figure(root=True).get_figwidth() < 9:
+        totals = tuple(text.replace(" % ", " %\n") for text in totals)
     for end, text, colour in zip((-0.5, len(laws) - 0.5), totals, (OVER, UNDER), strict=True):
         axes.text((end + middle) / 2, 0.97, text, color=colour, ha="center", **style)
     figures.finish(axes)

@@ -3,6 +3,7 @@ decoder by decoder.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
@@ -91,8 +92,8 @@ def make(plan: Plan) -> Artefact:
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure3", *lines, TEXTS["caption"] + fixed, frame, notes)
-    figure = draw(frame, [key for key in varying if key != "method"])
-    return Artefact((table,), {"figure3": figure}, suffixes=("csv", "md"))
+    drawing = partial(draw, frame, [key for key in varying if key != "method"])
+    return Artefact((table,), {"figure3": drawing}, suffixes=("csv", "md"))
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -180,26 +181,35 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     return note + (f" Here: {'; '.join(lines)}." if lines else "")
 
 
-def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
+def draw(frame: pd.DataFrame, named: Sequence[str], width: float | None = None) -> Figure:
     """The figure: both panels, with a row for each cell.
 
     frame: that of `measure`. named: the keys that tell rows apart beside decoder and verifier.
+    width: of the figure, in inches; in a narrow one the panels stand below each other.
     """
     cells = [
         rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)
     ]
-    figure = Figure(figsize=(9.8, 1.3 + 0.5 * len(cells)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.4, 1))
+    size, is_narrow, beyond = (9.8, 1.3 + 0.5 * len(cells)), bool(width and width < 8), 1.4
+    if width:
+        height = (1.4 + 0.5 * len(cells)) * (2 if is_narrow else 1)
+        size, beyond = (width, height), max(1.4, width / max(0.3 * width, width - 2.5))
+    figure = Figure(figsize=size, layout="constrained")
+    ratios = {"height_ratios": (1, 1)} if is_narrow else {"width_ratios": (2.4, 1)}
+    shape = (2, 1) if is_narrow else (1, 2)
+    left, right = figure.subplots(*shape, sharey=True, **ratios)
     steps = frame[(frame.part == "step") & (frame.quantity == "ms_per_step")]
-    left.set_xlim(0, 1.4 * max([*steps.value, *steps.upper.dropna()], default=1))
+    left.set_xlim(0, beyond * max([*steps.value, *steps.upper.dropna()], default=1))
     right.set_xlim(0, 100)
     places, title, place = [], "", 0.0
     for rows in cells:
         first = rows.iloc[0]
         heading = ", ".join(labels.text(key, first[key]) for key in ("decoder", *reversed(named)))
-        place += 1.9 if heading != title else 1
+        text = figures.wrapped(heading, 0.7 * width) if width else heading
+        place += 1 if heading == title else 1.9 + 0.5 * text.count("\n")
         if heading != title:
-            left.text(0, place - 0.5, heading, fontsize=SIZE, fontweight="bold", va="bottom")
+            for axes in (left, right) if is_narrow else (left,):
+                axes.text(0, place - 0.5, text, fontsize=SIZE, fontweight="bold", va="bottom")
         title = heading
         places.append((place, labels.name("verifier", first.verifier)))
         _row(left, right, place, rows)
@@ -213,6 +223,9 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
     ):
         axes.set_xlabel(x_label, fontsize=SIZE)
         handles = [Patch(facecolor=colour, label=label) for label, colour in parts.values()]
+        if width:
+            room = width if is_narrow else width / 3.4
+            columns = figures.legend_columns([label for label, _ in parts.values()], 0.85 * room)
         axes.legend(handles=handles, ncols=columns, **spot)
         figures.finish(axes)
         axes.grid(visible=False)

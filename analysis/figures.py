@@ -5,6 +5,7 @@ names at the ends of lines; and their files.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy.optimize import isotonic_regression
 
 from analysis.long import CEILING
@@ -50,6 +52,10 @@ OTHERS = (
 )
 SIZE = 8.5
 """Basic size of text, in points."""
+SIZES = (8.0, 9.0)
+"""The smallest and the largest text of a figure whose width is given, in points."""
+_LETTER, _BOLD = 0.56, 0.66
+"""The mean width of a letter over its size, and that of a bold letter."""
 
 
 def looks(verifiers: Sequence[str]) -> dict[str, Look]:
@@ -111,10 +117,57 @@ def legend_above(figure: Figure, handles: Sequence[Any], title: str) -> None:
 
     title: the figure's, since the layout has no room for both apart.
     """
-    place = {"loc": "outside upper center", "ncols": len(handles) or 1, "frameon": False}
+    names = [handle.get_label() for handle in handles]
+    columns = legend_columns(names, figure.get_figwidth())
+    place = {"loc": "outside upper center", "ncols": columns, "frameon": False}
     figure.legend(
         handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2
     )
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """The count of columns of a legend in a width in inches: all names, or as many as fit."""
+    widths = [(_LETTER * SIZE * len(name) + 40) / 72 for name in names]
+    if sum(widths) <= width:
+        return len(names) or 1
+    return max(1, int(width / max(widths)))
+
+
+def wrapped(text: str, width: float, letter: float = _LETTER) -> str:
+    """A text in lines that fit a width in inches, with the breaks that it has.
+
+    letter: the mean width of a letter over its size.
+    """
+    count = max(8, int(72 * width / (letter * SIZE)))
+    for whole in (" = ", " %"):  # never broken
+        text = text.replace(whole, whole.replace(" ", "\N{NO-BREAK SPACE}"))
+    lines = [line for part in text.split("\n") for line in wrap(part, count) or [""]]
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def fit(figure: Figure) -> Figure:
+    """Give all text of a figure one of SIZES, and break titles and labels that are too long."""
+    texts = figure.findobj(Text)
+    for text in texts:
+        text.set_fontsize(float(np.clip(text.get_fontsize(), *SIZES)))
+    width, height = figure.get_size_inches()
+    for legend in figure.legends:
+        title = legend.get_title()
+        title.set_text(wrapped(title.get_text(), width))
+    for part in (figure, *figure.subfigs):
+        for name, room in (("suptitle", width), ("supxlabel", width), ("supylabel", height)):
+            text = getattr(part, f"_{name}", None)
+            if text is not None:
+                letter = _BOLD if text.get_fontweight() == "bold" else _LETTER
+                text.set_text(wrapped(text.get_text(), 0.95 * room, letter))
+    figure.draw_without_rendering()  # else the axes have no size
+    for axes in figure.findobj(Axes):
+        box = axes.get_window_extent()
+        across, along = box.width / figure.dpi, box.height / figure.dpi
+        for text in (axes.title, axes._left_title, axes._right_title, axes.xaxis.label):
+            text.set_text(wrapped(text.get_text(), 1.05 * across))
+        axes.yaxis.label.set_text(wrapped(axes.yaxis.label.get_text(), 1.05 * along))
+    return figure
 
 
 def label_ends(
@@ -160,15 +213,25 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
     return isotonic_regression(np.asarray(wanted, np.float64) - offsets).x + offsets
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem.png` and `stem.pdf`, atomically and without dates, and return their paths."""
-    mpl.rcParams["pdf.fonttype"] = 42  # text stays text
+def save_figure(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
+    """Write `stem.png`, `stem.pdf` and so on, atomically and without dates; return their paths.
+
+    formats: some of png, svg and pdf. A user's matplotlibrc may set what is not set here, such as
+    fonts, and `savefig.dpi`.
+    """
+    metadata = {
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "Producer": None},
+        "svg": {"Date": None, "Creator": None},
+    }
+    settings: dict[str, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text
+    settings["svg.hashsalt"] = stem.name
+    if mpl.rcParams["savefig.dpi"] == mpl.rcParamsDefault["savefig.dpi"]:
+        settings["savefig.dpi"] = 200
     paths = []
-    for suffix, metadata in (
-        ("png", {"Software": None}),
-        ("pdf", {"CreationDate": None, "Producer": None}),
-    ):
-        paths.append(stem.with_name(f"{stem.name}.{suffix}"))
-        with replacing(paths[-1]) as partial:
-            figure.savefig(partial, format=suffix, dpi=200, metadata=metadata)
+    with mpl.rc_context(settings):
+        for suffix in formats:
+            paths.append(stem.with_name(f"{stem.name}.{suffix}"))
+            with replacing(paths[-1]) as partial:
+                figure.savefig(partial, format=suffix, metadata=metadata[suffix])
     return paths

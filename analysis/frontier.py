@@ -2,6 +2,8 @@
 on d5b3 and on searched trees, and the ceilings.
 """
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -46,7 +48,7 @@ def make(plan: Plan) -> Artefact:
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"], notes, COLUMNS)
     tables = (table, frontier_shapes.table(shapes, plan))
-    return Artefact(tables, {"frontier": draw(frame)})
+    return Artefact(tables, {"frontier": partial(draw, frame)})
 
 
 def _longer(results: Results) -> list[str]:
@@ -82,10 +84,11 @@ def message(frame: pd.DataFrame) -> str:
     return text + ("; ResiSpec's gain is bias" if is_biased else "")
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure, for the data set measured at the most temperatures.
 
-    frame: the frontier's long frame.
+    frame: the frontier's long frame. width: of the figure, in inches; in a narrow one the panels
+    stand below each other.
 
     The left panel has VERIFIERS on d5b3, its ceiling and the best tree with as many positions. The
     right one, if several sizes were measured, has the best trees of each kind of draws by size,
@@ -134,27 +137,43 @@ def draw(frame: pd.DataFrame) -> Figure:
     panels = [(at_121, "temperature", "temperature", "121 positions")]
     if lengths["size"].nunique() > 1:
         panels.append((at_hottest, "size", "verified positions", f"T = {hottest:g}"))
-    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
-    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    columns, size, room = len(panels), (9.6, 4.2), None
+    if width:
+        columns = columns if width > 4 * columns else 1
+        size, room = (width, 0.6 + 3.6 * (len(panels) // columns)), 0.4 * width / columns
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(panels) // columns, columns, sharey=True, squeeze=False)
+    row = grid.ravel()
     row[0].set_ylim(1, own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0)
     for axes, (lines, x, label, condition) in zip(row, panels, strict=True):
-        _panel(axes, lines, x, label)
+        _panel(axes, lines, x, label, room)
         axes.set_title(f"{labels.name('dataset', dataset)}, {condition}", fontsize=SIZE + 0.5)
-    row[0].set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
     figure.suptitle(message(of_all), fontsize=SIZE + 3)
     return figure
 
 
-def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, label: str) -> None:
-    """Draw lines with their names at their right ends; a line without rows is left out."""
+def _panel(
+    axes: Axes,
+    lines: list[tuple[str, Look, pd.DataFrame]],
+    x: str,
+    label: str,
+    room: float | None,
+) -> None:
+    """Draw lines with their names at their right ends; a line without rows is left out.
+
+    room: the width for the names, in inches; None if there is enough.
+    """
     ends = []
     for name, look, rows in lines:
         rows = rows[rows[x].notna()].sort_values(x)
         if len(rows):
             figures.line(axes, rows[x], rows, look)
-            ends.append((float(rows[x].iloc[-1]), float(rows.value.iloc[-1]), name, look.colour))
+            text = figures.wrapped(name.replace("\n", " "), room) if room else name
+            ends.append((float(rows[x].iloc[-1]), float(rows.value.iloc[-1]), text, look.colour))
     bottom, top = axes.get_ylim()
-    figures.label_ends(axes, ends, gap=(top - bottom) / 19)
+    figures.label_ends(axes, ends, gap=(top - bottom) / (15 if room else 19))
     axes.set_xticks(sorted({place for _, _, rows in lines for place in rows[x].dropna()}))
     axes.set_xlabel(label, fontsize=SIZE + 0.5)
     figures.finish(axes)

@@ -15,11 +15,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import labels, table
+from analysis import labels
 from analysis.artefact import texts
 from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
+from analysis.table import Notes, Table, markdown, plain
+from analysis.terminal import printed
 from referee.inputs import EMBEDDED
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import VERBOSE, InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
@@ -88,7 +90,7 @@ def seeds(row: Mapping[str, Any]) -> str:
     return "obeyed" if row["other_seed_equal"] < row["seed_rows"] else "no effect"
 
 
-def markdown(frame: pd.DataFrame, pair: str) -> str:
+def table_of(frame: pd.DataFrame, pair: str) -> Table:
     """The page: a row for each engine, and the notes;
     the row of an engine that did not run says why.
     """
@@ -111,8 +113,8 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     origin = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
     notes.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {origin}")
     caption = f"The gallery: {kind}, on the {pair} pair."
-    table_notes = table.Notes(tuple(notes), picture="z against tokens")
-    return table.markdown(table.plain("gallery", frame, caption, table_notes, shown=shown))
+    table_notes = Notes(tuple(notes), picture="z against tokens")
+    return plain("gallery", frame, caption, table_notes, shown=shown)
 
 
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
@@ -238,17 +240,19 @@ def _note(row: Mapping[str, Any], max_tokens: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.gallery", description=__doc__.splitlines()[0]
+        prog="python -m analysis.gallery",
+        description=__doc__.splitlines()[0],
+        parents=[VERBOSE],
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")
     options = parser.parse_args(arguments)
     stem = options.results / options.pair / "gallery"
     frame = read(stem.with_suffix(".csv"))
-    page, figure = markdown(frame, options.pair), draw(frame)
-    write_atomically(stem.with_suffix(".md"), page)
-    paths = (stem.with_suffix(".md"), *save_figure(figure, stem))
-    sys.stdout.writelines((page, *(f"wrote {path}\n" for path in paths)))
+    made, page = table_of(frame, options.pair), stem.with_suffix(".md")
+    write_atomically(page, markdown(made))
+    paths = (page, *save_figure(draw(frame), stem))
+    sys.stdout.writelines((printed(made, str(page)), *(f"wrote {path}\n" for path in paths)))
 
 
 if __name__ == "__main__":

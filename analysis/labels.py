@@ -178,11 +178,27 @@ def name(group: str, value: Label | str) -> str:
     return ", ".join([str(plain if group == "tree" and parameters else text), *parameters])
 
 
-def method(decoder: Label | str, verifier: Label | str) -> str:
-    """A decoder with a verifier as printed: "SpecInfer (standard)", "SpecInfer + ResiSpec"."""
-    words = {"": "", "standard": " (standard)"}.get(
-        str(verifier), f" + {name('verifier', verifier)}"
-    )
+def short(verifier: Label | str) -> str:
+    """The short name of a verifier: "Mine" for "custom, name=path/to/file.py:Mine".
+
+    Other verifiers have their printed name. It need not be unique.
+    """
+    label = Label.of(verifier)
+    source = str(label.parameters.get("name", "")) if label.option == "custom" else label.option
+    words = source.rpartition(":")[2]
+    if words in ("", source):
+        return name("verifier", label)
+    others = [f"{key}={value}" for key, value in label.parameters.items() if key != "name"]
+    return ", ".join([words, *others])
+
+
+def method(decoder: Label | str, verifier: Label | str, is_short: bool = False) -> str:
+    """A decoder with a verifier as printed: "SpecInfer (standard)", "SpecInfer + ResiSpec".
+
+    is_short: whether the verifier has its `short` name.
+    """
+    printed = short(verifier) if is_short else name("verifier", verifier)
+    words = {"": "", "standard": " (standard)"}.get(str(verifier), f" + {printed}")
     return name("decoder", decoder) + words
 
 

@@ -640,6 +640,14 @@ def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
     return f"{commit} (changed)" if run.get("git_is_dirty") else commit
 
 
+def facts_of(plans: Sequence[Plan]) -> dict[str, Any]:
+    """The origin of the numbers of plans, for programs: profile, and the commits of all cells."""
+    cells = {request.cell_id: plan for plan in plans for request in plan.requests}
+    runs = (run for cell_id, plan in cells.items() for run in origins(plan.provenance(cell_id)))
+    commits = dict.fromkeys(commit_of(run) for run in runs if run)
+    return {"profile": plans[0].profile, "commit": [*commits]}
+
+
 def listed(values: Iterable[object]) -> str:
     """Distinct values in their order, without None and empty texts, joined by commas."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

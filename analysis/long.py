@@ -60,7 +60,9 @@ def key_cell(row: Mapping[str, Any], key: str) -> Key:
     """The cell with a row's label of a key; the key "method" means decoder and verifier."""
     if key == "method":
         pair = row["decoder"], row["verifier"]
-        return Key(pair, labels.method(*pair))
+        return Key(pair, labels.method(*pair), labels.method(*pair, is_short=True))
+    if key == "verifier" and row[key]:
+        return Key(row[key], labels.text(key, row[key]), labels.short(row[key]))
     return Key(row[key], labels.text(key, row[key]))
 
 

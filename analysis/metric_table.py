@@ -5,6 +5,7 @@ A line of the table is a cell with its own metrics, or a setting with several ve
 side.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -245,11 +246,13 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
     """A note if cells that do the same work disagree by more than their intervals; else nothing.
 
     rates: tokens/s of autoregressive cells, each after a text that names its work, equal for equal
-    work. The work does not depend on the temperature and the data set.
+    work; those without an interval do not count. The work does not depend on the temperature and
+    the data set.
     """
     by_work = defaultdict[str, list[Interval]](list)
     for work, rate in rates:
-        by_work[work].append(rate)
+        if not math.isnan(rate.lower):
+            by_work[work].append(rate)
     ranges = [
         f"between {min(rate.value for rate in group):.0f} and "
         f"{max(rate.value for rate in group):.0f}"

@@ -1,5 +1,7 @@
 """Overview: the first page's table and picture of the paper's rules and the best exact method."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -36,7 +38,7 @@ def make(plan: Plan) -> Artefact:
         TEXTS,
         {column: lambda method: str(forwards.get(method, labels.ABSENT))},
     )
-    return Artefact((table, summary), {"overview": draw(frame)})
+    return Artefact((table, summary), {"overview": partial(draw, frame)})
 
 
 def draft_forwards(plan: Plan) -> dict[tuple[str, str, str], int]:
@@ -72,17 +74,23 @@ def shown(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
     return [*dict.fromkeys(method for method in (*PAPERS, *best) if method in measured)]
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The picture at the highest temperature: a panel of tokens a step and one of speed,
     a bar a method, the mean over data sets with the least and the most of them.
+
+    width: of the figure, in inches; in a narrow one the panels stand below each other.
     """
     frame = frame[frame.temperature == frame.temperature.max()]
     methods = shown(frame)
     lengths = frame[frame.quantity == LENGTH.name].groupby(METHOD, sort=False)
     verdicts = lengths.verdict.agg(set) if len(frame) else {}
     is_biased = [Finding.BIASED in verdicts[method] for method in methods]
-    figure = Figure(figsize=(7.2, 1.2 + 0.5 * max(1, len(methods))), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    columns, size = 2, (7.2, 1.2 + 0.5 * max(1, len(methods)))
+    if width:
+        columns = 2 if width > 5.5 else 1
+        size = (width, (0.8 if columns > 1 else 1.6) + 1.3 * max(1, len(methods)) / columns)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=True).ravel()
     heads = ("tokens a step", "tokens a second, no speculation = 1")
     for axes, metric, head in zip(panels, (LENGTH, SPEED), heads, strict=True):
         rows = frame[(frame.quantity == metric.name) & frame.value.notna()]
@@ -96,6 +104,8 @@ def draw(frame: pd.DataFrame) -> Figure:
         f"on {labels.name('tree', tree)}"
         for (decoder, tree, verifier), biased in zip(methods, is_biased, strict=True)
     ]
+    if width:
+        names = [figures.wrapped(name, 0.45 * width) for name in names]
     panels[0].set_yticks(range(len(methods)), names)
     panels[1].axvline(1, color="black", linewidth=0.8)
     figure.suptitle(_setting(frame), fontsize=SIZE + 0.5)

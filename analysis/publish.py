@@ -31,7 +31,7 @@ from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
 SUFFIXES = (".csv", ".md", ".png")
-"""Of the files that are published; any artefact's command draws .tex and .pdf
+"""Of the files that are published; any artefact's command draws .json, .tex and .pdf
 from published cells.
 """
 CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"

@@ -5,8 +5,8 @@ Each published artefact has an archive, a results folder {PROFILE,raw}/... with 
 so that publishing one does not touch the others. A cell that several artefacts ask for is in the
 archive of each. Published rows are shorter than measured ones: see `analysis.publish.compact`.
 
-Two accepted lengths agree when their 95 % bootstrap intervals overlap. An interval over fewer than
-MIN_PROMPTS prompts is too narrow for this, so such rows are not compared. Times are not compared,
+Two accepted lengths agree when their 95 % bootstrap intervals overlap. Rows of fewer than
+MIN_PROMPTS prompts have no interval and are not compared. Times are not compared,
 since they belong to a machine. Two verdicts agree when they are the same; an undecided verdict is
 not compared.
 """
@@ -27,6 +27,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files
+from analysis.stats import MIN_PROMPTS
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, first_line
@@ -41,7 +42,6 @@ LARGEST = 1 << 29
 MEMORY = 1 << 28
 """The most bytes of memory to unpack an archive, beside what it unpacks to."""
 UNPACKING_ERRORS = (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError, RecursionError)
-MIN_PROMPTS = 8
 DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
 

@@ -3,6 +3,7 @@ for `tree=fastest` and others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def make(plan: Plan) -> Artefact:
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("speed", *lines, TEXTS["caption"] + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
-    return Artefact((table,), {"speed": draw(frame)}, compared=lengths)
+    return Artefact((table,), {"speed": partial(draw, frame)}, compared=lengths)
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -194,28 +195,43 @@ def entry_text(row: Mapping[str, Any]) -> str:
     return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
 
 
-def draw(frame: pd.DataFrame) -> Figure:
-    """The figure. frame: that of `measure`. Settings beyond MOST_PANELS are in the table only."""
+def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
+    """The figure. frame: that of `measure`. Settings beyond MOST_PANELS are in the table only.
+
+    width: of the figure, in inches; in a narrow one panels and legend stand below each other.
+    """
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
     settings = [rows for _, rows in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
-    figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
-    panels = figure.subplots(1, max(1, len(settings)), sharey=True, squeeze=False)[0]
+    count = max(1, len(settings))
+    columns, size = count, (2.7 + 4.2 * count, 4.2)
+    if width:
+        columns = count if width > 2.6 * count else 1
+        size = (width, 2.9 * (count // columns) + (1.7 if width > 4 else 2.6))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(count // columns, columns, sharey=True, squeeze=False)
+    panels = grid.ravel()
     for axes, rows in zip(panels, settings, strict=False):
         _panel(axes, rows)
     panels[0].set_ylim(bottom=0)  # of all panels, when all are drawn: it fixes their top, too
-    panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right center")
+    place: dict[str, Any] = {"loc": "outside right center"}
+    if width:
+        place = {"loc": "outside lower center", "ncols": figures.legend_columns(names, width)}
+    figure.legend(handles, names, fontsize=SIZE, frameon=False, **place)
     figure.suptitle(message(frame), fontsize=SIZE + 3)
     return figure
 
 
 def message(frame: pd.DataFrame) -> str:
-    """A sentence on the sizes that beat one token at a time,
-    with intervals above 1. frame: see `draw`.
+    """A sentence on the sizes that beat one token at a time, with intervals above 1, or values
+    if there are too few prompts for an interval. frame: see `draw`.
     """
     gains = frame[
-        (frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)
+        (frame.quantity == "speedup_vs_one_token")
+        & (frame.lower.fillna(frame.value) > 1)
+        & (frame.num_nodes > 1)
     ]
     if gains.empty:
         return "Nothing drafted beats one token at a time"

@@ -23,6 +23,13 @@ BRACKETS = (
     "not between runs."
 )
 
+MIN_PROMPTS = 8
+"""The smallest number of prompts with an interval: resamples of fewer vary too little."""
+FEW_PROMPTS = (
+    f"A number of fewer than {MIN_PROMPTS} prompts has no brackets: resamples of so few vary less "
+    "than prompts do."
+)
+
 RUN_SPREAD = 0.14
 """Standard deviation of log tokens/s over runs of one cell, each alone;
 see docs/studies/run_spread.csv.
@@ -35,7 +42,7 @@ PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
 @dataclass(frozen=True)
 class Interval:
     """A statistic of the measured prompts and its interval;
-    the bounds are NaN without a spread to see.
+    the bounds are NaN for fewer than MIN_PROMPTS prompts.
     """
 
     value: float
@@ -50,11 +57,11 @@ ABSENT = Interval(np.nan)
 def resample(num_prompts: int) -> np.ndarray:
     """Counts of the draws of each prompt in each resample, (NUM_RESAMPLES, num_prompts) float64.
 
-    All cells with the same number of prompts get the same counts, so that these cells are paired. A
-    single prompt gives no rows, since it has no spread.
+    All cells with the same number of prompts get the same counts, so that these cells are paired.
+    Fewer than MIN_PROMPTS prompts give no rows.
     """
     weights = np.full(num_prompts, 1 / num_prompts)
-    size = NUM_RESAMPLES if num_prompts > 1 else 0
+    size = NUM_RESAMPLES if num_prompts >= MIN_PROMPTS else 0
     return np.random.default_rng(0).multinomial(num_prompts, weights, size=size).astype(np.float64)
 
 
@@ -123,10 +130,19 @@ def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
     """1 + the bound of the accepted tokens, with 1.96 standard errors;
     NaN with too few samples for a bound.
 
-    rollouts, trees: log ratios, [prompt][sample][level].
+    rollouts, trees: log ratios, [prompt][sample][level]. Fewer than MIN_PROMPTS prompts give no
+    interval.
     """
-    samples = [in_halves(of_prompts) for of_prompts in (rollouts, trees)]
+    by_prompt = list(rollouts)
+    samples = [in_halves(of_prompts) for of_prompts in (by_prompt, trees)]
     if min(map(len, samples)) < 4:
         return ABSENT
     accepted, error = path_bound(*samples)
+    if len(by_prompt) < MIN_PROMPTS:
+        return Interval(1 + accepted)
     return Interval(1 + accepted, 1 + accepted - 1.96 * error, 1 + accepted + 1.96 * error)
+
+
+def few_prompts(counts: Iterable[int]) -> tuple[str, ...]:
+    """The note FEW_PROMPTS if any of these numbers of prompts is too small; else nothing."""
+    return (FEW_PROMPTS,) if any(count < MIN_PROMPTS for count in counts) else ()

@@ -9,11 +9,12 @@ from typing import Any
 from analysis import long, metrics, table
 from analysis.audits import NOT_AUDITED
 from analysis.cells import FIRST, tidy
-from analysis.load import LABELS, SETTING, Plan
+from analysis.load import LABELS, SETTING, Plan, facts_of
 from analysis.metric_table import RUNS_DIFFER, disagreement
 from analysis.metrics import Metric
-from analysis.stats import Interval
+from analysis.stats import Interval, few_prompts
 from analysis.table import Audit, Column, Found, Gap, Notes, Number, Table
+from analysis.terminal import printed
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 """The table shows the first of these metrics that any of its cells has."""
@@ -74,8 +75,10 @@ def table_of(
     is_marked = any(_is_marked(row, metric) for row in records for metric in speedups)
     of_times = [f"\\* {RUNS_DIFFER}"] if is_marked else []
     biases = frame.shown_bias.dropna().unique() if "shown_bias" in frame else ()
-    notes = Notes((*of_times, *disagreement(rates), *biases))
-    return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes)
+    is_measured = frame.status.eq("done") & frame[metrics.ACCEPTED_LENGTH.name].notna()
+    few = few_prompts(frame.num_prompts[is_measured])
+    notes = Notes((*of_times, *disagreement(rates), *few, *biases))
+    return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes, facts_of(plans))
 
 
 def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
@@ -98,12 +101,27 @@ def _number(metric: Metric) -> Column:
     return Column(metric.name, metric.label, "number", cell=cell)
 
 
+def head(made: Table) -> Table:
+    """The table of a run with its first MOST_ROWS rows, and all baselines of these rows."""
+    frame = made.frame
+    keys = [column.key for column in made.columns if column.kind == "key"]
+    keys = [key for key in keys if key not in ("method", "tree")]
+    settings = [repr(row) for row in frame[keys].to_numpy().tolist()]
+    is_baseline = frame.verifier.eq("standard") | frame.decoder.eq("autoregressive")
+    rows = tuple(
+        row
+        for place, row in enumerate(made.rows)
+        if place < MOST_ROWS or (is_baseline[place] and settings[place] in settings[:MOST_ROWS])
+    )
+    return replace(made, rows=rows)
+
+
 def written(made: Table, folder: Path) -> str:
-    """Write the CSV of a run's table; return the text to print: its first rows,
+    """Write the CSV and the JSON of a run's table; return the text to print: its `head`,
     and the path of the CSV.
     """
-    [path] = table.write(made, folder, ["csv"])
-    num_more = len(made.rows) - MOST_ROWS
-    head = replace(made, rows=made.rows[:MOST_ROWS])
+    path, _ = table.write(made, folder, ["csv"])
+    shown = head(made)
+    num_more = len(made.rows) - len(shown.rows)
     rest = f"and {num_more} more in the CSV\n\n" if num_more > 0 else ""
-    return f"{table.markdown(head)}\n{rest}wrote {path}: every cell with every number\n"
+    return f"{printed(shown, str(path))}\n{rest}wrote {path}: every cell with every number\n"

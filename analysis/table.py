@@ -1,4 +1,4 @@
-"""Tables of typed cells, and their files: CSV for programs,
+"""Tables of typed cells, and their files: CSV and JSON for programs,
 Markdown for people and LaTeX for a paper.
 
 A cell is a value until a renderer prints it: `str(cell)` is its text in Markdown and LaTeX.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from json import dumps
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from analysis.labels import ABSENT, number, rounded
+from analysis.labels import ABSENT, GROUPS, number, rounded, short
 from resispec.files import write_atomically
 
 NAN = math.nan
@@ -24,10 +27,14 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Key:
-    """A cell that names its row. value: a label, a temperature, a count; text: its printed form."""
+    """A cell that names its row. value: a label, a temperature, a count; text: its printed form.
+
+    short: a form for a terminal and a paper, which need not be unique; "" for none.
+    """
 
     value: Any
     text: str
+    short: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -49,10 +56,19 @@ class Number:
         return cls(numbers["value"], numbers["lower"], numbers["upper"], spec)
 
     def __str__(self) -> str:
+        return " ".join(filter(None, (self.head, self.interval)))
+
+    @property
+    def head(self) -> str:
+        """The value alone."""
+        return number(self.value, self.spec)
+
+    @property
+    def interval(self) -> str:
+        """The interval in brackets; "" without one."""
         if math.isnan(self.low):
-            return number(self.value, self.spec)
-        value, low, high = (number(value, self.spec) for value in (self.value, self.low, self.high))
-        return f"{value} [{low}, {high}]"
+            return ""
+        return f"[{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
 
 
 @dataclass(frozen=True)
@@ -84,12 +100,22 @@ class Audit:
     rows: str = ""
 
     def __str__(self) -> str:
+        return " ".join(filter(None, (self.head, self.numbers)))
+
+    @property
+    def head(self) -> str:
+        """The verdict alone."""
+        return self.verdict or ABSENT
+
+    @property
+    def numbers(self) -> str:
+        """The numbers behind the verdict, in parentheses; "" without any."""
         if self.rows:
-            return f"{self.verdict} ({self.rows})"
+            return f"({self.rows})"
         if math.isnan(self.tokens):
-            return self.verdict or ABSENT
+            return ""
         scores = ", ".join(f"{z:.1f}" for z in self.z if not math.isnan(z))
-        return f"{self.verdict} (z {scores}; {self.tokens:,.0f} tokens)"
+        return f"(z {scores}; {self.tokens:,.0f} tokens)"
 
 
 @dataclass(frozen=True)
@@ -165,7 +191,8 @@ class Table:
 
     stem: the name of its files. frame: all numbers with all digits. caption: its subject.
 
-    rows: each has as many cells as there are columns. The columns of kind "key" come first.
+    rows: each has as many cells as there are columns. The columns of kind "key" come first. facts:
+    the origin of its numbers for programs, such as profile and commit.
     """
 
     stem: str
@@ -174,11 +201,61 @@ class Table:
     caption: str
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Notes = field(default_factory=Notes)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_keys(self) -> int:
         """The count of columns that name a row."""
         return sum(column.kind == "key" for column in self.columns)
+
+    def only(self, places: Sequence[int]) -> Table:
+        """The table with these of its columns, in this order."""
+        rows = tuple(tuple(row[place] for place in places) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
+
+    def need(self, column: Column) -> int:
+        """The need of a column where there is no room for all; 0 is the highest.
+
+        Names of rows come first, and the first quantity; then verdicts and states, other numbers,
+        and at last the paper's figures.
+        """
+        numbers = [other.key for other in self.columns if other.kind == "number"]
+        if column.kind == "key" or (column.kind == "number" and column.key == numbers[0]):
+            return 0
+        if column.kind == "audit" or column.key in ("verdict", "status"):
+            return 1
+        return 3 if column.kind == "paper" else 2
+
+    def num_grouping(self) -> int:
+        """The count of first columns whose values make good headings of groups of rows.
+
+        They are as many names of rows as leave two rows a group in the mean; the last name is none
+        of them.
+        """
+        texts = [[str(cell) for cell in row] for row in self.rows]
+        for count in range(self.num_keys - 1, 0, -1):
+            num_groups = len(list(groupby(texts, itemgetter(slice(count)))))
+            if 2 * num_groups <= len(texts):
+                return count
+        return 0
+
+    def names(self) -> list[list[str]]:
+        """The names of every row, short where short forms are as distinct."""
+        texts = [[str(cell) for cell in row[: self.num_keys]] for row in self.rows]
+        for place in range(self.num_keys):
+            forms = {str(row[place]): getattr(row[place], "short", "") for row in self.rows}
+            forms = {name: form or name for name, form in forms.items()}
+            if len(set(forms.values())) == len(forms):
+                for row in texts:
+                    row[place] = forms[row[place]]
+        return texts
+
+    def heading(self, names: Sequence[str]) -> str:
+        """The heading of a group of rows: "T = 1, CNN/DM". names: those of its first columns."""
+        return ", ".join(
+            name if column.key in (*GROUPS, "method") else f"{column.header} = {name}"
+            for column, name in zip(self.columns, names, strict=False)
+        )
 
 
 def plain(
@@ -219,7 +296,10 @@ def plain(
     )
     rows = tuple(
         (
-            *(Key(key, str(key)) for key in row[:num_keys]),
+            *(
+                Key(key, str(key), short(key) if column.key == "verifier" else "")
+                for column, key in zip(columns, row[:num_keys], strict=False)
+            ),
             *(str(cell) or ABSENT for cell in row[num_keys:]),
         )
         for row in shown.to_numpy().tolist()
@@ -229,11 +309,14 @@ def plain(
 
 
 def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
-    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically;
+    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically, and `.json` beside the CSV;
     make the folder, return the paths.
     """
-    renderers = {"csv": csv, "md": markdown, "tex": latex}
-    paths = [folder / f"{table.stem}.{suffix}" for suffix in suffixes]
+    from analysis.latex import latex  # it renders what is declared here
+
+    renderers = {"csv": csv, "json": json, "md": markdown, "tex": latex}
+    named = [name for suffix in suffixes for name in (suffix, *(["json"] * (suffix == "csv")))]
+    paths = [folder / f"{table.stem}.{suffix}" for suffix in named]
     for path in paths:
         write_atomically(path, renderers[path.suffix[1:]](table))
     return paths
@@ -242,6 +325,31 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
 def csv(table: Table) -> str:
     """The frame, with `rounded` numbers."""
     return table.frame.to_csv(index=False, float_format=lambda value: repr(rounded(value)))
+
+
+def json(table: Table) -> str:
+    """The caption, the facts, and the frame's rows as records: `rounded` numbers are numbers,
+    null is an absent value, and a label or an infinite number is a text.
+    """
+    header = {"table": table.stem, "caption": table.caption, **table.facts}
+    records = [
+        {name: _value(value) for name, value in row.items()}
+        for row in table.frame.to_dict("records")
+    ]
+    lines = ",\n".join(dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
+    return f'{{"header": {dumps(header, ensure_ascii=False)},\n"records": [\n{lines}\n]}}\n'
+
+
+def _value(value: Any) -> str | int | float | bool | None:
+    """A value of a frame in JSON."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(value) if math.isinf(value) else rounded(value)
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    return value if isinstance(value, bool | int) else str(value)
 
 
 def markdown(table: Table) -> str:
@@ -256,42 +364,3 @@ def markdown(table: Table) -> str:
     if table.notes.picture:
         paragraphs.append(f"![{table.notes.picture}]({table.stem}.png)")
     return "\n\n".join([*paragraphs, *table.notes]) + "\n"
-
-
-_TEX = str.maketrans({
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
-    "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "–": "--", "…": r"\ldots{}", "×": r"$\times$", "·": r"$\cdot$",
-})  # fmt: skip
-
-
-def escape(text: str) -> str:
-    """Text as LaTeX source."""
-    return text.translate(_TEX)
-
-
-def latex(table: Table) -> str:
-    """The table for a paper; needs booktabs and graphicx.
-
-    Space separates groups: other keys but the last.
-    """
-    num_keys = table.num_keys
-    groups = groupby(table.rows, lambda row: [str(cell) for cell in row[: max(num_keys - 1, 0)]])
-    body = [line for _, rows in groups for line in (r"\addlinespace", *map(_tex_line, rows))][1:]
-    return "\n".join([
-        r"\begin{table*}[t]", r"\centering",
-        rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.stem}}}",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * num_keys + 'r' * (len(table.columns) - num_keys)}}}",
-        r"\toprule",
-        _tex_line([column.header for column in table.columns]), r"\midrule", *body,
-        r"\bottomrule", r"\end{tabular}}",
-        r"\par\smallskip", r"\begin{minipage}{\textwidth}\footnotesize",
-        *(escape(note) + r"\par" for note in table.notes), r"\end{minipage}", r"\end{table*}", "",
-    ])  # fmt: skip
-
-
-def _tex_line(cells: Iterable[object]) -> str:
-    return " & ".join(escape(str(cell)) for cell in cells) + r" \\"

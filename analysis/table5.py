@@ -12,7 +12,17 @@ from analysis import labels, long
 from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.load import SETTING, Plan, Results, load
 from analysis.published import Compared
-from analysis.stats import ABSENT, BRACKETS, LEVEL, Interval, ceiling, divide, ratio, resample
+from analysis.stats import (
+    ABSENT,
+    BRACKETS,
+    LEVEL,
+    MIN_PROMPTS,
+    Interval,
+    ceiling,
+    divide,
+    ratio,
+    resample,
+)
 from analysis.table import Table, number
 
 TEXTS = texts("table5")
@@ -182,7 +192,7 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
         for view, (form, _) in enumerate(VIEWS):
             closer, other = sorted(ARRANGEMENTS, key=lambda name: errors[name][view][0])
             is_closer = errors[closer][view][1] < errors[other][view][1]
-            share = float(np.mean(is_closer)) if len(rows) > 1 else np.nan
+            share = float(np.mean(is_closer)) if len(rows) >= MIN_PROMPTS else np.nan
             values = " and ".join(
                 f"{number(errors[name][view][0], '.3f')} for {ARRANGEMENTS[name]}"
                 for name in (closer, other)

@@ -47,7 +47,8 @@ def run_audit(point: Point) -> int:
     choices, configs = point.choices, settings(point.overrides)
     others = _not_of_the_profile(configs, point.overrides)
     # What follows imports torch, which takes seconds; wrong input was refused before.
-    from analysis.table import markdown, write
+    from analysis.table import write
+    from analysis.terminal import printed
     from experiments.auditing.audits import audit_all
     from experiments.auditing.evidence import candidates
     from experiments.auditing.table import table_of
@@ -59,7 +60,7 @@ def run_audit(point: Point) -> int:
     audits = audit_all(candidates(config, choices.get("verifier")), config, documents_of(configs))
     table = table_of(audits, config, choices["pair"])
     lines = [line for audit in audits for line in reasons_of(audit)]
-    sys.stdout.write("\n".join([markdown(table), *lines, ""]))
+    sys.stdout.write("\n".join([printed(table), *lines, ""]))
     if config["verifier"]:
         sys.stdout.write("\n".join([*summary(audits), ""]))
     elif others:

@@ -6,7 +6,6 @@ An error gives one line and an exit code, a signal a clean stop.
 import itertools
 import signal
 import sys
-import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from experiments.composition import composed_by_hydra, hydra_here, parse
 from experiments.explain import explained
 from experiments.overrides import check_single, completed, plain, readable, values
 from experiments.schema import CONF, unlabelled
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import InvalidInput, in_one_line, show_tracebacks
 
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion")
 """Flags that ask Hydra to show something instead of doing the command's work."""
@@ -93,6 +92,8 @@ def run_command(
     if "--version" in words:
         sys.stdout.write(f"resispec {version('resispec')}\n")
         return 0
+    if "--verbose" in words:
+        show_tracebacks()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     try:
         with explained():
@@ -104,10 +105,6 @@ def run_command(
                 return 0
             with hydra_here(line.flags.config_dir):
                 return work(line) or 0
-    except (InvalidInput, OSError):
-        if "--verbose" in words:
-            traceback.print_exc()
-        raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal would interrupt the exit
             signal.signal(number, signal.SIG_IGN)

@@ -16,12 +16,13 @@ import pandas as pd
 import torch
 
 from analysis import audits
-from analysis.stats import BRACKETS, paired_gain, ratio
-from analysis.table import Column, Key, Notes, Number, Table, markdown
+from analysis.stats import BRACKETS, few_prompts, paired_gain, ratio
+from analysis.table import Column, Key, Notes, Number, Table
+from analysis.terminal import printed
 from referee.inputs import count
 from resispec.audit.z_score import join
 from resispec.commands import as_typed
-from resispec.errors import InvalidInput, in_one_line
+from resispec.errors import VERBOSE, InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
 from resispec.replay import num_steps, read_laws, replay
@@ -92,7 +93,7 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
             row[f"{key}_lower"], row[f"{key}_upper"] = interval.lower, interval.upper
         numbers.append(row | judged)
     caption = f"Verifiers on {steps.sum():,} logged steps of {len(steps)} files"
-    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
+    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS, *few_prompts([len(steps)])))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 
 
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         usage="%(prog)s LAWS... verifier=NAME[,NAME...] [--seed N] [--out FILE.csv]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[VERBOSE],
     )
     parser.add_argument(
         "words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,..."
@@ -122,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_output(options.out, [*files, *modules])
     names = names or ["standard"]
     result = table({name: measure(files, name, options.seed) for name in names})
-    sys.stdout.write(markdown(result))
+    sys.stdout.write(printed(result, "" if options.out is None else str(options.out)))
     if options.out is not None:
         write_atomically(options.out, result.frame.to_csv(index=False))
 

@@ -28,7 +28,7 @@ from experiments.tasks.base import Row, Task, Workload
 from resispec.audit.battery import shown_bias
 from resispec.code_digest import code_digests, own_digests
 from resispec.decode import Decoder
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
 from resispec.models import Pair
 from resispec.models.causal import compiled_pair
@@ -110,6 +110,7 @@ def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None
     Raises CellFailed for cells that fail, once the others are done; their statuses also hold the
     reasons.
     """
+    set_log_levels()
     total = sum(cell.config["num_prompts"] for cell in cells)
     if torch.cuda.is_initialized():  # a cell's peak is not that of one before it
         torch.cuda.reset_peak_memory_stats()

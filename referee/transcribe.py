@@ -27,7 +27,7 @@ from referee.servers.formats import FORMATS
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.data import Prompt
-from resispec.errors import GOES_ON, InvalidInput, in_one_line
+from resispec.errors import GOES_ON, VERBOSE, InvalidInput, in_one_line
 from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[VERBOSE],
     )
     parser.add_argument(
         "--out", type=Path, required=True, help="the .jsonl file to write, or to go on with"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from resispec import commands
 from resispec.commands import COMMANDS, TABLES, ConsoleCommand
@@ -56,6 +56,15 @@ class _PassedOn(TyperCommand):
         return ctx.args
 
 
+class _Tables(TyperGroup):
+    """The command `table`, which names what is allowed where a name is not known."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            ctx.fail(f"unknown table {args[0]!r}; allowed: {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
 def _application() -> Any:
     """The commands; those of `table` are the artefacts of the clone, if this is one."""
     app = typer.Typer(
@@ -77,7 +86,8 @@ def _application() -> Any:
 
 def _tables(command: ConsoleCommand) -> typer.Typer:
     """The command `table` with a command for each artefact that a module of TABLES writes."""
-    app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=f"Write {command.about}.")
+    about = f"Write {command.about}."
+    app = typer.Typer(cls=_Tables, no_args_is_help=True, rich_markup_mode=None, help=about)
     for name, line in _described(Listing.ARTEFACTS.group).items():
         if (commands.ROOT / TABLES / f"{name}.py").is_file():
             _add(app, name, command._replace(about=line), [name])

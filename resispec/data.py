@@ -20,6 +20,7 @@ from typing import Any
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, checksums, in_cache, replacing
 from resispec.packages import Package, check_pinned, fetched
+from resispec.progress import quiet_downloads
 
 TIMEOUT_S = 20.0
 """Most seconds to wait for an answer of the web."""
@@ -149,6 +150,7 @@ class HubDataset:
 
         from resispec.hub import must_use_copy
 
+        quiet_downloads()
         return load_dataset(
             self.repo,
             None if self.data_files else self.config,

@@ -4,10 +4,13 @@ with such an error in one line.
 
 from __future__ import annotations
 
+import argparse
+import logging
 import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -22,10 +25,36 @@ and keeps the files that exist.
 
 STOPPED = 130
 """The exit code of a command that was stopped, as shells give it after Ctrl-C: 128 + SIGINT."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_LIBRARIES = {
+    "transformers": "TRANSFORMERS_VERBOSITY",
+    "datasets": "DATASETS_VERBOSITY",
+    "huggingface_hub": "HF_HUB_VERBOSITY",
+}
+"""Libraries -> the variable of their log level."""
 OUTPUT_CLOSED = 141
 """The exit code of a command whose reader went before it was done,
 as shells give it: 128 + SIGPIPE.
 """
+
+
+class _Verbose(argparse.Action):
+    """Notes that the user asked for the traceback of an error."""
+
+    def __call__(self, *_: Any) -> None:
+        show_tracebacks()
+
+
+VERBOSE = argparse.ArgumentParser(add_help=False)
+"""A parent for the parser of a command, with --verbose."""
+VERBOSE.add_argument("--verbose", action=_Verbose, nargs=0, help="show the traceback of an error")
+_tracebacks_are_shown = False
+
+
+def show_tracebacks() -> None:
+    """Let the command that runs show the traceback of an error before its line."""
+    global _tracebacks_are_shown
+    _tracebacks_are_shown = True
 
 
 class InvalidInput(ValueError):
@@ -90,6 +119,25 @@ def guard_imports(package: str) -> None:
         signal.signal(signal.SIGINT, _stop)
 
 
+def set_log_levels() -> None:
+    """Set the level of log messages that RESISPEC_LOG chooses, ours and those of libraries.
+
+    Without the variable everything stays as it is: warnings are shown. A library's own variable,
+    such as TRANSFORMERS_VERBOSITY, comes first. Raises InvalidInput for an unknown level.
+    """
+    level = os.environ.get("RESISPEC_LOG")
+    if not level:
+        return
+    if level not in LOG_LEVELS:
+        raise InvalidInput(f"RESISPEC_LOG is {level!r}; allowed: {', '.join(LOG_LEVELS)}")
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger().setLevel(level.upper())
+    for library, variable in _LIBRARIES.items():
+        chosen = os.environ.setdefault(variable, level)  # read where the library is imported
+        if library in sys.modules:
+            logging.getLogger(library).setLevel(chosen.upper())
+
+
 def _is_command(package: str) -> bool:
     """Whether this process was started as a command of a package, and no worker of one."""
     if not sys.argv:
@@ -138,25 +186,31 @@ def in_one_line(
     """A decorator of a command's function, which then returns an exit code:
     0 if the function returns none.
 
-    An error the user can mend gives one line and code 1. Ctrl-C, which is no error of the command,
-    gives one line and code STOPPED. If the reader of its output has gone, it ends without a word,
-    with code OUTPUT_CLOSED.
+    An error the user can mend gives one line and code 1; with --verbose (VERBOSE) its traceback
+    stands above the line. RESISPEC_LOG chooses the level of log messages. Ctrl-C, which is no error
+    of the command, gives one line and code STOPPED. If the reader of its output has gone, it ends
+    without a word, with code OUTPUT_CLOSED.
     stopped: the message after Ctrl-C.
     """
 
     def decorated(work: Callable[..., int | None]) -> Callable[..., int]:
         @wraps(work)
         def command(*arguments: Any, **options: Any) -> int:
+            global _tracebacks_are_shown
+            _tracebacks_are_shown = False
             _open_missing_output()
             if signal.getsignal(signal.SIGINT) is _stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
+                set_log_levels()
                 code = work(*arguments, **options) or 0
                 sys.stdout.flush()
                 return code
             except (InvalidInput, OSError) as error:
                 if isinstance(error, BrokenPipeError) and _has_lost_reader():
                     return OUTPUT_CLOSED
+                if _tracebacks_are_shown:
+                    traceback.print_exc()
                 return fail(first_line(error))
             except KeyboardInterrupt:
                 fail(stopped)

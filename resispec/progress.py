@@ -24,6 +24,19 @@ def progress_bar(*arguments: Any, **options: Any) -> tqdm:
     return tqdm(*arguments, dynamic_ncols=True, **options)
 
 
+def quiet_downloads() -> None:
+    """Turn off the bars of datasets and of the hub where stderr is no terminal: a log has the lines
+    of our own bars alone. Those of transformers are always off (`resispec.models.loading`).
+    """
+    if sys.stderr.isatty():
+        return
+    import datasets  # takes over a second; who calls is about to import it, too
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    datasets.disable_progress_bars()
+    disable_progress_bars()
+
+
 class _Lines:
     """A file for a bar: what would be drawn over the bar before becomes a line of stderr."""
 

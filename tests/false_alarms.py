@@ -9,7 +9,8 @@ import pandas as pd
 import torch
 
 from analysis.artefact import listed
-from analysis.table import Table, markdown, plain, write
+from analysis.table import Table, plain, write
+from analysis.terminal import printed
 from experiments.audit import documents_of, settings
 from experiments.auditing import evidence, material
 from experiments.auditing.audits import audit_all
@@ -52,7 +53,7 @@ def run_false_alarms(point: Point) -> None:
     ]
     frame = pd.DataFrame([row for audit in audits for row in p_values(audit)])
     table = table_of(frame, audits, origin(torch.device(config["device"])))
-    sys.stdout.write(markdown(table) + "\n")
+    sys.stdout.write(printed(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
 
 

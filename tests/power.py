@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from analysis.table import Table, markdown, plain, write
+from analysis.table import Table, plain, write
+from analysis.terminal import printed
 from experiments.audit import settings
 from experiments.auditing.material import Nodes
 from experiments.cli import Point, run_single
@@ -124,7 +125,7 @@ def run_power(point: Point) -> None:
         for one, count in zip(PLANTED, counts, strict=True)
     ]
     table = table_of(pd.DataFrame(rows), origin(torch.device(config["device"])))
-    sys.stdout.write(markdown(table) + "\n")
+    sys.stdout.write(printed(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
 
 

@@ -17,6 +17,7 @@ from tests.toy_cells import (
     make_audit,
     make_cell,
     make_row,
+    repeated,
     save,
     write_plan,
 )
@@ -120,7 +121,7 @@ def table4(root: Path) -> None:
     }
     variation["optimal"] = [[0.0, 0.0], [0.001, 0.0]]
     cells = [
-        save(make_cell(root, name, dataset), kl_rows(found, 0.001 + 0.001 * place))
+        save(make_cell(root, name, dataset), repeated(kl_rows(found, 0.001 + 0.001 * place)))
         for place, dataset in enumerate(("embedded_code", "cnn_dm"))
         for name, found in variation.items()
     ]
@@ -130,8 +131,11 @@ def table4(root: Path) -> None:
 
 def table5(root: Path) -> None:
     """The curves of a setting, and of one that is half missing."""
-    cells = [save(make_cell(root, name, "c4"), SCALING_ROWS) for name in ("standard", "resispec")]
-    cells += [save(make_cell(root, "standard", "c4", temperature=0.6), SCALING_ROWS)]
+    cells = [
+        save(make_cell(root, name, "c4"), repeated(SCALING_ROWS))
+        for name in ("standard", "resispec")
+    ]
+    cells += [save(make_cell(root, "standard", "c4", temperature=0.6), repeated(SCALING_ROWS))]
     cells += [make_cell(root, "resispec", "c4", temperature=0.6)]
     write_plan(root, "table5", cells)
 
@@ -154,13 +158,13 @@ def table6(root: Path) -> None:
 
 def figure1(root: Path) -> None:
     """Rates of two rules, one of which is never tested at the second sibling."""
-    standard = decay_rows([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3)
-    resispec = decay_rows([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3)
+    standard = repeated(decay_rows([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3))
+    resispec = repeated(decay_rows([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3))
     cells = [
         save(make_cell(root, "standard"), standard),
         save(make_cell(root, "resispec"), resispec),
     ]
-    naive = decay_rows([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3)
+    naive = repeated(decay_rows([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3))
     cells += [save(make_cell(root, "naive", temperature=0.6), naive)]
     cells += [save(make_cell(root, "standard", temperature=0.6), None, "failed", REASON)]
     write_plan(root, "figure1", cells)
@@ -200,7 +204,7 @@ def figure2(root: Path) -> None:
     cells = [
         save(
             make_cell(root, name),
-            [residual_row(index, own, *law) for index, own in enumerate(numbers)],
+            repeated([residual_row(index, own, *law) for index, own in enumerate(numbers)]),
         )
         for name, law in laws.items()
     ]
@@ -231,7 +235,7 @@ def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
         row |= {"timed_by": "toy"}
         row |= {f"{name}_s": scale**0.1 * steps * value for name, value in seconds.items()}
         rows.append(row | {"commit_s": 0.001, "num_timed": 10 * steps, "clock_s": 0.0004 * steps})
-    return rows
+    return repeated(rows)
 
 
 def figure3(root: Path) -> None:
@@ -250,7 +254,7 @@ def bound_cell(root: Path, tree: str, ratio: float, verifier: str = "traversal_o
     cell = replace(make_cell(root, verifier, tree=tree), cell_id=f"bound-{tree}-{verifier}")
     logs = {"tree_log_ratios": [[ratio], [ratio]], "rollout_log_ratios": [[1.0], [1.0]]}
     rows = [identity(index, 2) | {"num_nodes": 3, "emitted": 3.0} | logs for index in range(4)]
-    return save(cell, rows)
+    return save(cell, repeated(rows))
 
 
 def searched(root: Path, decoder: str, temperature: float, **filters: float) -> ToyCell:
@@ -363,7 +367,7 @@ SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
 
 
 def speed_rows(entries: dict[str, Any] = ENTRIES) -> list[dict[str, Any]]:
-    """Two prompts that every entry decoded."""
+    """Prompts that every entry decoded, two and the same again."""
     rows = []
     for index in range(2):
         row: dict[str, Any] = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index}
@@ -373,7 +377,7 @@ def speed_rows(entries: dict[str, Any] = ENTRIES) -> list[dict[str, Any]]:
         for place, name in enumerate(SUMS):
             row[name] = [entry[4 + index][place] for entry in entries.values()]
         rows.append(row)
-    return rows
+    return repeated(rows)
 
 
 def speed(root: Path) -> None:

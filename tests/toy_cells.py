@@ -5,9 +5,11 @@ small enough to derive every number by hand.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pandas as pd
 from analysis.artefact import run
 from analysis.labels import Label
 from analysis.load import Plan, read_plan
+from analysis.stats import MIN_PROMPTS
 from analysis.table import Table
 from resispec.files import checksums
 
@@ -80,6 +83,17 @@ def make_row(index: int, decode_s: float, histogram: list[int]) -> dict[str, Any
 def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
     return [
         make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)
+    ]
+
+
+def repeated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of prompts once more as other prompts, until there are enough for an interval;
+    ratios of sums stay.
+    """
+    count = len(rows) * math.ceil(MIN_PROMPTS / len(rows))
+    return [
+        row | {"prompt_index": index, "prompt_id": f"p{index}", "seed": index}
+        for index, row in zip(range(count), cycle(rows), strict=False)
     ]
 
 

@@ -49,7 +49,8 @@ class Section:
     @property
     def figures(self) -> dict[str, Figure]:
         """Its figures by the stems of their files."""
-        return dict(self.made.figures) if self.made else {}
+        drawings = self.made.figures if self.made else {}
+        return {stem: drawing() for stem, drawing in drawings.items()}
 
     def words(self, stem: str) -> str:
         """The content of a figure in words, from its table; "" without such a table."""
@@ -118,7 +119,8 @@ def read_sweep(name: str, profile: str, results: Path) -> Section:
     sweep_name = Path(plan.artefact).name
     table = sweep.table_of([plan], sweep_name)
     figure = sweep_figure.draw(table.frame)
-    made = artefact.Artefact((table,), {sweep_name: figure} if figure else {})
+    drawings = {sweep_name: lambda: figure} if figure else {}
+    made = artefact.Artefact((table,), drawings)
     return Section(sweep_name, f"Sweep {sweep_name}", "", plan, made, "", _states(plan))
 
 

@@ -18,10 +18,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
+from analysis.terminal import printed
 from experiments.provenance import device_name, device_stem
 from referee.inputs import count
 from resispec.embedded import EmbeddedDataset
-from resispec.errors import in_one_line
+from resispec.errors import VERBOSE, in_one_line
 from resispec.files import write_atomically
 from resispec.models import Pair, check_device
 from resispec.progress import progress_bar
@@ -50,7 +51,7 @@ def run_bench(
     """
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=layout, epilog=DIALECTS
+        description=description, formatter_class=layout, epilog=DIALECTS, parents=[VERBOSE]
     )
     if device is not None:
         parser.add_argument(
@@ -76,11 +77,13 @@ def run_bench(
         # a folder that cannot be written to is refused first
         tempfile.TemporaryFile(dir=stem.parent).close()
         tables, notes, frame = measure(options)
-        page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
+        page, shown = (
+            "\n".join([*map(form, tables), "\n\n".join(notes), ""]) for form in (markdown, printed)
+        )
         if frame is not None:
             write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
         write_atomically(stem.with_suffix(".md"), page)
-        sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+        sys.stdout.write(f"{shown}\nwritten: {stem}.md\n")
 
     sys.exit(work())
 

@@ -23,7 +23,7 @@ from referee.gallery.exhibits import GALLERIES, Gallery
 from referee.gallery.measures import checks, curve, verdict, write
 from referee.inputs import EMBEDDED
 from referee.rescoring import pair_scorers
-from resispec.errors import GOES_ON, InvalidInput, first_line, in_one_line
+from resispec.errors import GOES_ON, VERBOSE, InvalidInput, first_line, in_one_line
 from resispec.files import write_atomically
 from resispec.machine import checkout, device_name
 from resispec.models import Pair
@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m referee.gallery",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[VERBOSE],
     )
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument(

@@ -90,7 +90,7 @@ def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
     files = sorted(path.name for path in tmp_path.rglob("*.*"))
     said = f"not written: they have the settings of profile embedded; here others: {differing}\n"
     assert code == 0 and printed.out.count("not written") == (differing is not None)
-    assert files == ["audit.csv", "audit.md"] if differing is None else not files
+    assert files == ["audit.csv", "audit.json", "audit.md"] if differing is None else not files
     assert differing is None or printed.out.endswith(said)
 
 

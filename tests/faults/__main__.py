@@ -10,7 +10,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from analysis.table import Table, markdown, plain, write
+from analysis.table import Table, plain, write
+from analysis.terminal import printed
 from experiments.audit import documents_of, settings
 from experiments.auditing.audits import audit_all
 from experiments.auditing.evidence import Candidate, JudgedVerifier
@@ -46,7 +47,7 @@ def run_faults(point: Point) -> None:
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, documents_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]
     table = table_of(pd.DataFrame(rows), pair, origin(torch.device(config["device"])))
-    sys.stdout.write(markdown(table) + "\n")
+    sys.stdout.write(printed(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     accused = [
         row["fault"]

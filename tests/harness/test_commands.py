@@ -182,3 +182,50 @@ def test_nobody_needs_to_listen(tail, words, is_unbuffered):
 def test_a_short_answer_to_a_full_disk_is_an_error():
     line = f"{sys.executable} -m experiments.run --version > /dev/full"
     assert ended(line, PYTHONUNBUFFERED="") == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_every_command_shows_the_traceback_of_an_error_with_verbose(capsys, tmp_path):
+    """Those with Hydra's syntax, those with a profile, and those with a parser of their own."""
+    from experiments.replay import main as replay
+    from experiments.status import main as status
+
+    for command, words in (
+        (replay, [str(tmp_path / "none")]),
+        (status, ["--profile", "mine"]),
+    ):
+        for flags in ([], ["--verbose"]):
+            assert command([*words, *flags]) == 1
+            *traceback, last = capsys.readouterr().err.splitlines()
+            assert last.startswith("error: ") and bool(flags) == ("Traceback" in "".join(traceback))
+    for flags in ("", " --verbose"):
+        code, said = ended(f"{sys.executable} -m experiments.run tree=none{flags}")
+        assert code == 1 and ("Traceback" in said) == bool(flags) and "error: " in said
+
+
+def test_log_levels_follow_one_variable(monkeypatch, capsys):
+    """Also those of libraries, imported before or after; their own variables come first."""
+    code = (
+        "import logging, sys, transformers; from resispec.errors import in_one_line\n"
+        "def work():\n"
+        "    import datasets\n"
+        "    print(*(logging.getLogger(n).getEffectiveLevel() for n in\n"
+        "        ('resispec', 'transformers', 'datasets')))\n"
+        "sys.exit(in_one_line()(work)())"
+    )
+    for variables, levels in (
+        ({}, "30 30 30"),
+        ({"RESISPEC_LOG": "info"}, "20 20 20"),
+        ({"RESISPEC_LOG": "error", "DATASETS_VERBOSITY": "info"}, "40 40 20"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() == levels, (variables, done.stderr)
+    monkeypatch.setenv("RESISPEC_LOG", "loud")
+    assert in_one_line()(lambda: None)() == 1
+    said = "error: RESISPEC_LOG is 'loud'; allowed: debug, info, warning, error\n"
+    assert capsys.readouterr().err == said

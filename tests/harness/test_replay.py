@@ -75,19 +75,19 @@ def test_steps_of_a_root_alone_are_logged_and_read(tmp_path):
 
 
 def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):
-    for seed in range(2):
-        logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=700, seed=seed)
+    for seed in range(8):
+        logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=175, seed=seed)
     words = [str(tmp_path / "laws"), "verifier=standard,resispec,traversal_optimal"]
     assert main([*words, "--out", str(tmp_path / "found.csv")]) == 0
     found = pd.read_csv(tmp_path / "found.csv").set_index("verifier")
     assert list(found.verdict) == ["no bias seen", "biased", "no bias seen"]
     assert found.gain["standard"] == 1 and (found.gain_lower[1:] > 1).all()
     steps = [
-        step for seed in range(2) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")
+        step for seed in range(8) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")
     ]
     expected = [replay(step, get_verifier("standard"), torch.Generator())[0] for step in steps]
     assert found.accepted_length["standard"] == pytest.approx(sum(expected) / len(steps))
-    assert f"Verifiers on {len(steps):,} logged steps of 2 files" in capsys.readouterr().out
+    assert f"Verifiers on {len(steps):,} logged steps of 8 files" in capsys.readouterr().out
 
 
 WRONG = [

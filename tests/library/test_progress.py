@@ -6,7 +6,7 @@ import sys
 import pytest
 from tqdm import std
 
-from resispec.progress import LINES_S, progress_bar
+from resispec.progress import LINES_S, progress_bar, quiet_downloads
 
 
 @pytest.fixture
@@ -47,3 +47,19 @@ def test_a_terminal_gets_one_line_that_is_drawn_over(capsys, monkeypatch):
         pass
     said = capsys.readouterr().err
     assert said.count("\r") > 3 and said.count("\n") == 1 and "100%" in said
+
+
+def test_a_log_has_no_bars_of_datasets(capsys, tmp_path):
+    import datasets
+
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
+    said = []
+    try:
+        for turn in range(2):
+            files, cache = str(tmp_path / "rows.jsonl"), str(tmp_path / str(turn))
+            datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache)
+            said.append(capsys.readouterr().err)
+            quiet_downloads()
+    finally:
+        datasets.enable_progress_bars()
+    assert "split" in said[0] and not said[1]

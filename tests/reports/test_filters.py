@@ -131,5 +131,5 @@ def test_the_speeds_of_filtered_laws_are_named(tmp_path):
     made = speed.make(planned(tmp_path, "speed", cells))
     plain, top_p = (note for note in made.tables[0].notes if "tree=fastest is" in str(note))
     assert plain.startswith("At T=1, top-p=1.0 tree") and top_p.startswith("At T=1, top-p=0.9 tree")
-    titles = [axes.get_title() for axes in made.figures["speed"].axes]
+    titles = [axes.get_title() for axes in made.figures["speed"]().axes]
     assert [title.partition("T = ")[2] for title in titles] == ["1, top-p = 1.0", "1, top-p = 0.9"]

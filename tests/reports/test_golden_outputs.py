@@ -65,7 +65,7 @@ def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, cap
 
     drawn: list[str] = []
     monkeypatch.setattr(
-        "analysis.figures.save_figure", lambda _, stem: drawn.append(stem.name) or []
+        "analysis.figures.save_figure", lambda _, stem, _formats: drawn.append(stem.name) or []
     )
     assert write_artefact(name, "--results", str(results)) == 0
     if name == "table1":

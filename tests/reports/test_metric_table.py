@@ -18,6 +18,7 @@ from tests.toy_cells import (
     make_audit,
     make_cell,
     planned,
+    repeated,
     rows_of,
     save,
     save_methods,
@@ -63,7 +64,7 @@ def test_a_metric_that_was_added_later_is_of_the_cells_that_have_its_fields(cell
     assert shown(same).equals(shown(before)) and same.frame.equals(before.frame)
     rows = [row | {"num_empty": row["num_steps"] // 2} for row in rows_of(STANDARD)]
     save(cells[1], rows)
-    assert shown(table_of(table1, cells))["Empty"].tolist()[:3] == ["–", "0.43 [0.33, 0.50]", "–"]
+    assert shown(table_of(table1, cells))["Empty"].tolist()[:3] == ["–", "0.43", "–"]
 
 
 def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
@@ -172,14 +173,16 @@ def test_numbers_of_a_cell_are_those_worked_out_by_hand():
 
 def test_ratios_of_times_of_two_runs_carry_the_larger_interval():
     """Of cells that one process did not time in turn; accepted lengths have the same one."""
-    together, baseline = (pd.DataFrame(rows_of(METHODS[name])) for name in ("resispec", "standard"))
+    together, baseline = (
+        pd.DataFrame(repeated(rows_of(METHODS[name]))) for name in ("resispec", "standard")
+    )
     narrow = metrics.SPEEDUP.of(together, baseline)
     # a process that took over, one alone, an earlier version
-    for other in (["toy", "other"], ["toy", None], None):
+    for other in (["toy", "other"] * 4, ["toy", None] * 4, None):
         apart = (
             baseline.drop(columns="timed_by") if other is None else baseline.assign(timed_by=other)
         )
         assert metrics.SPEEDUP.of(together, apart) == across_runs(narrow) != narrow
         assert metrics.GAIN.of(together, apart) == metrics.GAIN.of(together, baseline)
-    own, other = (rows.assign(timed_by=["a", "b"]) for rows in (together, baseline))
+    own, other = (rows.assign(timed_by=["a", "b"] * 4) for rows in (together, baseline))
     assert metrics.SPEEDUP.of(own, other) == narrow

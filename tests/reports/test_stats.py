@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats import divide, paired_gain, ratio
+from analysis.stats import ceiling, divide, few_prompts, paired_gain, ratio
 
 
 def test_intervals_equal_a_loop_over_resamples(monkeypatch):
@@ -28,11 +28,28 @@ def test_intervals_equal_a_loop_over_resamples(monkeypatch):
 
 
 def test_ratios_leave_out_resamples_with_nothing_to_divide_by():
-    found = ratio([1, 3], [2, 2])  # the two prompts alone are the extremes of the resamples
-    assert (found.value, found.lower, found.upper) == (1.0, 0.5, 1.5)
-    assert ratio([1, 0], [2, 0]).value == 0.5 and ratio([1, 0], [2, 0]).lower == 0.5
+    found = ratio([1] * 8, [2] * 4 + [0] * 4)
+    assert found.value == 1.0 and found.lower > 0.5 and np.isfinite(found.upper)
+    halves = ratio([1] + [0] * 7, [2] + [0] * 7)  # only resamples with the first prompt count
+    assert (halves.value, halves.lower, halves.upper) == (0.5, 0.5, 0.5)
     assert math.isnan(ratio([0, 0], [0, 0]).value) and math.isnan(ratio([1], [2]).lower)
     nothing = paired_gain(([1, 1], [1, 1]), ([0, 0], [1, 1]))
     assert math.isnan(nothing.value) and math.isnan(nothing.lower)
     assert math.isnan(paired_gain(([1, 1], [0, 0]), ([1, 1], [1, 1])).value)
     assert divide([1, 2], [0, 4])[1] == 0.5 and math.isnan(divide([1, 2], [0, 4])[0])
+
+
+def test_fewer_than_eight_prompts_have_a_value_and_no_interval():
+    """Of ratios, gains and ceilings; resamples of few prompts are drawn too narrow."""
+    few, enough = ([3, 4, 5, 4, 3, 4, 5][:count] + [2] * (count - 7) for count in (7, 8))
+    logs = [[[0.1, 0.2]] * 2] * 8
+    for count, values in ((7, few), (8, enough)):
+        ones = [1] * count
+        found = (
+            ratio(values, ones),
+            paired_gain((values, ones), (ones, ones)),
+            ceiling(logs[:count], logs[:count]),
+        )
+        for interval in found:
+            assert interval.value > 1 and math.isnan(interval.lower) == (count == 7)
+    assert few_prompts([7, 20]) and not few_prompts([8, 20])

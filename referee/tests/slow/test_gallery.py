@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from analysis import gallery as page
+from analysis.table import markdown
 from referee.audit import Statistic, audit_arms, measure
 from referee.audit.statistics import normal_z
 from referee.gallery import bugs, measures
@@ -205,7 +206,7 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     assert [*settings.values()] == [{cut}, {cut}, {chained}]
     assert [of_engine[0].seed for of_engine in rows.values()] == [0, 10_000, 20_000]
     frame.to_csv(tmp_path / "gallery.csv", index=False)
-    text = page.markdown(page.read(tmp_path / "gallery.csv"), "smollm2")
+    text = markdown(page.table_of(page.read(tmp_path / "gallery.csv"), "smollm2"))
     assert "| Control | Edges |" in re.sub(" +", " ", text)
     assert "Made by: make gallery PROFILE=smollm2." in text
     [line] = [line for line in text.splitlines() if "assisted, T = 0.7" in line]

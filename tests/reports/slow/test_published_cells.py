@@ -31,6 +31,8 @@ def test_published_tables_are_those_of_the_published_cells(archive, tmp_path):
         as_measured = replace(one, notes=replace(one.notes, stale=()))
         suffixes = [suffix for suffix in made.suffixes if suffix in COMMITTED]
         for path in table.write(as_measured, tmp_path, suffixes):
+            if path.suffix == ".json":  # what is published has none
+                continue
             assert path.read_bytes() == (profile / path.name).read_bytes(), path.name
             drawn.add(path.name)
     own = [file for suffix in COMMITTED for file in profile.glob(f"{name}*.{suffix}")]
