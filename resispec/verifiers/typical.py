@@ -75,7 +75,8 @@ class Typical:
             for values, level in zip(likelihood, topology.levels, strict=True)
         ]
         is_reached = torch.stack([values.amax() > -torch.inf for values in likelihood])
-        return torch.stack(best)[is_reached.sum() - 1]
+        deepest = is_reached.sum().view(1) - 1  # an index of no dimension waits for the host
+        return torch.stack(best).gather(0, deepest)[0]
 
 
 @kept_with_topology

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, is_defined, is_defined_on, pair_of_laws
@@ -177,6 +178,29 @@ def test_a_tree_s_dial_draws_from_its_law(name, draws, topology, strength):
         joint = [law.stop[:, None] * law.final for law in (exact, outcomes)]
         assert 0 < (joint[0] - joint[1]).abs().sum() / 2 < 0.05 + 1e-12
     assert_drawn_from(outcomes, lambda: verifier.verify(*given, generator), 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("typical", {}),
+        ("dial", {}),
+        ("dial", {"rule": "traversal_optimal"}),
+        ("dial", {"rule": "level_optimal", "bias": 0.1}),
+    ],
+)
+def test_outcomes_read_no_number(name, options):
+    """So that a device captures them; reading one raises here."""
+    tree, target, draft = drafted(UNEVEN, 4, seed=5)
+    verifier = get_verifier(name, **options)
+
+    def traced(target, draft):
+        outcomes = verifier.outcomes(tree, target, draft)
+        return outcomes.stop, outcomes.final
+
+    wanted = traced(target, draft)
+    for found, tensor in zip(make_fx(traced)(target, draft)(target, draft), wanted, strict=True):
+        assert torch.equal(found, tensor)
 
 
 @pytest.mark.parametrize("name", ["traversal", "traversal_optimal", "level_optimal"])
