@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from resispec.commands import as_typed
-from resispec.errors import VERBOSE, InvalidInput
+from resispec.errors import CommandParser, InvalidInput
 from resispec.machine import has_cuda
 
 PROFILES = Path(__file__).resolve().parent.parent / "conf" / "profile"
@@ -29,9 +29,7 @@ DIALECTS = (
 
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
     """A parser with --profile and --results. module: the module that the command runs."""
-    parser = argparse.ArgumentParser(
-        prog=as_typed(module), description=description, epilog=DIALECTS, parents=[VERBOSE]
-    )
+    parser = CommandParser(prog=as_typed(module), description=description, epilog=DIALECTS)
     help_text = (
         "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
     )

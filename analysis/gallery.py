@@ -3,7 +3,6 @@
 Usage: python -m analysis.gallery; it reads RESULTS/PAIR/gallery.csv.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, product
@@ -21,7 +20,7 @@ from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
 from analysis.table import Notes, Table, markdown, plain
 from analysis.terminal import printed
 from referee.inputs import EMBEDDED
-from resispec.errors import VERBOSE, InvalidInput, in_one_line
+from resispec.errors import CommandParser, InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
@@ -239,10 +238,9 @@ def _note(row: Mapping[str, Any], max_tokens: float) -> str:
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m analysis.gallery",
         description=__doc__.splitlines()[0],
-        parents=[VERBOSE],
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")

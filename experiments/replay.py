@@ -22,7 +22,7 @@ from analysis.terminal import printed
 from referee.inputs import count
 from resispec.audit.z_score import join
 from resispec.commands import as_typed
-from resispec.errors import VERBOSE, InvalidInput, in_one_line
+from resispec.errors import CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
 from resispec.replay import num_steps, read_laws, replay
@@ -100,12 +100,11 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command: prints the table, and writes its numbers where --out says."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=as_typed("experiments.replay"),
         usage="%(prog)s LAWS... verifier=NAME[,NAME...] [--seed N] [--out FILE.csv]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument(
         "words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,..."

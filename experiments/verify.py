@@ -7,7 +7,6 @@ none, and something was read. If a file has no checksum, as those made by hand o
 version, only its format is checked.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from experiments import configurations
 from experiments.states import States
 from resispec import kept
 from resispec.commands import as_typed
-from resispec.errors import VERBOSE, InvalidInput, fail, first_line, in_one_line
+from resispec.errors import CommandParser, InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
 from resispec.progress import progress_bar
 from resispec.trees import grow_map
@@ -136,9 +135,7 @@ def obstacles(results: Path) -> dict[Path, str]:
 @in_one_line("stopped; nothing was changed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints damaged files and counts of files."""
-    parser = argparse.ArgumentParser(
-        as_typed("experiments.verify"), description=__doc__.splitlines()[0], parents=[VERBOSE]
-    )
+    parser = CommandParser(prog=as_typed("experiments.verify"), description=__doc__.splitlines()[0])
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/"
     )

@@ -5,6 +5,7 @@ reads rows and tables and measures nothing. This is the only module that imports
 """
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -100,8 +101,9 @@ def _numbers(request: Request, rows: pd.DataFrame) -> dict[str, Any]:
         if not metric.over and metric.is_in(rows):
             interval = metric.of(rows)
             numbers[metric.name] = interval.value
-            numbers[f"{metric.name}_lower"] = interval.lower
-            numbers[f"{metric.name}_upper"] = interval.upper
+            if not math.isnan(interval.lower):  # of few prompts
+                numbers[f"{metric.name}_lower"] = interval.lower
+                numbers[f"{metric.name}_upper"] = interval.upper
     return numbers
 
 

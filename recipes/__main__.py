@@ -15,7 +15,7 @@ from recipes.embedded import publish
 from recipes.embedded.recipe import PARTS
 from recipes.smollm2.questions import QUESTIONS_RECIPE
 from recipes.smollm2.recipe import ANSWERS, DRAFTERS, TARGET
-from resispec.errors import GOES_ON, VERBOSE, InvalidInput, in_one_line
+from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import read_sealed
 from resispec.kept import MANIFEST, Kept, entry
 
@@ -31,11 +31,10 @@ FAMILIES: Mapping[str, Mapping[str, Kept]] = {"embedded": PARTS, "smollm2": SMOL
 @in_one_line(GOES_ON)
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command: a line for every part, with its folder and what its making gave."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m recipes",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument("family", choices=[*FAMILIES])
     parser.add_argument(

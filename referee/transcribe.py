@@ -27,7 +27,7 @@ from referee.servers.formats import FORMATS
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.data import Prompt
-from resispec.errors import GOES_ON, VERBOSE, InvalidInput, in_one_line
+from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
@@ -82,12 +82,11 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=as_typed("referee.transcribe"),
         usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument(
         "--out", type=Path, required=True, help="the .jsonl file to write, or to go on with"

@@ -23,7 +23,7 @@ import torch
 from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.own_check import draw
-from resispec.errors import VERBOSE, in_one_line
+from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
 from resispec.progress import progress_bar
 from resispec.sampling import Sampling
@@ -228,11 +228,10 @@ def _count(text: str) -> int:
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m referee.transcripts_power",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results"

@@ -45,10 +45,18 @@ class _Verbose(argparse.Action):
         show_tracebacks()
 
 
-VERBOSE = argparse.ArgumentParser(add_help=False)
-"""A parent for the parser of a command, with --verbose."""
-VERBOSE.add_argument("--verbose", action=_Verbose, nargs=0, help="show the traceback of an error")
 _tracebacks_are_shown = False
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command's flags, with --verbose; no flag may be abbreviated, so that a word
+    that is mistyped is not another one.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+        what = "show the traceback of an error"
+        self.add_argument("--verbose", action=_Verbose, nargs=0, help=what)
 
 
 def show_tracebacks() -> None:
@@ -186,7 +194,7 @@ def in_one_line(
     """A decorator of a command's function, which then returns an exit code:
     0 if the function returns none.
 
-    An error the user can mend gives one line and code 1; with --verbose (VERBOSE) its traceback
+    An error the user can mend gives one line and code 1; with --verbose its traceback
     stands above the line. RESISPEC_LOG chooses the level of log messages. Ctrl-C, which is no error
     of the command, gives one line and code STOPPED. If the reader of its output has gone, it ends
     without a word, with code OUTPUT_CLOSED.

@@ -22,7 +22,7 @@ from analysis.terminal import printed
 from experiments.provenance import device_name, device_stem
 from referee.inputs import count
 from resispec.embedded import EmbeddedDataset
-from resispec.errors import VERBOSE, in_one_line
+from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
 from resispec.models import Pair, check_device
 from resispec.progress import progress_bar
@@ -50,9 +50,7 @@ def run_bench(
     that is a number from 1.
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=layout, epilog=DIALECTS, parents=[VERBOSE]
-    )
+    parser = CommandParser(description=description, formatter_class=layout, epilog=DIALECTS)
     if device is not None:
         parser.add_argument(
             "--device", choices=("cpu", "cuda"), default=device, help="cpu, or cuda"

@@ -23,7 +23,7 @@ from referee import inputs
 from referee.audit import audit_transcripts, read_transcripts, report_lines
 from referee.audit.evidence import evidence, markdown
 from resispec.commands import as_typed
-from resispec.errors import VERBOSE, InvalidInput, NoVerdict, in_one_line
+from resispec.errors import CommandParser, InvalidInput, NoVerdict, in_one_line
 from resispec.files import check_output, sealed, write_json
 
 EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
@@ -68,11 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=as_typed("referee.audit"),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument(
         "transcripts", type=Path, help="the .jsonl file that holds what the engine wrote"

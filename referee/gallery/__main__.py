@@ -23,7 +23,7 @@ from referee.gallery.exhibits import GALLERIES, Gallery
 from referee.gallery.measures import checks, curve, verdict, write
 from referee.inputs import EMBEDDED
 from referee.rescoring import pair_scorers
-from resispec.errors import GOES_ON, VERBOSE, InvalidInput, first_line, in_one_line
+from resispec.errors import GOES_ON, CommandParser, InvalidInput, first_line, in_one_line
 from resispec.files import write_atomically
 from resispec.machine import checkout, device_name
 from resispec.models import Pair
@@ -69,11 +69,10 @@ def gallery(
 @in_one_line(GOES_ON)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; the exit code is 1, after one line, if a file does not fit."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m referee.gallery",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[VERBOSE],
     )
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument(
