@@ -100,7 +100,13 @@ def gpu(monkeypatch):
 
 def needs_of(**config):
     """The needs of a cell with this pair and data set, and their lines but the device's."""
-    config = {"device": "cuda", "dtype": "float32", "pair": {}, "dataset": {}} | config
+    config = {
+        "device": "cuda",
+        "devices": [],
+        "dtype": "float32",
+        "pair": {},
+        "dataset": {},
+    } | config
     cell = Cell({"pair": "toy", "dataset": "toy"}, config)
     found = Needs([cell])
     _, *lines = found.lines(cell)

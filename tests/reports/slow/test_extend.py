@@ -243,7 +243,7 @@ def test_an_artefact(copy):
     assert done.returncode == 0, done.stderr
     frame = pd.read_csv(copy / "results" / "embedded" / "overlap.csv")
     assert list(frame.temperature) == [1.0, 0.6] and set(frame.status) == {"done"}
-    assert frame.value.between(0, 1).all() and (frame.lower <= frame.upper).all()
+    assert frame.value.between(0, 1).all() and frame.lower.isna().all()  # of few prompts
     page = (copy / "results" / "embedded" / "overlap.md").read_text()
     assert "mass that target and draft share" in page
     assert (copy / "results" / "embedded" / "overlap.tex").exists()
