@@ -45,9 +45,10 @@ def test_jobs_of_several_cells_measure_the_same_and_a_failed_cell_stops_no_other
     cells = cells_of(sweep)
     assert {str(one): hashes(one) for one in cells if str(one) in expected} == expected
     failed = [one for one in cells if str(one) not in expected]
-    assert [line for line in messages(printed) if line.startswith("error: ")] == [
+    # two jobs run at once, and either may be the first to say it
+    assert sorted(line for line in messages(printed) if line.startswith("error: ")) == sorted(
         f"error: {one}: {read_status(one.folder).reason}" for one in failed
-    ]
+    )
     logs = os.path.join(found[2], found[1])  # noqa: PTH118 - both are text
     assert os.path.isdir(logs), os.listdir(found[2])  # noqa: PTH112, PTH208
     [_, chain, root] = [one for one in cells if "T=0.6" in str(one)]
