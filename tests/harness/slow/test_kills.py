@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,15 @@ def holders(cells):
     """Processes that hold the lock of one of the cells, by the files that they have open."""
     wanted = {str(cell.folder / ".lock") for cell in cells}
     found = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if str(link.readlink()) in wanted:
-                found.add(int(link.parts[2]))
+            links = list((process / "fd").iterdir())
         except OSError:
             continue  # it has ended
+        for link in links:
+            with suppress(OSError):  # it is closed meanwhile
+                if str(link.readlink()) in wanted:
+                    found.add(int(process.name))
     return found - {os.getpid()}
 
 
