@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from scipy.optimize import isotonic_regression
 
 from analysis.long import CEILING
+from resispec.audit.verdict import Finding
 from resispec.files import replacing
 
 # Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
@@ -80,17 +81,20 @@ def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: 
     axes.errorbar(list(x), rows.value.to_numpy(), yerr=errors, **style, **sizes, **edges)
 
 
-def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], is_biased: Sequence[bool]) -> None:
-    """Draw horizontal bars from above, each with its text behind it; those of biased rules have
-    a colour of their own and are hatched.
+def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], verdicts: Sequence[str]) -> None:
+    """Draw horizontal bars from above, each with its text behind it: biased ones hatched, those
+    without a bias seen green, and those without a decided audit grey.
 
     values: value, lower, upper (NaN without an interval), one row a bar.
     """
-    for place, (row, text, biased) in enumerate(
-        zip(values.itertuples(), texts, is_biased, strict=True)
+    for place, (row, text, verdict) in enumerate(
+        zip(values.itertuples(), texts, verdicts, strict=True)
     ):
-        colour = VERMILION if biased else GREEN
-        fill = {"hatch": "///", "facecolor": "white"} if biased else {"facecolor": colour}
+        colour = {str(Finding.NO_BIAS_SEEN): GREEN}.get(verdict, GREY)
+        fill = {"facecolor": colour}
+        if is_biased(verdict):
+            colour = VERMILION
+            fill = {"facecolor": "white", "hatch": "///"}
         axes.barh(place, row.value, 0.62, edgecolor=colour, **fill)
         if row.lower < row.upper:
             axes.hlines(place, row.lower, row.upper, colors="black", linewidth=1)
@@ -102,6 +106,11 @@ def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], is_biased: Sequ
     axes.set_xlim(0, 1.32 * max([1.0, *values[["value", "upper"]].stack()]))
     finish(axes)
     axes.grid(visible=False)
+
+
+def is_biased(verdict: str) -> bool:
+    """Whether a verdict says so, by an audit or by enumeration."""
+    return verdict.startswith(Finding.BIASED)
 
 
 def finish(axes: Axes) -> None:

@@ -181,7 +181,8 @@ def name(group: str, value: Label | str) -> str:
 def short(verifier: Label | str) -> str:
     """The short name of a verifier: "Mine" for "custom, name=path/to/file.py:Mine".
 
-    Other verifiers have their printed name. It need not be unique.
+    Other verifiers have their printed name. It need not be unique. A label of a CSV is its text,
+    "custom(name=path/to/file.py:Mine)", and has the same short name.
     """
     label = Label.of(verifier)
     source = str(label.parameters.get("name", "")) if label.option == "custom" else label.option
@@ -189,7 +190,7 @@ def short(verifier: Label | str) -> str:
     if words in ("", source):
         return name("verifier", label)
     others = [f"{key}={value}" for key, value in label.parameters.items() if key != "name"]
-    return ", ".join([words, *others])
+    return ", ".join([words.removesuffix(")"), *others])
 
 
 def method(decoder: Label | str, verifier: Label | str, is_short: bool = False) -> str:

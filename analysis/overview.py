@@ -83,8 +83,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     frame = frame[frame.temperature == frame.temperature.max()]
     methods = shown(frame)
     lengths = frame[frame.quantity == LENGTH.name].groupby(METHOD, sort=False)
-    verdicts = lengths.verdict.agg(set) if len(frame) else {}
-    is_biased = [Finding.BIASED in verdicts[method] for method in methods]
+    found_of = lengths.verdict.agg(set) if len(frame) else {}
+    verdicts = [_worst(found_of[method]) for method in methods]
     columns, size = 2, (7.2, 1.2 + 0.5 * max(1, len(methods)))
     if width:
         columns = 2 if width > 5.5 else 1
@@ -97,12 +97,12 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         found = rows.groupby(METHOD, sort=False).value.agg(["mean", "min", "max"])
         found = found.reindex(methods).set_axis(["value", "lower", "upper"], axis=1)
         texts = [str(Paper(*between)) for between in found[["lower", "upper"]].to_numpy()]
-        figures.bars(axes, found, texts, is_biased)
+        figures.bars(axes, found, texts, verdicts)
         axes.set_xlabel(head, fontsize=SIZE + 0.5)
     names = [
-        f"{labels.method(decoder, verifier)}{', biased' if biased else ''}\n"
+        f"{labels.method(decoder, verifier)}{', biased' if figures.is_biased(verdict) else ''}\n"
         f"on {labels.name('tree', tree)}"
-        for (decoder, tree, verifier), biased in zip(methods, is_biased, strict=True)
+        for (decoder, tree, verifier), verdict in zip(methods, verdicts, strict=True)
     ]
     if width:
         names = [figures.wrapped(name, 0.45 * width) for name in names]
@@ -110,6 +110,13 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     panels[1].axvline(1, color="black", linewidth=0.8)
     figure.suptitle(_setting(frame), fontsize=SIZE + 0.5)
     return figure
+
+
+def _worst(verdicts: set[str]) -> str:
+    """The verdict about a method: biased if any row is, no bias seen if none is undecided."""
+    if Finding.BIASED in verdicts:
+        return str(Finding.BIASED)
+    return verdicts.pop() if len(verdicts) == 1 else ""
 
 
 def _setting(frame: pd.DataFrame) -> str:

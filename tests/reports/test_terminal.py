@@ -74,7 +74,8 @@ def test_verdicts_have_words_and_colours_but_for_no_color(first, terminal):
 def test_verifiers_of_ones_own_have_short_names_that_differ(terminal):
     mine, other = (Label("custom", {"name": f"{file}.py:Mine"}) for file in ("a", "b/c"))
     assert short(mine) == "Mine" and short("standard") == "standard"
-    assert short(Label("custom", {"name": "a.py:Mine", "alpha": 2})) == "Mine, alpha=2"
+    more = Label("custom", {"name": "a.py:Mine", "alpha": 2})
+    assert short(more) == short(more.text) == "Mine, alpha=2"
     columns = (Column("verifier", "Verifier", "key"), Column("n", "N", "number"))
 
     def names(*verifiers):
