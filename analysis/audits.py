@@ -47,6 +47,11 @@ RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
 
 
+def is_biased(verdict: str) -> bool:
+    """Whether a verdict says so, by an audit or by enumeration."""
+    return verdict in (Finding.BIASED, ENUMERATED)
+
+
 def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose verifier is ResiSpec, with any parameters."""
     options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy.optimize import isotonic_regression
 
+from analysis import audits
 from analysis.long import CEILING
 from resispec.audit.verdict import Finding
 from resispec.files import replacing
@@ -90,9 +91,9 @@ def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], verdicts: Seque
     for place, (row, text, verdict) in enumerate(
         zip(values.itertuples(), texts, verdicts, strict=True)
     ):
-        colour = {str(Finding.NO_BIAS_SEEN): GREEN}.get(verdict, GREY)
+        colour = GREEN if verdict == Finding.NO_BIAS_SEEN else GREY
         fill = {"facecolor": colour}
-        if is_biased(verdict):
+        if audits.is_biased(verdict):
             colour = VERMILION
             fill = {"facecolor": "white", "hatch": "///"}
         axes.barh(place, row.value, 0.62, edgecolor=colour, **fill)
@@ -106,11 +107,6 @@ def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], verdicts: Seque
     axes.set_xlim(0, 1.32 * max([1.0, *values[["value", "upper"]].stack()]))
     finish(axes)
     axes.grid(visible=False)
-
-
-def is_biased(verdict: str) -> bool:
-    """Whether a verdict says so, by an audit or by enumeration."""
-    return verdict.startswith(Finding.BIASED)
 
 
 def finish(axes: Axes) -> None:

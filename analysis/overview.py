@@ -100,7 +100,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         figures.bars(axes, found, texts, verdicts)
         axes.set_xlabel(head, fontsize=SIZE + 0.5)
     names = [
-        f"{labels.method(decoder, verifier)}{', biased' if figures.is_biased(verdict) else ''}\n"
+        f"{labels.method(decoder, verifier)}{', biased' if audits.is_biased(verdict) else ''}\n"
         f"on {labels.name('tree', tree)}"
         for (decoder, tree, verifier), verdict in zip(methods, verdicts, strict=True)
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import figures, labels, long
+from analysis import audits, figures, labels, long
 from analysis.cells import FIRST
 from analysis.load import LABELS, SETTING
 from analysis.metrics import ACCEPTED_LENGTH
@@ -35,7 +35,7 @@ def draw(frame: pd.DataFrame) -> Figure | None:
     verdicts = [str(line["verdict"]) for line in lines]
     texts = [str(Number(line[ACCEPTED_LENGTH.name])) for line in lines]
     texts = [
-        f"{text}, biased" if figures.is_biased(verdict) else text
+        f"{text}, biased" if audits.is_biased(verdict) else text
         for text, verdict in zip(texts, verdicts, strict=True)
     ]
     figure = Figure(figsize=(7.2, 1.0 + 0.3 * len(lines)), layout="constrained")

@@ -315,8 +315,11 @@ def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "t
     from analysis.latex import latex  # it renders what is declared here
 
     renderers = {"csv": csv, "json": json, "md": markdown, "tex": latex}
-    named = [name for suffix in suffixes for name in (suffix, *(["json"] * (suffix == "csv")))]
-    paths = [folder / f"{table.stem}.{suffix}" for suffix in named]
+    paths = []
+    for suffix in suffixes:
+        paths.append(folder / f"{table.stem}.{suffix}")
+        if suffix == "csv":
+            paths.append(folder / f"{table.stem}.json")
     for path in paths:
         write_atomically(path, renderers[path.suffix[1:]](table))
     return paths

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from analysis import labels
 from analysis.artefact import paper
-from analysis.audits import ENUMERATED
+from analysis.audits import is_biased
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
 from analysis.page import headline
 from analysis.page.sections import Section, titled
@@ -149,7 +149,7 @@ def _rest(cell: Number | Audit, text: str) -> str:
 
 
 def _kind(verdict: str) -> str:
-    finding = Finding.BIASED if verdict == ENUMERATED else verdict
+    finding = Finding.BIASED if is_biased(verdict) else verdict
     return str(finding) if finding in list(Finding) else ""
 
 

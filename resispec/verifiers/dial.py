@@ -47,6 +47,7 @@ from resispec.verifiers.base import (
     outcomes_of,
     reads_numbers,
 )
+from resispec.verifiers.options import check_number
 from resispec.verifiers.registry import get_verifier, register
 from resispec.verifiers.top_down import applied_rule, as_verifier
 
@@ -92,9 +93,7 @@ class Strength:
             found = " and ".join(f"{name}={value}" for name, value in given.items()) or "neither"
             raise InvalidInput(f"dial: {found}; allowed: a chance or a bias, one of the two")
         for name, value in given.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (is_number and 0 <= value <= 1):
-                raise InvalidInput(f"dial: {name}={value}; allowed: a number from 0 to 1")
+            check_number(f"dial: {name}", value, lambda one: 0 <= one <= 1, "a number from 0 to 1")
 
     @property
     def is_on(self) -> bool:

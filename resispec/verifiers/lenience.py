@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, quotient
-from resispec.errors import InvalidInput
 from resispec.verifiers.base import DrawsKind, Law
+from resispec.verifiers.options import check_number
 from resispec.verifiers.registry import register
 
 
@@ -29,8 +29,8 @@ class Lenience:
     factor: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.factor <= 1:
-            raise InvalidInput(f"lenience: factor={self.factor}; allowed: above 0, at most 1")
+        allowed = "above 0, at most 1"
+        check_number("lenience: factor", self.factor, lambda one: 0 < one <= 1, allowed)
 
     def law(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind

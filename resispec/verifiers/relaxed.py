@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass
-from resispec.errors import InvalidInput
 from resispec.verifiers.base import DrawsKind, Law
+from resispec.verifiers.options import check_number
 from resispec.verifiers.registry import register
 
 
@@ -24,17 +24,20 @@ class Relaxed:
     """Accepts the first sibling among the `top` likeliest tokens with p >= max p - delta.
 
     If there is none, the token is drawn from p. The draft's law plays no part. top: at least 1.
-    delta: from 0 to 1. Raises InvalidInput for other numbers.
+    delta: from 0 to 1. Raises InvalidInput for other values.
     """
 
     top: int = 10
     delta: float = 0.6
 
     def __post_init__(self) -> None:
-        if self.top < 1:
-            raise InvalidInput(f"relaxed: top={self.top}; allowed: at least 1")
-        if not 0 <= self.delta <= 1:
-            raise InvalidInput(f"relaxed: delta={self.delta}; allowed: from 0 to 1")
+        check_number(
+            "relaxed: top",
+            self.top,
+            lambda one: isinstance(one, int) and one >= 1,
+            "at least 1, a whole number",
+        )
+        check_number("relaxed: delta", self.delta, lambda one: 0 <= one <= 1, "from 0 to 1")
 
     def law(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind

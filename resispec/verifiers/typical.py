@@ -14,9 +14,9 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one
-from resispec.errors import InvalidInput
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers.base import Outcomes, naming
+from resispec.verifiers.options import check_number
 from resispec.verifiers.registry import register
 
 
@@ -35,8 +35,7 @@ class Typical:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not 0 <= value <= 1:
-                raise InvalidInput(f"typical: {name}={value}; allowed: from 0 to 1")
+            check_number(f"typical: {name}", value, lambda one: 0 <= one <= 1, "from 0 to 1")
 
     def verify(
         self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator

@@ -320,6 +320,9 @@ def test_relaxed_acceptance_takes_the_first_sibling_among_the_likeliest_within_d
     [
         ("lenience", {"factor": 0}, "lenience: factor=0; allowed: above 0, at most 1"),
         ("lenience", {"factor": 1.2}, "lenience: factor=1.2; allowed"),
+        ("lenience", {"factor": "a"}, "lenience: factor=a; allowed: above 0, at most 1"),
+        ("relaxed", {"top": 2.5}, "relaxed: top=2.5; allowed: at least 1, a whole number"),
+        ("typical", {"alpha": "a"}, "typical: alpha=a; allowed: from 0 to 1"),
         ("typical", {"alpha": 1.2}, "typical: alpha=1.2; allowed: from 0 to 1"),
         ("relaxed", {"top": 0}, "relaxed: top=0; allowed: at least 1"),
         ("relaxed", {"delta": -1}, "relaxed: delta=-1; allowed: from 0 to 1"),
