@@ -4,19 +4,17 @@ Usage: python -m analysis.gallery; it reads RESULTS/PAIR/gallery.csv.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import labels
 from analysis.artefact import texts
-from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
+from analysis.figures import SIZE, finish, save_figure
 from analysis.table import Notes, Table, markdown, plain
 from analysis.terminal import printed
 from referee.inputs import EMBEDDED
@@ -24,22 +22,14 @@ from resispec.errors import CommandParser, InvalidInput, in_one_line
 from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
-WORDS = ("thread", "status", "verdict", "reason", "device", "git_commit", "against_control")
+WORDS = (
+    "thread", "where", "status", "verdict", "reason", "device", "git_commit", "against_control",
+)  # fmt: skip
 """Columns of words. The last one is absent from a gallery without controls."""
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
-PLAIN = tuple(
-    (GREY, marker, dashes)
-    for dashes, marker in product(("-", "--", ":"), ("o", "s", "D", "^", "v"))
-)
-"""Colours, markers and dashes of engines without a known fault that are not called biased."""
-FAULTS = (
-    ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
-    ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
-    ("#882255", ">", "--"), ("#332288", "h", "-"), ("#D55E00", "o", ":"), ("#0072B2", "P", "--"),
-    ("#009E73", "s", ":"), ("#7A7A7A", "X", "-"),
-)  # fmt: skip
-"""Colours, markers and dashes of the other engines, in the order of the file."""
+FAULT, EXACT = "#D55E00", "#0072B2"
+"""Colours of engines with a known fault and of the others."""
 TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 
 
@@ -144,6 +134,8 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
         "Tokens": labels.number(row["first_biased"], ",.0f"),
         "Audit": f"**{row['verdict']}**{power}",
     }
+    if row.get("where"):
+        cells["Fault in"] = row["where"]
     if "against_control" in row:
         cells["Control"] = row["against_control"] or labels.ABSENT
         cells["Edges"] = labels.number(row["edge_tokens"], ".0f")
@@ -151,7 +143,7 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
 
 
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The figure's message, in a sentence."""
+    """What the figure shows, in a sentence."""
     runs = [row for row in rows if row["status"] == "done"]
     faults = [row["verdict"] for row in runs if row["thread"]]
     exact = [row["verdict"] for row in runs if not row["thread"]]
@@ -164,75 +156,46 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{alarms or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} "
             f"tokens{note}"
         )
+    acquitted = f"{len(exact) - alarms} of" if alarms else "all"
     return (
-        f"{hits} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
-        f"and {alarms or 'none'} of {len(exact)} exact engines"
+        f"found {hits} of {len(faults)} faults within {tokens:,.0f} tokens, "
+        f"acquitted {acquitted} {len(exact)} exact engines"
     )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The figure: the audit's farthest statistic against the number of tokens, both logarithmic."""
-    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
+    """The figure: for each engine the number of tokens from which on the audit says biased,
+    or hollow the number that it read without saying so.
+    """
+    rows = [row for row in engines(frame) if row["status"] == "done"]
+    figure = Figure(figsize=(7.4, 1.3 + 0.24 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    last_rows, runs = engines(frame), frame[frame.status == "done"]
-    # where most engines end
-    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]
-    top = np.log10(1.3 * max(runs.normal_z.max(), 10))
-    bottom = np.log10(0.8 * min(runs.normal_z.min(), 1))
-    axes.set_ylim(bottom, top)
-    limit, max_tokens = np.log10(runs.allowed_z.max()), runs.tokens.max()
-    axes.axhspan(limit, top, color="0.96", zorder=0)
-    axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
-    place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
-    axes.text(
-        0.65,
-        limit + 0.01,
-        f"called biased above {10**limit:.1f}",
-        **place,
-        fontsize=SIZE,
-        color="0.3",
-    )
-    ends = list(_lines(axes, runs, last_rows))
-    label_ends(axes, ends, (top - bottom) / 25, relpos=(0, 0.5))  # from the beginning of the name
+    places = range(len(rows))
+    colours = [FAULT if row["thread"] else EXACT for row in rows]
+    is_biased = [row["verdict"] == "biased" for row in rows]
+    # a single token that its setting rules out is no matter of their number
+    found = [
+        row["tokens"] if np.isnan(row["first_biased"]) and not biased else row["first_biased"]
+        for row, biased in zip(rows, is_biased, strict=True)
+    ]
+    found = [TICKS_X[0] if np.isnan(tokens) else tokens for tokens in found]
+    axes.hlines(places, TICKS_X[0], found, colors=colours, linewidth=1)
+    fills = [
+        colour if biased else "white" for colour, biased in zip(colours, is_biased, strict=True)
+    ]
+    axes.scatter(found, places, c=fills, edgecolors=colours, s=30, zorder=3)
+    axes.set_yticks(places, [row["engine"] for row in rows])
+    axes.invert_yaxis()
     finish(axes)
     axes.set_xscale("log")
     axes.minorticks_off()
-    ticks = [tick for tick in TICKS_X if tick <= 1.05 * max_tokens]
+    most = max(row["tokens"] for row in rows)
+    ticks = [tick for tick in TICKS_X if tick <= 1.05 * most]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    heights = [tick for tick in (0.5, 1, 2, 4, 10, 20, 50, 100) if bottom <= np.log10(tick) <= top]
-    axes.set_yticks(np.log10(heights), [f"{tick:g}" for tick in heights])
-    axes.set_xlabel("emitted tokens that were audited", fontsize=SIZE + 0.5)
-    axes.set_ylabel(
-        "standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5
-    )
-    figure.suptitle(message(last_rows), fontsize=SIZE + 2)
+    label = "emitted tokens until the audit says biased (hollow: it did not, within so many)"
+    axes.set_xlabel(label, fontsize=SIZE + 0.5)
+    figure.suptitle(message(rows), fontsize=SIZE + 2)
     return figure
-
-
-def _lines(
-    axes: Axes, runs: pd.DataFrame, last_rows: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[float, float, str, str]]:
-    """Draw the line of each engine; yield its end for `label_ends`. last_rows: see `engines`."""
-    plain, faults = cycle(PLAIN), cycle(FAULTS)
-    notes = {row["engine"]: _note(row, runs.tokens.max()) for row in last_rows}
-    for name, rows in runs.groupby("engine", sort=False):
-        is_plain = not rows.thread.iloc[0] and rows.verdict.iloc[0] != "biased"
-        colour, marker, dashes = next(plain if is_plain else faults)
-        heights = np.log10(rows.normal_z)
-        size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
-        axes.plot(rows.tokens, heights, color=colour, marker=marker, linestyle=dashes, **size)
-        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{notes[name]}", colour
-
-
-def _note(row: Mapping[str, Any], max_tokens: float) -> str:
-    """A second line for the name of a biased engine if its line does not show the bias; else ""."""
-    if "rules out" in row["reason"]:
-        return "\n(biased: it emits tokens that filters leave out)"
-    return (
-        f"\n(biased from {row['first_biased']:,.0f} tokens)"
-        if row["first_biased"] > max_tokens
-        else ""
-    )
 
 
 @in_one_line()
@@ -251,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_atomically(page, markdown(made))
     paths = (page, *save_figure(draw(frame), stem))
     sys.stdout.writelines((printed(made, str(page)), *(f"wrote {path}\n" for path in paths)))
+    sys.stdout.write(f"{message(engines(frame))}\n")
 
 
 if __name__ == "__main__":

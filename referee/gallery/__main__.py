@@ -50,7 +50,8 @@ def gallery(
     arms: dict[str, Arm] = {}
     rows: list[dict[str, Any]] = []
     for exhibit in exhibition.exhibits:
-        row = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
+        facts = ("beside", "thread", "where")
+        row = {"engine": exhibit.name} | {fact: getattr(exhibit, fact) for fact in facts}
         try:
             engine = exhibit.make(pair, folder / "models")
             answers = write(engine, exhibit, exhibition, prompts, folder)

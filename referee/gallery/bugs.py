@@ -19,10 +19,18 @@ from resispec.distributions import choose, draw, draw_one
 from resispec.draws import Iid
 from resispec.models import Pair
 from resispec.sampling import Sampling
+from resispec.trees import chain
 from resispec.verifiers import Standard, TopDown
 
 KEPT = 50
 """The default top_k of transformers."""
+LEAST_DRAFTED = 0.1
+"""The chance under q below which `CensoredDrafts` drops a drafted token."""
+STEPS_PER_STRAY = 100
+REQUESTS_PER_LEAK, LEAKED = 4, 16
+"""One request of so many meets the last tokens of the answer before it, and their number."""
+SOUND_SEQUENCES = 2
+"""The number of sequences of a batch that `CorruptInBatches` continues rightly."""
 
 
 class RacedDrafts(Iid):
@@ -112,6 +120,147 @@ class GreedyVerification(TopDown):
         likeliest = target_probs.argmax(-1, keepdim=True)
         greedy = torch.zeros_like(target_probs).scatter(-1, likeliest, 1.0)
         return super().verify(tree, greedy, draft_probs, generator)
+
+
+class PointMassResidual(Standard):
+    """Drafts are drawn from q, but a refusal leaves p without the refused token, as if they were
+    point masses.
+
+    xLLM issue 2175.
+    """
+
+    def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """See `Recursive.reshape`; the fault: this should be max(p - q, 0)."""
+        return target.scatter(-1, rejected, 0.0)
+
+
+class UnmappedDrafts(Iid):
+    """Drafts by ids of the draft's own vocabulary, which are off by one in the target's.
+
+    vllm-ascend pull request 16166.
+    """
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """See `DrawsKind.draw`; `laws` says q of the id as it is handed on."""
+        return (super().draw(draft_probs, count, generator) + 1) % draft_probs.shape[-1]
+
+
+class CensoredDrafts(TopDown):
+    """A drafted chain ends before a token that the draft itself finds unlikely.
+
+    Whether a token is verified then depends on the token, so it is no draw from q any more. The
+    verifier is right, and a test of it alone sees no fault. llama.cpp pull request 27694.
+    """
+
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
+        """See `Verifier.verify`; for chains."""
+        chances = draft_probs[:-1].gather(-1, tree.tokens[1:, None]).squeeze(-1).tolist()
+        length = next(
+            (place for place, chance in enumerate(chances) if chance < LEAST_DRAFTED), len(chances)
+        )
+        nodes = slice(0, length + 1)
+        kept = Tree(chain(length), tree.tokens[nodes], tree.draws)
+        return super().verify(kept, target_probs[nodes], draft_probs[nodes], generator)
+
+
+class KeptSiblings(TopDown):
+    """The cache keeps the rows of first siblings, whatever was accepted. fastllm issue 728."""
+
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
+        """See `Verifier.verify`; the tokens are right, the path is not."""
+        verdict = super().verify(tree, target_probs, draft_probs, generator)
+        shape, path, node = tree.topology, list[int](), 0
+        for _ in verdict.path:
+            node = shape.children[node][0]
+            path.append(node)
+        return Verdict(tuple(path), verdict.tokens)
+
+
+class Strays(TopDown):
+    """Now and then the last token of a step is any token at all. vllm-metal issue 622."""
+
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
+        """See `Verifier.verify`."""
+        verdict = super().verify(tree, target_probs, draft_probs, generator)
+        if int(torch.randint(STEPS_PER_STRAY, (), generator=generator)):
+            return verdict
+        stray = int(torch.randint(target_probs.shape[-1], (), generator=generator))
+        return Verdict(verdict.path, (*verdict.tokens[:-1], stray))
+
+
+class RefusesAll(TopDown):
+    """Every drafted token is refused, and the target's own draw is emitted: slow, and exact."""
+
+    def verify(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+    ) -> Verdict:
+        """See `Verifier.verify`."""
+        return Verdict((), (draw_one(target_probs[0], generator),))
+
+
+class LeakBetweenAnswers(DecoderEngine):
+    """Some requests are answered behind what the cache still holds of the last answer.
+
+    llama.cpp issue 27296.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._left: tuple[int, ...] = ()
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`."""
+        is_cleared = seed % REQUESTS_PER_LEAK != 0
+        context = [*prompt] if is_cleared else [*self._left, *prompt]
+        answer = super().answer(context, settings, seed)
+        self._left = answer.tokens[-LEAKED:]
+        return answer
+
+
+class CorruptInBatches(DecoderEngine):
+    """From the third sequence of a batch on, the last token of the prompt is another sequence's.
+
+    1Cat-vLLM issue 656.
+    """
+
+    takes_batches = True
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
+        """See `Engine.answers`."""
+        ends = [
+            prompts[0][-1] if place >= SOUND_SEQUENCES else prompt[-1]
+            for place, prompt in enumerate(prompts)
+        ]
+        given = [[*prompt[:-1], end] for prompt, end in zip(prompts, ends, strict=True)]
+        return super().answers(given, settings, seeds)
+
+
+class OtherOrder(DecoderEngine):
+    """Filters are applied before the temperature, where transcripts declare the other order.
+
+    tpu-inference pull request 1385.
+    """
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`."""
+        return super().answer(prompt, replace(settings, filter_order="llama.cpp"), seed)
+
+
+class DeafToTemperature(DecoderEngine):
+    """The temperature of a request has no effect on the target's law. vLLM issue 9834."""
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`."""
+        warm = replace(settings, temperature=1.0) if settings.temperature else settings
+        return super().answer(prompt, warm, seed)
 
 
 class DeafToSeeds(DecoderEngine):

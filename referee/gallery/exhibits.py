@@ -23,7 +23,7 @@ from resispec.models import Pair
 from resispec.packages import SMOLLM2, fetched
 from resispec.sampling import Sampling
 from resispec.trees import chain, complete
-from resispec.verifiers import SiblingRule, Verifier, get_verifier
+from resispec.verifiers import SiblingRule, Standard, Verifier, get_verifier
 
 SLOTS = 4
 """Requests at a time of llama.cpp in the gallery of engines' own defaults:
@@ -56,6 +56,7 @@ class Exhibit:
     make: Maker
     beside: str
     thread: str = ""
+    where: str = ""
     times: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     first_seed: int = 0
@@ -95,10 +96,16 @@ def ours(
     shape: str = "chain",
     draws: DrawsKind = Draws.IID,
     kind: type[DecoderEngine] = DecoderEngine,
+    **fields: Any,
 ) -> Exhibit:
-    """An exhibit of this library's own decoding loop. shape: a key of SHAPES."""
+    """An exhibit of this library's own decoding loop.
+
+    shape: a key of SHAPES. fields: further ones of `Exhibit`; a fault lies in the verifier if they
+    do not say where else.
+    """
     decoder = Decoder(DraftModel(SHAPES[shape], draws), rule)
-    return Exhibit(name, lambda pair, _: kind(name, pair, decoder), f"standard, {shape}", thread)
+    fields = {"beside": f"standard, {shape}", "where": "verifier" if thread else ""} | fields
+    return Exhibit(name, lambda pair, _: kind(name, pair, decoder), thread=thread, **fields)
 
 
 def transformers(kind: type[TransformersEngine], *mode: str) -> Maker:
@@ -142,9 +149,7 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
             name + end,
             make,
             beside + end,
-            "",
-            1,
-            settings,
+            settings=settings,
             first_seed=10_000 * number,
             concurrency=loads,
         )
@@ -152,34 +157,149 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
 
 beside_assisted = partial(Exhibit, beside=ASSISTED)
 _STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
-_REUSING, _CUT, _ROUNDED = bugs.SharedNoise(_DRAFTS), bugs.CutDrafts(), bugs.RoundedDrafts()
-_WRONG_ROWS, _GREEDY = bugs.WrongRows(_STANDARD.rule), bugs.GreedyVerification(_STANDARD.rule)
+FILTERED = {"temperature": 0.7, "top_p": 0.9}
+"""The settings of exhibits that apply settings wrongly, and of the exact engine beside them."""
+filtered = partial(ours, beside="standard, chain, filtered", settings=FILTERED)
+"""An exhibit with these settings."""
 
-EXHIBITS = (
+EXACT = (
     ours("standard, chain", _STANDARD),
     ours("standard, tree", _STANDARD, shape="tree"),
+    filtered("standard, chain, filtered", _STANDARD),
     ours("traversal_optimal, tree", get_verifier("traversal_optimal"), shape="tree"),
+    ours("accept if equal", get_verifier("naive")),
+    ours("exact but slow", bugs.RefusesAll(Standard())),
     beside_assisted(ASSISTED, transformers(TransformersEngine, "assisted")),
     beside_assisted("llama.cpp, draft model", packaged("llama_cpp")),
-    replace(ours("draft's noise reused", _REUSING, f"{VLLM}/pull/47386", draws=_DRAFTS), times=4),
-    ours("drafts cut, q whole", _STANDARD, f"{HUGGING_FACE}/issues/47932", draws=_CUT),
-    beside_assisted(
-        "argmax drafts", transformers(bugs.ArgmaxEngine), thread=f"{HUGGING_FACE}/pull/47961"
+)
+"""Exact engines, which are to be acquitted."""
+
+FAULTY = (
+    ours("wrong residual", bugs.PointMassResidual(), f"{HUB}/jd-opensource/xllm/issues/2175"),
+    ours(
+        "draft's noise reused",
+        bugs.SharedNoise(_DRAFTS),
+        f"{VLLM}/pull/47386",
+        where="random numbers",
+        draws=_DRAFTS,
+        times=4,
     ),
-    ours("wrong logits rows", _WRONG_ROWS, f"{HUB}/NVIDIA/TensorRT-LLM/pull/15098", "tree"),
-    ours("seed without effect", _STANDARD, f"{VLLM}/issues/13196", kind=bugs.DeafToSeeds),
-    ours("greedy verification", _GREEDY, f"{HUB}/sgl-project/sglang/pull/39253"),
-    ours("drafts in bfloat16", _STANDARD, f"{HUB}/deepseek-ai/DeepSpec/issues/31", draws=_ROUNDED),
-    ours("ResiSpec", get_verifier("resispec"), "https://arxiv.org/abs/2608.24411", "tree"),
+    ours(
+        "drafts cut, q whole",
+        _STANDARD,
+        f"{HUGGING_FACE}/issues/47932",
+        where="drafts",
+        draws=bugs.CutDrafts(),
+    ),
+    beside_assisted(
+        "argmax drafts",
+        transformers(bugs.ArgmaxEngine),
+        thread=f"{HUGGING_FACE}/pull/47961",
+        where="drafts",
+    ),
+    ours(
+        "drafts cut after the draw",
+        bugs.CensoredDrafts(Standard()),
+        f"{HUB}/ggml-org/llama.cpp/pull/27694",
+        where="drafts",
+    ),
+    ours(
+        "ids not mapped",
+        _STANDARD,
+        f"{HUB}/vllm-project/vllm-ascend/pull/16166",
+        where="drafts",
+        draws=bugs.UnmappedDrafts(),
+    ),
+    ours(
+        "drafts in bfloat16",
+        _STANDARD,
+        f"{HUB}/deepseek-ai/DeepSpec/issues/31",
+        where="drafts",
+        draws=bugs.RoundedDrafts(),
+    ),
+    ours(
+        "wrong logits rows",
+        bugs.WrongRows(Standard()),
+        f"{HUB}/NVIDIA/TensorRT-LLM/pull/15098",
+        where="logits",
+        shape="tree",
+    ),
+    ours(
+        "cache rows of another token",
+        bugs.KeptSiblings(Standard()),
+        f"{HUB}/ztxz16/fastllm/issues/728",
+        where="cache",
+        shape="tree",
+    ),
+    ours(
+        "leak between answers",
+        _STANDARD,
+        f"{HUB}/ggml-org/llama.cpp/issues/27296",
+        where="cache",
+        kind=bugs.LeakBetweenAnswers,
+    ),
+    ours(
+        "corrupt above two sequences",
+        _STANDARD,
+        f"{HUB}/1CatAI/1Cat-vLLM/issues/656",
+        where="batch",
+        kind=bugs.CorruptInBatches,
+        concurrency=(1, SLOTS),
+    ),
+    ours(
+        "stray tokens",
+        bugs.Strays(Standard()),
+        f"{HUB}/vllm-project/vllm-metal/issues/622",
+        where="random numbers",
+        times=4,
+    ),
+    ours(
+        "seed without effect",
+        _STANDARD,
+        f"{VLLM}/issues/13196",
+        where="random numbers",
+        kind=bugs.DeafToSeeds,
+    ),
+    ours(
+        "greedy verification",
+        bugs.GreedyVerification(Standard()),
+        f"{HUB}/sgl-project/sglang/pull/39253",
+    ),
+    filtered(
+        "temperature without effect",
+        _STANDARD,
+        f"{VLLM}/issues/9834",
+        where="settings",
+        kind=bugs.DeafToTemperature,
+    ),
+    filtered(
+        "filters in another order",
+        _STANDARD,
+        f"{HUB}/vllm-project/tpu-inference/pull/1385",
+        where="settings",
+        kind=bugs.OtherOrder,
+    ),
     beside_assisted(
         "top_k = 50, not declared",
         transformers(bugs.HiddenTopK, "assisted"),
         thread="https://huggingface.co/docs/transformers/main_classes/text_generation",
+        where="settings",
+    ),
+    ours("ResiSpec", get_verifier("resispec"), "https://arxiv.org/abs/2608.24411", shape="tree"),
+    ours(
+        "lossy on purpose",
+        get_verifier("lenience", factor=0.5),
+        "https://arxiv.org/abs/2211.17192",
     ),
     beside_assisted(
-        "OpenVINO GenAI, draft model", packaged("openvino_genai"), thread="openvino.md"
+        "OpenVINO GenAI, draft model",
+        packaged("openvino_genai"),
+        thread="openvino.md",
+        where="verifier",
     ),
 )
+"""Engines with a fault, which are to be found."""
+EXHIBITS = (*EXACT, *FAULTY)
 
 
 @dataclass(frozen=True)
