@@ -12,13 +12,31 @@ from matplotlib.lines import Line2D
 from analysis import figures, labels, metrics, ranges
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
+from analysis.costs import (
+    DRAFT_FORWARDS,
+    GAIN_OVER_BEST,
+    SHARE_OF_CEILING,
+    STEP_MS,
+    measure_with_costs,
+    with_shares,
+    with_values,
+)
 from analysis.frontier import message
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
+from analysis.metric_table import by_cell, definitions
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
-COLUMNS = (metrics.ACCEPTED_LENGTH, CEILING, metrics.GAIN, metrics.TOKENS_PER_S, metrics.SPEEDUP)
+COLUMNS = (
+    metrics.ACCEPTED_LENGTH,
+    CEILING,
+    metrics.GAIN,
+    GAIN_OVER_BEST,
+    DRAFT_FORWARDS,
+    STEP_MS,
+    metrics.TOKENS_PER_S,
+    metrics.SPEEDUP,
+)
 OWN = "the tree that was searched for with it"
 MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
 """Name of a tree, or OWN -> its marker in the figure and the size of the marker."""
@@ -28,10 +46,17 @@ def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, its summary, and the figure of their gains."""
     results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.FIELDS)
     results.check_one_law()
-    frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
-    notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
-    table = by_cell("field", results, frame, TEXTS["caption"], notes, COLUMNS)
-    summary = ranges.by_method("field_summary", frame, {metrics.GAIN: "Gain"}, TEXTS)
+    frame = with_shares(with_ceilings(measure_with_costs(results, plan), plan))
+    columns = with_values(frame, COLUMNS)
+    notes = footer(results, plan, TEXTS["about"], definitions(columns, results), TEXTS["picture"])
+    table = by_cell("field", results, frame, TEXTS["caption"], notes, columns)
+    summary = ranges.by_method(
+        "field_summary",
+        frame,
+        {metrics.GAIN: "Gain", GAIN_OVER_BEST: GAIN_OVER_BEST.label},
+        (SHARE_OF_CEILING, DRAFT_FORWARDS, STEP_MS),
+        TEXTS,
+    )
     return Artefact((table, summary), {"field": partial(draw, frame)})
 
 

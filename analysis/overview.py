@@ -8,17 +8,16 @@ from matplotlib.figure import Figure
 from analysis import audits, figures, labels, metrics, ranges
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.audits import METHOD
+from analysis.costs import DRAFT_FORWARDS, GAIN_OVER_BEST, measure_with_costs, with_values
 from analysis.figures import SIZE
-from analysis.load import Plan, Request, load
-from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.table import Column, Paper
-from resispec import trees
+from analysis.load import Plan, load
+from analysis.metric_table import by_cell, definitions
+from analysis.table import Paper
 from resispec.audit.verdict import Finding
-from resispec.trees import Topology, grow_map
 
 TEXTS = texts("overview")
 LENGTH, SPEED = metrics.ACCEPTED_LENGTH, metrics.SPEEDUP_VS_AUTOREGRESSIVE
-COLUMNS = (LENGTH, metrics.GAIN, metrics.TOKENS_PER_S, SPEED)
+COLUMNS = (LENGTH, metrics.GAIN, GAIN_OVER_BEST, metrics.TOKENS_PER_S, SPEED)
 PAPERS = (("specinfer", "d5b3", "standard"), ("specinfer", "d5b3", "resispec"))
 
 
@@ -26,42 +25,18 @@ def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, its summary and the picture."""
     results = load(plan, metrics.FIELDS)
     results.check_one_law()
-    frame = measure(results, specinfer_on_d5b3)
-    notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
-    table = by_cell("overview", results, frame, TEXTS["caption"], notes, COLUMNS)
-    forwards = draft_forwards(plan)
-    column = Column("draft_forwards", "Draft forwards a step", "number")
+    frame = measure_with_costs(results, plan)
+    columns = with_values(frame, COLUMNS)
+    notes = footer(results, plan, TEXTS["about"], definitions(columns, results), TEXTS["picture"])
+    table = by_cell("overview", results, frame, TEXTS["caption"], notes, columns)
     summary = ranges.by_method(
         "overview_summary",
         frame[frame.decoder != "autoregressive"],
         {LENGTH: "Tokens a step", SPEED: "Speed"},
+        (DRAFT_FORWARDS,),
         TEXTS,
-        {column: lambda method: str(forwards.get(method, labels.ABSENT))},
     )
     return Artefact((table, summary), {"overview": partial(draw, frame)})
-
-
-def draft_forwards(plan: Plan) -> dict[tuple[str, str, str], int]:
-    """Forwards of the draft in a step, one after another: (decoder, tree, verifier) -> their count.
-
-    A tree of n levels takes n - 1. Cells that are not done are left out, and those whose tree is
-    made by other code than `resispec.trees`.
-    """
-    counts = {}
-    for cell in plan.requests:
-        is_done = plan.status(cell.cell_id).state == "done"
-        topology = _topology(plan, cell) if is_done and not cell.is_audit else None
-        if topology:
-            counts[tuple(str(cell.labels[key]) for key in METHOD)] = topology.num_levels - 1
-    return counts
-
-
-def _topology(plan: Plan, cell: Request) -> Topology | None:
-    if cell.tree_file:
-        return grow_map.load(cell.tree_file)
-    options = dict(plan.configuration(cell.cell_id).get("tree") or {})
-    room, _, name = options.pop("_target_", "").rpartition(".")
-    return getattr(trees, name)(**options) if room == trees.__name__ else None
 
 
 def shown(frame: pd.DataFrame) -> list[tuple[str, str, str]]:

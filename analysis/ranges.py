@@ -1,6 +1,6 @@
 """Summaries of an artefact: a line a method on its tree, with ranges over the data sets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -19,33 +19,41 @@ def by_method(
     stem: str,
     frame: pd.DataFrame,
     columns: Mapping[Metric, str],
+    overall: Sequence[Metric],
     texts: Mapping[str, Any],
-    more: Mapping[Column, Callable[[tuple[str, ...]], str]] = {},
 ) -> Table:
     """The summary of an artefact's long frame.
 
-    columns: metric -> its printed name; each has a column a temperature. texts: `summary_caption`
-    and `summary`, its notes. more: further columns, each with the text of a method, (decoder, tree,
-    verifier).
+    columns: metric -> its printed name; each has a column a temperature. overall: metrics with one
+    column, for both temperatures. Metrics that no cell has are left out. texts: `summary_caption`
+    and `summary`, its notes.
     """
-    places = [(metric, at) for metric in columns for at in TEMPERATURES]
+    known = set(frame.quantity[frame.value.notna()])
+    places: list[tuple[Metric, str, tuple[float, ...]]] = [
+        (metric, f"{name}, T = {at:g}", (at,))
+        for metric, name in columns.items()
+        for at in TEMPERATURES
+        if metric.name in known
+    ]
+    places += [(metric, metric.label, TEMPERATURES) for metric in overall if metric.name in known]
     shown = [
         Column("method", "Method and tree", "key"),
-        *(Column(metric.name, f"{columns[metric]}, T = {at:g}", "number") for metric, at in places),
-        *more,
+        *(Column(metric.name, header, "number") for metric, header, _ in places),
         Column("verdict", "Audit", "audit"),
     ]
     lines, records = [], []
     for method, rows in frame.groupby(METHOD, sort=False):
         decoder, tree, verifier = method
         cells: list[TableCell] = [Key(method, labels.method_on_tree(decoder, verifier, tree))]
-        for metric, at in places:
-            values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
-            low, high = values.min(), values.max()
-            place = dict(zip(METHOD, method, strict=True)) | {"temperature": at}
-            records.append(place | {"quantity": metric.name, "low": low, "high": high})
+        for metric, _, temperatures in places:
+            is_here = rows.temperature.isin(temperatures) & (rows.quantity == metric.name)
+            low, high = rows.value[is_here].min(), rows.value[is_here].max()
             cells.append(Paper(low, high, metric.spec))
-        cells += [text(tuple(map(str, method))) for text in more.values()]
+            for at in temperatures:
+                values = rows.value[is_here & (rows.temperature == at)]
+                place = dict(zip(METHOD, method, strict=True)) | {"temperature": at}
+                ends = {"low": values.min(), "high": values.max()}
+                records.append(place | {"quantity": metric.name} | ends)
         lines.append((*cells, audits.counted(rows.verdict[rows.quantity == ACCEPTED_LENGTH.name])))
     law = long.split_keys(frame, filters_in(frame))[1]
     notes = Notes(tuple(texts["summary"]))

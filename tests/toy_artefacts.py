@@ -345,7 +345,7 @@ def field(root: Path) -> None:
     """
     own = [
         save(make_cell(root, name, tree="own_121"), decoded(name))
-        for name in ("resispec", "khisti", "gbv")
+        for name in ("resispec", "khisti", "gbv", "standard")
     ]
     write_plan(root, "field", [*methods(root), *own, make_audit(own[0], 3000, 8.0)], part="own")
     write_plan(root, "field", [bound_cell(root, "d5b3", 0.0, "level_optimal")], part="bound")
@@ -356,21 +356,24 @@ def field(root: Path) -> None:
 
 
 def overview(root: Path) -> None:
-    """The paper's rules on their trees and two exact methods, one of which is not done."""
+    """The paper's rules on their trees, two exact methods, one of which is not done,
+    and trees of other depths at each temperature.
+    """
     complete = {"tree": {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}}
     chains = {"_target_": "resispec.trees.parallel_chains", "num_chains": 10, "num_drafted": 12}
-    path = root / "own.json"
-    grow_map.save(from_widths([2, 3, 3]), path)
     paths = {"decoder": "recycled", "tree": "chains_121"}
     rules = [make_cell(root, name) for name in GAINS]
     cells = [
         save(cell, decoded(name), config=complete) for cell, name in zip(rules, GAINS, strict=True)
     ]
-    own = save(make_cell(root, "standard", tree="own_121"), decoded("standard", shift=2))
-    cells += [replace(own, tree_file=path)]
     best = make_cell(root, "level_optimal", **paths)
     cells += [save(best, decoded("level_optimal"), config={"tree": chains})]
-    audits = [make_audit(cells[place], 600, shift) for place, shift in ((1, 0), (2, 0.2), (4, 0))]
+    audits = [make_audit(cells[place], 600, shift) for place, shift in ((1, 0), (2, 0.2), (3, 0))]
+    for temperature, widths in ((1.0, [2, 3, 3]), (0.6, [2, 3])):
+        path = root / f"own.T{temperature}.json"
+        grow_map.save(from_widths(widths), path)
+        own = make_cell(root, "standard", tree="own_121", temperature=temperature)
+        cells += [replace(save(own, decoded("standard", shift=2)), tree_file=path)]
     write_plan(root, "overview", [*cells, *audits, make_cell(root, "standard", **paths)])
 
 

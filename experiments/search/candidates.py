@@ -7,6 +7,7 @@ Sequoia's search. Greedy draws need levels whose nodes have equally many childre
 """
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -62,6 +63,23 @@ def regular(
     ]
     by_depth = itertools.groupby(sorted(kept, key=lambda shape: (len(shape), shape)), key=len)
     return [shape for _, group in by_depth for shape in spread(list(group), per_level)]
+
+
+def delayed(num_nodes: int, most_levels: int, trunks: Sequence[int]) -> list[Widths]:
+    """Shapes of so many nodes that branch late: one path, then independent paths below its end.
+
+    These are the trees of delayed expansion (arXiv 2602.16994). num_nodes, most_levels: the root
+    counted. trunks: lengths of the first path in tokens. For each of them, and for each number of
+    levels, there is one shape; some of the paths are a token shorter.
+    """
+    shapes = list[Widths]()
+    for trunk in trunks:
+        rest = num_nodes - 1 - trunk
+        for depth in range(2, most_levels - trunk):
+            if 2 * depth <= rest:
+                widest = math.ceil(rest / depth)
+                shapes.append(filled([*[1] * trunk, *[widest] * depth], num_nodes - 1))
+    return list(dict.fromkeys(shapes))
 
 
 def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:

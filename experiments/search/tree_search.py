@@ -394,6 +394,7 @@ class GrowMapSearch(TreeSearch):
 
 GOALS = ("tokens", "time")
 PER_LEVEL = 6  # regular topologies of every number of levels
+TRUNKS = (1, 2, 4)  # tokens of the one path before a topology branches, if it branches late
 # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
 NEAR = 3
 ROUNDS = {1: 0.3, 2: 0.15}  # stage -> share by which a level's width changes
@@ -531,11 +532,13 @@ class BestShapeSearch(TreeSearch):
     def _near_the_fastest(
         self, num_nodes: int, is_defined: Callable[[Topology], bool]
     ) -> list[Topology]:
-        """The best two of every number of levels among regular shapes
+        """The best two of every number of levels among regular shapes, those that branch late,
         and neighbours of the fastest.
         """
         shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL, is_defined)
-        values = self.compare(0, self._some(map(from_widths, shapes)))
+        topologies = list(map(from_widths, shapes))
+        delayed = map(from_widths, candidates.delayed(num_nodes, self.num_levels, TRUNKS))
+        values = self.compare(0, self._some([*topologies, *filter(is_defined, delayed)]))
         for stage, share in ROUNDS.items():
             neighbours = [
                 from_widths(widths)

@@ -70,9 +70,13 @@ class Bound(Task):
 def _drafter(decoder: Decoder) -> DraftModel:
     """A decoder's drafter.
 
-    Raises InvalidInput unless it is a draft model whose siblings are i.i.d.
+    Raises InvalidInput unless it is a draft model whose siblings are i.i.d. from its own laws, as
+    the target's paths are weighed with these.
     """
     drafter = filled_by_draft_model(decoder)
+    if drafter.recycled or drafter.sharpness != 1:
+        allowed = "allowed: recycled=0 and sharpness=1"
+        raise InvalidInput(f"ceilings are measured from the draft's own laws; {allowed}")
     if not drafter.draws.are_independent:
         allowed = "allowed: decoder=specinfer"
         raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")

@@ -73,13 +73,10 @@ def compare(
 
 
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
-    """A decoder's drafter. Raises InvalidInput unless it is the draft model with its own laws."""
+    """A decoder's drafter. Raises InvalidInput unless it is the draft model."""
     if not isinstance(decoder.drafter, DraftModel):
         allowed = "allowed: decoder=specinfer, sequoia, top_k, greedy, spec_hub"
         raise InvalidInput(f"trees are measured where the draft model fills them; {allowed}")
-    if decoder.drafter.recycled or decoder.drafter.sharpness != 1:
-        allowed = "allowed: recycled=0 and sharpness=1"
-        raise InvalidInput(f"trees are measured from the draft's own laws; {allowed}")
     return decoder.drafter
 
 

@@ -5,7 +5,7 @@ so that their differences are paired. No acceptance is drawn.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +14,6 @@ from experiments.configurations import Configuration
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
-from resispec.drafters import DraftModel
 from resispec.trees import Topology
 from resispec.verifiers import get_verifier
 
@@ -61,15 +60,17 @@ class ComparisonTask(Task):
 class Shapes(ComparisonTask):
     """Expected tokens a step of topologies, lists of parents,
     with the cell's verifier and its draws.
+
+    Recycled laws are those of the prefix alone, which lacks the trees of earlier steps.
     """
 
     topologies: Sequence[Sequence[int]]
 
     def methods(self, workload: Workload) -> list[Method]:
         """A method for every topology."""
-        draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
+        drafter, verifier = filled_by_draft_model(workload.decoder), workload.decoder.verifier
         trees = (Topology(tuple(map(int, parents))) for parents in self.topologies)
-        return [(DraftModel(tree, draws), verifier) for tree in trees]
+        return [(replace(drafter, topology=tree), verifier) for tree in trees]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 
 from experiments.search.candidates import (
     Value,
+    delayed,
     even,
     fastest,
     filled,
@@ -19,7 +20,7 @@ from experiments.search.candidates import (
     ordered,
     regular,
     spread,
-)  # fmt: skip
+)
 from experiments.tasks.prefix_laws import written_prefixes
 from resispec.trees import (
     complete,
@@ -68,6 +69,17 @@ def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
     assert task.progress([one]) == {"best": f"{max(one.emitted) / 2:.2f}"}
 
 
+def test_topologies_are_filled_by_the_decoder_s_own_drafter():
+    """A search for recycled laws compares trees that are drawn from them."""
+    pair = table_pair(vocab=6, seed=3)
+    task = comparing([[2, 2]], num_prefixes=4)
+    plain, sharp, recycled = (
+        task(workload(pair, "standard", length=8, **options), 0).emitted
+        for options in ({}, {"sharpness": 3.0}, {"recycled": 0.5})
+    )
+    assert plain != sharp and plain != recycled
+
+
 # Candidates
 
 
@@ -94,6 +106,19 @@ def test_regular_shapes_fill_the_budget(num_nodes, known):
     ) in found:  # branchings that do not increase: no node has more children than its parent
         children = [-(-below // above) for above, below in itertools.pairwise((1, *shape))]
         assert all(now <= before for before, now in itertools.pairwise(children))
+
+
+def test_delayed_shapes_are_a_path_and_then_independent_paths():
+    found = delayed(121, 14, (1, 4))
+    assert (1, 1, 1, 1, *[29] * 4) in found and (1, *[11] * 10, 9) in found
+    for widths in found:
+        trunk = widths.count(1)
+        shape, below = from_widths(widths), widths[trunk]
+        assert trunk in (1, 4) and len(set(found)) == len(found)
+        assert shape.num_nodes == 121 and shape.num_levels <= 14
+        branching = [len(children) for children in shape.children if len(children) > 1]
+        assert branching == [below]  # one node branches, the trunk's last
+    assert delayed(4, 14, (1, 2, 4)) == []
 
 
 def test_even_shapes_have_levels_of_equal_nodes_or_leaves():

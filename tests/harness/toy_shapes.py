@@ -11,9 +11,11 @@ from resispec.trees import (
 from resispec.verifiers import get_verifier
 
 
-def workload(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
+def workload(
+    pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8, **drafter
+):
     named = [(f"p{index}", [index % 3] * length) for index in range(prompts)]
-    decoder = Decoder(DraftModel(root_only(), draws), get_verifier(verifier))
+    decoder = Decoder(DraftModel(root_only(), draws, **drafter), get_verifier(verifier))
     return Workload(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
 
 

@@ -1,0 +1,105 @@
+"""What a step costs, and gains over SpecInfer at its best, beside the metrics of cells
+that decode.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis import metrics
+from analysis.ceilings import CEILING
+from analysis.load import Plan, Request, Results
+from analysis.metric_table import measure, specinfer_on_d5b3, with_quantity
+from analysis.metrics import GAIN, TOKENS_PER_S, Metric
+from analysis.stats import ABSENT, Interval
+from resispec import trees
+from resispec.trees import Topology, grow_map
+
+GAIN_OVER_BEST = Metric(
+    "gain_over_best",
+    "Gain over best",
+    "accepted length over that of SpecInfer's standard rule on the tree that is best for it",
+)
+DRAFT_FORWARDS = Metric(
+    "draft_forwards",
+    "Draft forwards a step",
+    "those that a step waits for, one after another; the target has one",
+    spec=".0f",
+)
+STEP_MS = Metric(
+    "step_ms", "ms a step", "decoding milliseconds over all steps, drafting included", spec=".1f"
+)
+SHARE_OF_CEILING = Metric(
+    "share_of_ceiling", "Share of ceiling", "accepted length over the ceiling of the cell's tree"
+)
+
+
+def specinfer_on_own(_: Mapping[str, Any]) -> dict[str, Any]:
+    """The baseline that is SpecInfer's standard rule on the tree that was searched for with it."""
+    return {"decoder": "specinfer", "tree": "own_121"}
+
+
+def measure_with_costs(results: Results, plan: Plan) -> pd.DataFrame:
+    """The frame of `measure` over SpecInfer on d5b3, with GAIN_OVER_BEST, DRAFT_FORWARDS
+    and STEP_MS.
+    """
+    frame = measure(results, specinfer_on_d5b3)
+    over_best = measure(results, specinfer_on_own)
+    over_best = over_best[over_best.quantity == GAIN.name].assign(quantity=GAIN_OVER_BEST.name)
+    frame = pd.concat([frame, over_best], ignore_index=True)
+    forwards = draft_forwards(plan)
+    rates = _values(frame, TOKENS_PER_S)
+
+    def step_ms(row: Mapping[str, Any]) -> Interval:
+        rate = rates.get(row["cell_id"])
+        return Interval(1e3 * row["value"] / rate) if rate else ABSENT
+
+    frame = with_quantity(
+        frame, DRAFT_FORWARDS.name, lambda row: forwards.get(row["cell_id"], ABSENT)
+    )
+    return with_quantity(frame, STEP_MS.name, step_ms)
+
+
+def with_shares(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame with ceilings, with SHARE_OF_CEILING."""
+    ceilings = _values(frame, CEILING)
+
+    def share(row: Mapping[str, Any]) -> Interval:
+        ceiling = ceilings.get(row["cell_id"])
+        return Interval(row["value"] / ceiling) if ceiling else ABSENT
+
+    return with_quantity(frame, SHARE_OF_CEILING.name, share)
+
+
+def with_values(frame: pd.DataFrame, columns: Sequence[Metric]) -> list[Metric]:
+    """The metrics that some cell of a frame has, and those of `metrics.METRICS`."""
+    measured = set(frame.quantity[frame.value.notna()])
+    return [one for one in columns if one.name in measured or one in metrics.METRICS]
+
+
+def draft_forwards(plan: Plan) -> dict[str, Interval]:
+    """Forwards of the draft in a step, one after another, of each cell that is done, by its id.
+
+    A tree of n levels takes n - 1. Cells whose tree is made by other code than `resispec.trees` are
+    left out.
+    """
+    counts = {}
+    for cell in plan.requests:
+        if plan.status(cell.cell_id).state == "done" and (topology := _topology(plan, cell)):
+            counts[cell.cell_id] = Interval(topology.num_levels - 1)
+    return counts
+
+
+def _topology(plan: Plan, cell: Request) -> Topology | None:
+    if cell.tree_file:
+        return grow_map.load(cell.tree_file)
+    options = dict(plan.configuration(cell.cell_id).get("tree") or {})
+    room, _, name = options.pop("_target_", "").rpartition(".")
+    return getattr(trees, name)(**options) if room == trees.__name__ else None
+
+
+def _values(frame: pd.DataFrame, metric: Metric) -> dict[str, float]:
+    """The values of a metric by cell."""
+    rows = frame[(frame.quantity == metric.name) & frame.value.notna()]
+    return dict(zip(rows.cell_id, rows.value, strict=True))
