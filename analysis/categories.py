@@ -40,7 +40,7 @@ def of(plan: Plan) -> Table | None:
     category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
     quantity of METRICS.
     """
-    parts = plan.only(lambda cell: not cell.is_audit).by_part()
+    parts = plan.first_runs.only(lambda cell: not cell.is_audit).by_part()
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None

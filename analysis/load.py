@@ -44,6 +44,8 @@ Labels name a filter that is on or varied.
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
+RUNS = "runs"
+"""Parts of an artefact whose names begin so measure its cells again with other base seeds."""
 COMPARED = (
     "temperature",
     "seed",
@@ -185,6 +187,11 @@ class Request:
         return str(self.entry.get("of", ""))
 
     @property
+    def is_other_run(self) -> bool:
+        """Whether it is a further run of another cell of its artefact, with another base seed."""
+        return self.part.startswith(RUNS)
+
+    @property
     def texts(self) -> dict[str, Any]:
         """The labels as CSVs have them, in types that JSON has, too."""
         return {
@@ -259,6 +266,11 @@ class Plan:
     def only(self, wanted: Callable[[Request], object]) -> Plan:
         """This plan with the wanted requests only."""
         return replace(self, requests=tuple(filter(wanted, self.requests)))
+
+    @property
+    def first_runs(self) -> Plan:
+        """This plan without further runs of its cells, which are rows of no table but their own."""
+        return self.only(lambda request: not request.is_other_run)
 
     def by_part(self) -> list[Plan]:
         """A plan for each part; cells are compared within their part only."""
@@ -364,7 +376,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
             ) from error
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
-            is_made = not is_named or part in (parts or {""})
+            # an artefact that has parts now may have been planned as a whole
+            is_made = not is_named or not part or part in parts
             omitted = f"{maker} leaves it out: name it (part={part}), or delete {file}"
             remedy = f"{maker} makes it anew" if is_made else omitted
             stale.append(f"The plan of {name} is older than {', '.join(changed)}; {remedy}.")

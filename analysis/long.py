@@ -15,6 +15,10 @@ from analysis.table import NAN, Column, ColumnKind, Found, Gap, Key, Number, Pap
 
 CEILING = "ceiling"
 """Name in place of a verifier: the most that an exact verifier can reach."""
+RUN = "run"
+"""Column of a long frame with the number of a run, where cells were run several times."""
+SIDE_BY_SIDE = ("verifier", RUN)
+"""Columns of a long frame whose values stand beside each other in a line, see `Column.of`."""
 NO_ROW = dict.fromkeys(("value", "lower", "upper", "paper_low", "paper_high"), NAN)
 
 
@@ -126,14 +130,15 @@ def tabulate(
 
     by: columns of the frame whose values the rows of a line share. places: columns that tell these
     rows apart. If a cell is not done, its state is printed in place of the first number of its
-    line, or of its verifier's numbers.
+    line, or of the numbers of its verifier or run where these stand side by side.
     """
     columns, lines = tuple(columns), []
+    beside = next((place for place in places if place in SIDE_BY_SIDE), "")
     for _, group in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():
         rows = group.to_dict("records")
         by_place = {tuple(row[place] for place in places): row for row in rows} | {(): rows[0]}
         gaps = {
-            row["verifier"] if "verifier" in places else "": Gap(row["status"], row["reason"])
+            str(row[beside]) if beside else "": Gap(row["status"], row["reason"])
             for row in rows
             if row.get("status", "done") != "done"
         }

@@ -144,8 +144,8 @@ has the first row.
 class Column:
     """A column of a table. key: the label or the quantity that it holds. header: its printed name.
 
-    kind: "key" for the first columns, which name a row. of: the verifier of its numbers, where
-    verifiers stand side by side. A column of the paper's figures has the key and `of` of the
+    kind: "key" for the first columns, which name a row. of: the verifier or the run of its numbers,
+    where several stand side by side. A column of the paper's figures has the key and `of` of the
     numbers that it follows. cell: makes the cell of a line from its rows.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import metrics
+from analysis import metrics, runs
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, with_figures
@@ -25,8 +25,8 @@ PAPER_COLUMNS = {
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of the plan's cells; every cell has a row."""
-    results = load(plan, metrics.FIELDS)
+    """The table of the plan's cells; every cell has a row. A second table has their runs."""
+    results = load(plan.first_runs, metrics.FIELDS)
     figures = paper("table1")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
@@ -44,7 +44,8 @@ def make(plan: Plan) -> Artefact:
     notes = footer(
         results, plan, [TEXTS[name] for name in about], definitions(metrics.METRICS, results)
     )
-    return Artefact((by_cell("table1", results, frame, TEXTS["caption"], notes, metrics.METRICS),))
+    table = by_cell("table1", results, frame, TEXTS["caption"], notes, metrics.METRICS)
+    return Artefact((table, *runs.of("table1", plan)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import labels, metrics
+from analysis import labels, metrics, runs
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, with_figures
@@ -28,8 +28,8 @@ PAPER_DECODERS = {
 
 
 def make(plan: Plan) -> Artefact:
-    """The table of the plan's cells; every cell has a row."""
-    results = load(plan, metrics.FIELDS)
+    """The table of the plan's cells; every cell has a row. A second table has their runs."""
+    results = load(plan.first_runs, metrics.FIELDS)
     figures = paper("table2")
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
@@ -43,7 +43,8 @@ def make(plan: Plan) -> Artefact:
     decoder_notes = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
     about = [*TEXTS["about"], *decoder_notes, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))
-    return Artefact((by_cell("table2", results, frame, TEXTS["caption"], notes, METRICS),))
+    table = by_cell("table2", results, frame, TEXTS["caption"], notes, METRICS)
+    return Artefact((table, *runs.of("table2", plan, _baseline)))
 
 
 def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:

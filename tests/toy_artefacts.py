@@ -1,6 +1,7 @@
 """Deterministic cells of every artefact, with gaps, audits, categories and a sweep of one's own."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -45,6 +46,14 @@ def methods(root: Path, **changed: Any) -> list[ToyCell]:
     return [*cells, make_audit(cells[1], 600, 0.0), make_audit(cells[2], 600, 0.2)]
 
 
+def again(root: Path, names: Sequence[str], seeds: Sequence[int], **changed: Any) -> list[ToyCell]:
+    """Further runs of cells that decode, with other base seeds."""
+    return [
+        save(make_cell(root, name, seed=seed, **changed), decoded(name, shift=seed, seed=seed))
+        for name, seed in product(names, seeds)
+    ]
+
+
 def table1(root: Path) -> None:
     """Three settings with gaps of every kind; one data set with categories;
     a sweep of one's own that varies a seed.
@@ -69,6 +78,10 @@ def table1(root: Path) -> None:
         cells.append(save(make_cell(root, name, "spec_bench"), rows))
     cells.append(make_cell(root, "optimal", "spec_bench"))
     write_plan(root, "table1", cells, sources={"conf/none.yaml": "0"})
+    runs = again(root, ("standard", "resispec"), (100, 201), temperature=0.6)
+    runs += again(root, ("standard",), (100,), dataset="cnn_dm")
+    runs += [make_cell(root, "standard", "cnn_dm", seed=201)]
+    write_plan(root, "table1", runs, part="runs")
     seven = {"tree": Label("chain", {"num_drafted": 7})}
     chain = [
         save(
@@ -97,6 +110,13 @@ def table2(root: Path) -> None:
     )
     cells.append(make_cell(root, "resispec", decoder="eagle", tree="eagle2"))
     write_plan(root, "table2", [*cells, make_audit(cells[1], 600, 0.01)])
+    softmax = {"decoder": "eagle_softmax", "tree": "eagle2"}
+    for part, changed, name in (
+        ("runs", {"decoder": "sequoia", "tree": "growmap_64"}, "standard"),
+        ("runs_eagle", softmax | {"decoder": "eagle"}, "standard"),
+        ("runs_eagle_softmax", softmax, "resispec"),
+    ):
+        write_plan(root, "table2", again(root, (name,), (100,), **changed), part=part)
 
 
 def table3(root: Path) -> None:

@@ -22,6 +22,7 @@ from experiments.overrides import completed, plain
 from experiments.schema import CONF, RunConfig
 from experiments.store import plans_of, write_plans
 from resispec.errors import InvalidInput
+from resispec.files import write_json
 from resispec.trees import chain, grow_map
 
 
@@ -55,7 +56,7 @@ def test_points_are_what_hydra_composes(overrides):
 
 def test_cells_are_the_same_however_they_are_asked_for():
     narrowed = cells_of(
-        ["experiment=table1", "verifier=standard,resispec", "temperature=1.0", "audit=false"]
+        ["experiment=table1/main", "verifier=standard,resispec", "temperature=1.0", "audit=false"]
     )
     assert len(narrowed) == 9  # verifiers share three without one
     [alone] = cells_of(["dataset=embedded_code", "temperature=1.0", "verifier=resispec"])
@@ -89,16 +90,21 @@ def test_a_list_that_is_a_value_stays_one():
     ]
 
 
+TABLE2 = [
+    f"table2/{part}"
+    for part in ("chain", "eagle", "runs", "runs_eagle", "runs_eagle_softmax", "sampled", "sequoia")
+]
+
+
 @pytest.mark.parametrize(
     ("overrides", "names"),
     [
-        ("experiment=table2", ["table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia"]),
+        ("experiment=table2", TABLE2),
         ("experiment=table2/sampled,table4", ["table2/sampled", "table4"]),
         ("experiment=table2 part=chain,eagle", ["table2/chain", "table2/eagle"]),
         # the small ones first
         ("experiment=glob([table1,table2,table4,table5]) dataset=embedded_code",
-         ["table5", "table4", "table1", "table2/chain", "table2/eagle", "table2/sampled",
-         "table2/sequoia"]),
+         ["table5", "table4", "table1/main", "table1/runs", *TABLE2]),
     ],
 )  # fmt: skip
 def test_an_artefact_is_all_of_its_parts(overrides, names):
@@ -112,10 +118,12 @@ def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_
         parts_of(["experiment=table2/eagle", "~axes.eagle_pairs"])
     parts = parts_of(["experiment=glob(table2)", "~axes.eagle_pairs"])
     assert {part.name: part.lacks for part in parts if part.lacks} == {
-        "table2/eagle": "axes.eagle_pairs", "table2/sampled": "axes.eagle_pairs",
-    }  # fmt: skip
+        f"table2/{part}": "axes.eagle_pairs"
+        for part in ("eagle", "runs_eagle", "runs_eagle_softmax", "sampled")
+    }
     with pytest.raises(
-        InvalidInput, match="^the profile gives no axes.pairs: left out table1, table5$"
+        InvalidInput,
+        match="^the profile gives no axes.pairs: left out table1/main, table1/runs, table5$",
     ):
         parts_of(["experiment=glob([table5,table1])", "~axes.pairs"])
 
@@ -386,7 +394,7 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
         ("experiment=table1 num_prompts=1", ["sweep/digest"]),
         (
             "experiment=table1,table2/chain jobs=1 cells_per_job=2 wandb.mode=offline",
-            ["table1", "table2/chain"],
+            ["table1/main", "table1/runs", "table2/chain"],
         ),
         ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
         ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
@@ -399,6 +407,16 @@ def test_what_asks_for_other_cells_has_a_plan_beside_the_artefact_s(overrides, n
     folder = Path("results") / sweep.cells[0].config["profile"] / "plans"
     names = [name.replace("digest", digest(sweep.cells)) for name in names]
     assert [*plans_of(sweep)] == [folder / f"{name}.json" for name in names]
+
+
+def test_parts_take_the_place_of_a_plan_of_the_whole(tmp_path):
+    """Of a version in which the artefact had no parts; a single part leaves it there."""
+    whole = tmp_path / "embedded" / "plans" / "table1.json"
+    for artefact, is_left in (("table1/runs", True), ("table1", False)):
+        write_json(whole, {})
+        arguments = [f"experiment={artefact}", f"results={tmp_path}"]
+        write_plans(sweep_of(arguments), arguments)
+        assert whole.exists() == is_left, artefact
 
 
 @pytest.mark.parametrize("words", [["verifier=naive"], ["experiment=table2/chain"]])

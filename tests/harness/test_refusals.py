@@ -56,7 +56,7 @@ REFUSED = {
     "hydra/sweeper=optuna": "unknown hydra/sweeper 'optuna'; allowed: basic",
     "experiment=frontier part=d5b4": "unknown part of frontier 'd5b4'; did you mean d5b3? "
     "allowed: auto",
-    "experiment=table1 part=d5b4": "table1 has no parts; found 'd5b4'",
+    "experiment=table3 part=d5b4": "table3 has no parts; found 'd5b4'",
     # in a process that has it
     "task=race": "task=race goes with tree=fastest, which says what is timed",
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",

@@ -157,8 +157,9 @@ def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path, monkeypa
     assert by_name["table2"].states == {"done": 1} and by_name["table3"].states == {"missing": 2}
     assert by_name["sweep"].states == {"done": 1, "missing": 1} and by_name["sweep"].table == ""
     assert [note.split(" that")[0] for note in by_name["table2"].notes] == [
-        "table2 has a part eagle", "table2 has a part sampled",
-    ]  # fmt: skip
+        f"table2 has a part {part}"
+        for part in ("eagle", "runs", "runs_eagle", "runs_eagle_softmax", "sampled")
+    ]
 
 
 def test_a_file_that_a_kill_left_is_no_plan(tmp_path):
