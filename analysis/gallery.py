@@ -171,19 +171,14 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(7.4, 1.3 + 0.24 * len(rows)), layout="constrained")
     axes = figure.subplots()
     places = range(len(rows))
-    colours = [FAULT if row["thread"] else EXACT for row in rows]
-    is_biased = [row["verdict"] == "biased" for row in rows]
-    # a single token that its setting rules out is no matter of their number
-    found = [
-        row["tokens"] if np.isnan(row["first_biased"]) and not biased else row["first_biased"]
-        for row, biased in zip(rows, is_biased, strict=True)
-    ]
-    found = [TICKS_X[0] if np.isnan(tokens) else tokens for tokens in found]
-    axes.hlines(places, TICKS_X[0], found, colors=colours, linewidth=1)
-    fills = [
-        colour if biased else "white" for colour, biased in zip(colours, is_biased, strict=True)
-    ]
-    axes.scatter(found, places, c=fills, edgecolors=colours, s=30, zorder=3)
+    axes.hlines(places, TICKS_X[0], [_end(row) for row in rows], colors="0.7", linewidth=1)
+    for place, row in zip(places, rows, strict=True):
+        colour = FAULT if row["thread"] else EXACT
+        fill = colour if row["verdict"] == "biased" else "white"
+        # no number of tokens, but a single one
+        marker = "s" if row["verdict"] == "biased" and np.isnan(row["first_biased"]) else "o"
+        looks = {"facecolor": fill, "edgecolor": colour, "marker": marker, "zorder": 3}
+        axes.scatter([_end(row)], [place], s=30, **looks)
     axes.set_yticks(places, [row["engine"] for row in rows])
     axes.invert_yaxis()
     finish(axes)
@@ -192,10 +187,16 @@ def draw(frame: pd.DataFrame) -> Figure:
     most = max(row["tokens"] for row in rows)
     ticks = [tick for tick in TICKS_X if tick <= 1.05 * most]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    label = "emitted tokens until the audit says biased (hollow: it did not, within so many)"
+    label = "emitted tokens until the audit says biased (hollow: it did not, within so many;\n"
+    label += "square: for single tokens that filters leave out)"
     axes.set_xlabel(label, fontsize=SIZE + 0.5)
     figure.suptitle(message(rows), fontsize=SIZE + 2)
     return figure
+
+
+def _end(row: Mapping[str, Any]) -> float:
+    """The number of tokens from which on an engine is called biased, or that were read."""
+    return float(row["tokens"] if np.isnan(row["first_biased"]) else row["first_biased"])
 
 
 @in_one_line()

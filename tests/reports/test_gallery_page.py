@@ -99,9 +99,9 @@ def test_the_figure_has_a_mark_for_every_engine_that_ran_and_says_what_it_shows(
     [axes] = figure.axes
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["right", "slow", "hot", "cool", "edge", "deaf"]  # "absent" did not run
-    marks = axes.collections[-1]
-    assert marks.get_offsets()[:, 0].tolist() == [200, 200, 50, 100, 50, 100]
-    is_filled = [colour[:3].tolist() != [1, 1, 1] for colour in marks.get_facecolors()]
+    marks = axes.collections[-6:]
+    assert [mark.get_offsets()[0, 0] for mark in marks] == [200, 200, 50, 100, 100, 100]
+    is_filled = [mark.get_facecolors()[0, :3].tolist() != [1, 1, 1] for mark in marks]
     assert is_filled == [False, True, True, False, True, False]
     title = "found 3 of 4 faults within 200 tokens, acquitted all 2 exact engines"
     assert figure.get_suptitle() == title
