@@ -82,6 +82,15 @@ def paired_gain(own: PairOfSums, baseline: PairOfSums) -> Interval:
     return _interval([own, (below, above)])
 
 
+def paired_difference(own: PairOfSums, baseline: PairOfSums, level: float = LEVEL) -> Interval:
+    """The ratio of `own` less that of `baseline`, on the same resampled prompts; else like `ratio`.
+
+    level: of the interval.
+    """
+    values, resamples = zip(*map(_resampled, (own, baseline)), strict=True)
+    return _bounded(values[0] - values[1], resamples[0] - resamples[1], level)
+
+
 def across_runs(gain: Interval) -> Interval:
     """The ratio of two runs, its interval widened by RUN_SPREAD:
     independent errors of the ratio's log.
@@ -101,15 +110,26 @@ def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
 def _interval(factors: list[PairOfSums]) -> Interval:
     """The product of ratios of sums, with its interval."""
     value, resamples = 1.0, np.ones(())
-    for above, below in factors:
-        above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
-        draws = resample(len(above))
-        value = value * float(divide(above.sum(), below.sum()))
-        resamples = resamples * divide(draws @ above, draws @ below)
+    for factor in factors:
+        ratio_of_all, ratios = _resampled(factor)
+        value = value * ratio_of_all
+        resamples = resamples * ratios
+    return _bounded(value, resamples, LEVEL)
+
+
+def _resampled(sums: PairOfSums) -> tuple[float, np.ndarray]:
+    """A ratio of sums, and the same of every resample, (NUM_RESAMPLES,)."""
+    above, below = (np.asarray(numbers, np.float64) for numbers in sums)
+    draws = resample(len(above))
+    return float(divide(above.sum(), below.sum())), divide(draws @ above, draws @ below)
+
+
+def _bounded(value: float, resamples: np.ndarray, level: float) -> Interval:
+    """A statistic with the quantiles of its resamples; without bounds if there are none."""
     resamples = resamples[~np.isnan(resamples)]
     if np.isnan(value) or not len(resamples):
         return Interval(value)
-    lower, upper = np.quantile(resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    lower, upper = np.quantile(resamples, [(1 - level) / 2, (1 + level) / 2])
     return Interval(value, float(lower), float(upper))
 
 

@@ -377,6 +377,44 @@ def overview(root: Path) -> None:
     write_plan(root, "overview", [*cells, *audits, make_cell(root, "standard", **paths)])
 
 
+def length(root: Path) -> None:
+    """The draft's own laws and recycled ones, for as many tokens as usual and for more."""
+
+    def written(gain: int, count: int) -> list[dict[str, Any]]:
+        """Prompts that write `count` tokens more or less, some faster at their end."""
+        rows = []
+        for index in range(8):
+            sizes = [1 + (index + place) % 2 + gain * place // count for place in range(count // 2)]
+            row = make_row(index, 0.5, [sizes.count(size) for size in range(1, max(sizes) + 1)])
+            rows.append(row | {"step_emitted": sizes})
+        return rows
+
+    for part, count in (("d5b3", 24), ("long_d5b3", 80)):
+        name = f"{part}-standard"
+        own = replace(make_cell(root, "standard"), cell_id=name)
+        recycled = make_cell(root, "standard", decoder="recycled")
+        cells = [save(own, written(0, count))]
+        cells += [save(replace(recycled, cell_id=f"{name}-recycled"), written(3, count))]
+        write_plan(root, "length", [*cells, make_cell(root, "resispec")], part=part)
+
+
+def text(root: Path) -> None:
+    """Texts of two runs on two data sets; ResiSpec's differ, and the dial's are not all done."""
+    cells = []
+    for dataset, seed, (name, gain) in product(("c4", "cnn_dm"), (0, 100), GAINS.items()):
+        rows = decoded(name, shift=seed, seed=seed)
+        for place, row in enumerate(rows):
+            count, bias = row["num_returned"], max(0, gain - 1)
+            row |= {"surprisal": count * (1.5 + place % 3 - 0.25 * bias), "num_outside": 0}
+            row |= {"surprisal_unwarped": 2.0 * count, "stop_reason": ("eos", "max")[place % 2]}
+            totals = [max(0, count - n) for n in range(4)]
+            row |= {"num_ngrams": totals}
+            row |= {"num_distinct": [total - min(total, place % 2 + bias) for total in totals]}
+        cells.append(save(make_cell(root, name, dataset, seed=seed), rows))
+    dial = {"verifier": Label("dial", {"chance": 0.5})}
+    write_plan(root, "text", [*cells, make_cell(root, "dial", "c4", seed=0, **dial)])
+
+
 ENTRIES = {
     # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted,
     # steps
@@ -415,7 +453,7 @@ ARTEFACTS = {
     made.__name__: made
     for made in (
         *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
-        *(frontier, field, levels, speed, overview),
+        *(frontier, field, length, levels, speed, text, overview),
     )
 }
 """Every artefact, and what writes its cells and its plan."""

@@ -22,6 +22,7 @@ from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.step_breakdown import Profile, ProfileRow
+from experiments.tasks.text import Text, ngrams
 from experiments.worker import load_workload
 from referee.engines.base import Answer
 from referee.engines.generate import TransformersEngine
@@ -187,6 +188,36 @@ def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
     found = Acceptance(64, Draws.POINT_MASS)(setting, 0).selected
     if not drafter.recycled:  # which a search does not ask for by places
         assert torch.allclose(torch.tensor(found, dtype=torch.float64), selected, atol=1e-4)
+
+
+def test_a_text_is_read_under_the_law_that_it_was_sampled_from_and_at_temperature_1():
+    """Of bigrams: every token has the law after the one before it; the prompt's are not read."""
+    setting = workload(length=3)
+    row = Text()(setting, 0)
+    logits = setting.pair.target.logits.double()
+    before = [setting.prompts[0][1][-1], *row.tokens[:-1]]
+    for temperature, found in ((TEMPERATURE, row.surprisal), (1.0, row.surprisal_unwarped)):
+        log_probs = (logits / temperature).log_softmax(-1)
+        assert found == pytest.approx(-float(log_probs[before, row.tokens].sum()), rel=1e-5)
+    assert row.num_outside == 0 and row.num_returned == 8
+
+
+def test_a_token_outside_of_the_sampled_law_is_no_part_of_its_surprisal(monkeypatch):
+    """A biased verifier can write one where a filter is on; here another decoding did."""
+    setting = workload(length=3)
+    greedy = replace(setting, sampling=replace(setting.sampling, top_k=1))
+    decoded = Decode()(setting, 0)
+    monkeypatch.setattr(Decode, "__call__", lambda *_: decoded)
+    likeliest = setting.pair.target.logits.argmax(-1)
+    before = [setting.prompts[0][1][-1], *decoded.tokens[:-1]]
+    others = sum(likeliest[one] != token for one, token in zip(before, decoded.tokens, strict=True))
+    row = Text()(greedy, 0)
+    assert others > 0 and (row.num_outside, row.surprisal) == (others, 0)
+
+
+def test_ngrams_are_counted_with_those_that_overlap():
+    assert ngrams([1, 1, 1, 2]) == ([4, 3, 2, 1], [2, 2, 2, 1])
+    assert ngrams([5]) == ([1, 0, 0, 0], [1, 0, 0, 0])
 
 
 def test_what_cannot_be_measured_is_refused():

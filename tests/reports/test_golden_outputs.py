@@ -14,6 +14,8 @@ from analysis import cells, load, published
 from tests import toy_artefacts
 from tests.toy_cells import write_artefact
 
+FIGURES = ("frontier", "field", "length", "speed", "overview")
+"""Artefacts that have one, beside those that are figures of the paper."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
 
 
@@ -72,11 +74,7 @@ def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, cap
         assert write_artefact(name, "--results", str(results), "--plan", "chain") == 0
     printed = capsys.readouterr().out
     assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
-    assert drawn == (
-        [name]
-        if name in ("figure1", "figure2", "figure3", "frontier", "field", "speed", "overview")
-        else []
-    )
+    assert drawn == ([name] if name.startswith("figure") or name in FIGURES else [])
     compare(outputs(results / "embedded"), name)
 
 

@@ -1,0 +1,217 @@
+"""Text: perplexity, repetition and length of what verifiers write, beside no speculation."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis import labels, long, metrics
+from analysis.artefact import Artefact, footer, run, texts
+from analysis.audits import METHOD
+from analysis.load import Plan, Results, load
+from analysis.stats import BRACKETS, LEVEL, paired_difference, ratio
+from analysis.table import Column, Found, Number, Table
+from resispec.errors import InvalidInput
+
+TEXTS = texts("text")
+SEED = "seed"
+BASELINE = "autoregressive"
+FIELDS = (
+    "num_returned", "num_emitted", "num_steps", "stop_reason", "surprisal", "surprisal_unwarped",
+    "num_outside", "num_ngrams", "num_distinct",
+)  # fmt: skip
+DIFFERENCE = "_difference"
+"""Ending of the name of a quantity's difference to no speculation."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A ratio of two sums over answers. above, below: columns of `sums`.
+
+    is_log: whether it is printed as its exp, as mean surprisals are.
+    """
+
+    name: str
+    label: str
+    above: str
+    below: str
+    is_log: bool = False
+
+
+LENGTH = Quantity("accepted_length", metrics.ACCEPTED_LENGTH.label, "num_emitted", "num_steps")
+QUANTITIES = (
+    Quantity("surprisal", "Perplexity", "surprisal", "inside", is_log=True),
+    Quantity(
+        "surprisal_unwarped", "Perplexity, T = 1", "surprisal_unwarped", "num_returned", is_log=True
+    ),
+    *(
+        Quantity(f"distinct_{n}", f"Distinct {n}", f"distinct_{n}", f"ngrams_{n}")
+        for n in (1, 2, 3)
+    ),
+    Quantity("repeated_4", "Repeated 4", "repeated_4", "ngrams_4"),
+    Quantity("answer_tokens", "Tokens", "num_returned", "answers"),
+    Quantity("ended", "Ended", "ended", "answers"),
+)
+"""Numbers of a text, each of which may differ from those of no speculation."""
+STRICT = 1 - (1 - LEVEL) / len(QUANTITIES)
+"""Level of each difference's interval, so that all of a row hold at LEVEL (Bonferroni)."""
+
+
+def make(plan: Plan) -> Artefact:
+    """The table of the numbers, and that of their differences to no speculation."""
+    results = load(plan, FIELDS)
+    results.check_one_law()
+    frame = _frame(results)
+    runs = results.cells[SEED].nunique() if SEED in results.cells else 1
+    words = {"count": len(QUANTITIES), "level": 100 * STRICT}
+    about = [text.format(**words) for text in TEXTS["about"]]
+    notes = footer(results, plan, about, [TEXTS["definitions"], BRACKETS])
+    keys = ["pair", "temperature", *METHOD]
+    varying, fixed = long.split_keys(frame, ("pair", "temperature", "tree", "method"))
+    names = long.names(varying)
+    caption = TEXTS["caption"].replace("{runs}", f"{runs} runs" if runs > 1 else "one run") + fixed
+    lines = long.tabulate(frame, keys, [*names, *_columns()])
+    differences = frame[frame.decoder != BASELINE]
+    shown = [*names, *map(_difference, QUANTITIES)]
+    more = footer(results, plan, [TEXTS["differences_about"].format(**words)])
+    return Artefact(
+        (
+            Table("text", *lines, caption, frame, notes),
+            Table(
+                "text_differences",
+                *long.tabulate(differences, keys, shown),
+                TEXTS["differences_caption"] + fixed,
+                differences[differences.quantity.str.endswith(DIFFERENCE)],
+                more,
+            ),
+        )
+    )
+
+
+def sums(rows: pd.DataFrame) -> pd.DataFrame:
+    """The sums of each prompt that QUANTITIES divide, with its id. rows: of the task `text`."""
+    ngrams, distinct = (
+        pd.DataFrame(rows[name].tolist(), index=rows.index).rename(columns=lambda n: n + 1)
+        for name in ("num_ngrams", "num_distinct")
+    )
+    return pd.DataFrame(
+        rows[["prompt_id", "num_emitted", "num_steps", "num_returned"]]
+        .assign(
+            surprisal=rows.surprisal,
+            surprisal_unwarped=rows.surprisal_unwarped,
+            inside=rows.num_returned - rows.num_outside,
+            repeated_4=ngrams[4] - distinct[4],
+            answers=1,
+            ended=(rows.stop_reason == "eos").astype(int),
+        )
+        .join(ngrams.add_prefix("ngrams_"))
+        .join(distinct.add_prefix("distinct_"))
+    )
+
+
+def _by_prompt(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
+    """The sums of each prompt over the runs of a method, by data set and prompt."""
+    parts = [
+        sums(results.rows[cell["cell_id"]]).assign(dataset=str(cell["dataset"]))
+        for cell in cells.to_dict("records")
+        if cell["cell_id"] in results.rows
+    ]
+    return pd.concat(parts).groupby(["dataset", "prompt_id"]).sum() if parts else pd.DataFrame()
+
+
+def _frame(results: Results) -> pd.DataFrame:
+    """The long frame: a row for each pair, temperature, method and quantity."""
+    records: list[dict[str, Any]] = []
+    for (pair, temperature), setting in results.cells.groupby(["pair", "temperature"], sort=False):
+        baseline = _by_prompt(results, setting[setting.decoder == BASELINE])
+        for method, cells in setting.groupby(METHOD, sort=False):
+            gaps = cells[cells.status != "done"]
+            about = {"pair": pair, "temperature": temperature} | dict(
+                zip(METHOD, method, strict=True)
+            )
+            first = (gaps if len(gaps) else cells).iloc[0]
+            own = _by_prompt(results, cells)
+            about |= {"status": first.status, "reason": first.reason, "num_prompts": len(own)}
+            if len(gaps):
+                records.append(about | {"quantity": LENGTH.name})
+                continue
+            numbers = {one.name: ratio(own[one.above], own[one.below]) for one in _all()}
+            if about["decoder"] != BASELINE and len(baseline):
+                _check_same_prompts(own, baseline, about)
+                numbers |= {
+                    one.name + DIFFERENCE: paired_difference(
+                        (own[one.above], own[one.below]),
+                        (baseline[one.above], baseline[one.below]),
+                        STRICT,
+                    )
+                    for one in QUANTITIES
+                }
+            records += long.records(about, numbers)
+    names = ["pair", "temperature", *METHOD, "status", "reason", "num_prompts", "quantity"]
+    frame = pd.DataFrame(records, columns=[*names, "value", "lower", "upper"])
+    return frame.astype(dict.fromkeys(("value", "lower", "upper"), float))
+
+
+def _all() -> tuple[Quantity, ...]:
+    return (LENGTH, *QUANTITIES)
+
+
+def _check_same_prompts(
+    own: pd.DataFrame, baseline: pd.DataFrame, about: Mapping[str, Any]
+) -> None:
+    """Raise InvalidInput unless a method has the prompts and runs of no speculation."""
+    if not own.answers.equals(baseline.answers):
+        where = f"{about['decoder']} {about['verifier']} at T = {about['temperature']:g}"
+        found = f"{len(own)} prompts and {own.answers.sum()} answers"
+        theirs = f"{len(baseline)} and {baseline.answers.sum()}"
+        raise InvalidInput(f"{where} has {found}; allowed: those of no speculation, {theirs}")
+
+
+def _columns() -> list[Column]:
+    """The columns of the numbers, and that of those that differ."""
+
+    def number(quantity: Quantity) -> Column:
+        def cell(rows: Found) -> Number:
+            row = rows.get((quantity.name,), long.NO_ROW)
+            bounds = [row[name] for name in ("value", "lower", "upper")]
+            return Number(
+                *(map(math.exp, bounds) if quantity.is_log else bounds), spec=_spec(quantity)
+            )
+
+        return Column(quantity.name, quantity.label, "number", cell=cell)
+
+    def differing(row: Found) -> str:
+        found = {one.label: row.get((one.name + DIFFERENCE,), long.NO_ROW) for one in QUANTITIES}
+        known = {
+            label: number for label, number in found.items() if not math.isnan(number["lower"])
+        }
+        if not known:
+            return labels.ABSENT
+        names = [label for label, number in known.items() if not _has_zero(number)]
+        return ", ".join(names) or "none seen"
+
+    differs = Column("differs", "Differs", "text", cell=differing)
+    return [*map(number, _all()), differs]
+
+
+def _has_zero(row: Mapping[str, Any]) -> bool:
+    return bool(row["lower"] <= 0 <= row["upper"])
+
+
+def _spec(quantity: Quantity) -> str:
+    return {"answer_tokens": ".1f", "accepted_length": ".2f"}.get(
+        quantity.name, ".2f" if quantity.is_log else ".3f"
+    )
+
+
+def _difference(quantity: Quantity) -> Column:
+    """The column of a quantity's differences; of a surprisal in nats a token."""
+    label = quantity.label.replace("Perplexity", "Nats a token")
+    spec = ".1f" if quantity.name == "answer_tokens" else ".3f"
+    return long.number(label, spec, quantity.name + DIFFERENCE)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run("text", make))

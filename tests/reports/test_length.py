@@ -1,0 +1,56 @@
+"""Accepted length by written tokens, on steps worked out by hand."""
+
+import pandas as pd
+import pytest
+
+from analysis import length
+from analysis.load import read_plan
+from tests.toy_cells import make_cell, make_row, save, write_plan
+
+
+def test_a_step_counts_where_it_began():
+    """15 tokens are written before the step that ends at 17, 17 before the next;
+    a prompt that ended early has no later steps.
+    """
+    rows = pd.DataFrame({"step_emitted": [[15, 2, 4], [16], [3, 3]]})
+    first, second = length.steps_of(rows).values()
+    assert list(length.steps_of(rows)) == [0, 16]
+    assert [first[0].tolist(), first[1].tolist()] == [[17, 16, 6], [2, 1, 2]]
+    assert [second[0].tolist(), second[1].tolist()] == [[4, 0, 0], [1, 0, 0]]
+
+
+def cell(root, sizes, **labels):
+    """A cell whose prompts emitted these tokens by steps."""
+    rows = []
+    for index, steps in enumerate(sizes):
+        counts = [steps.count(size) for size in range(1, max(steps) + 1)]
+        rows.append(make_row(index, 1.0, counts) | {"step_emitted": steps})
+    return save(make_cell(root, "standard", **labels), rows)
+
+
+def test_growth_and_gain_are_over_the_prompts_with_steps_in_both(tmp_path):
+    """Growth (2 / 1) / (16 / 16): the second prompt ends in the first interval.
+    Gains 2 and 2 of recycled laws, on the one prompt that both have in the last interval.
+    """
+    own = cell(tmp_path, [[1] * 16 + [2], [4, 4]])
+    recycled = cell(tmp_path, [[2] * 8 + [4], [8] * 3], decoder="recycled")
+    write_plan(tmp_path, "length", [own, recycled], part="d5b3")
+    made = length.make(read_plan("length", "embedded", tmp_path))
+    frame = made.tables[0].frame
+
+    def values(decoder, quantity):
+        return frame.value[(frame.decoder == decoder) & (frame.quantity == quantity)].tolist()
+
+    assert values("specinfer", "accepted_length") == pytest.approx([24 / 18, 2])
+    assert values("specinfer", "last_over_first") == pytest.approx([2])
+    # 16 + 16 tokens in 8 + 2 steps over 24 in 18; in the last interval 4 in 1 over 2 in 1
+    assert values("recycled", "accepted_length_gain") == pytest.approx([3.2 / (24 / 18), 2])
+
+
+def test_long_texts_are_apart_from_usual_ones(tmp_path):
+    usual, longer = cell(tmp_path, [[4, 4]]), cell(tmp_path, [[4] * 20], temperature=0.6)
+    write_plan(tmp_path, "length", [usual], part="d5b3")
+    write_plan(tmp_path, "length", [longer.labelled(temperature=1.0)], part="long_d5b3")
+    frame = length.make(read_plan("length", "embedded", tmp_path)).tables[0].frame
+    lengths = frame[frame.quantity == "accepted_length"]
+    assert lengths.groupby("new_tokens").size().to_dict() == {8: 1, 80: 4}
