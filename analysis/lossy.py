@@ -31,7 +31,7 @@ ACCEPTANCE = Metric("node_acceptance", "Acceptance", TEXTS["node_acceptance"], s
 CEILING = Metric("node_ceiling", "A*", TEXTS["node_ceiling"], spec=".3f")
 MEASURED = (BIAS, FEW, CLASSES, ACCEPTANCE, CEILING)
 LENGTH, SPEED = metrics.ACCEPTED_LENGTH, metrics.TOKENS_PER_S
-COLUMNS = (LENGTH, SPEED, metrics.SPEEDUP_VS_AUTOREGRESSIVE, *MEASURED)
+COLUMNS = (LENGTH, SPEED, *MEASURED)
 FIELDS = (
     *("num_prefixes", "num_tuples", "emitted", "excess", "inner"),
     *("few_variation", "variation", "acceptance", "ceiling"),
@@ -257,6 +257,9 @@ def series(found: list[Point]) -> list[Series]:
             add(name, look, curve(found, rule, tree), True, not is_own)
     lenient = [one for one in found if Label.of(one.about["verifier"]).option == "lenience"]
     if lenient:
+        # with factor 1 it is the standard rule
+        lenient += [one for one in curve(found, "standard", TREE) if not dialled(one)]
+        lenient.sort(key=lambda one: one.length.value)
         add(f"lenience, {labels.name('tree', TREE)}", LOOKS["lenience"], lenient, True, True)
     for one in found:
         if id(one) in drawn:
@@ -304,7 +307,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     if width:
         size = (width, 2.6 * shape[0] + 3.2)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(*shape, squeeze=False)
+    shared = {"sharex": True, "sharey": False if is_narrow else "row"}
+    grid = figure.subplots(*shape, squeeze=False, **shared)
     panels = grid.ravel() if is_narrow else grid.T.ravel()
     heads = {"length": "tokens a step", "speed": "tokens a second"}
     places = [(at, name) for at in range(len(temperatures)) for name in heads]
@@ -316,6 +320,9 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         axes.set_title(f"T = {temperatures[at]:g}", fontsize=SIZE + 0.5)
         figures.finish(axes)
     handles = {one.name: _handle(one) for column in by_temperature for one in column}
+    if width:
+        for handle in handles.values():
+            handle.set_label(figures.wrapped(str(handle.get_label()), 0.75 * width))
     figures.legend_above(figure, list(handles.values()), TEXTS["title"])
     return figure
 

@@ -138,7 +138,10 @@ def biases(verifier, num_tuples=2000):
 
 @pytest.mark.parametrize("name", ["standard", "resispec", "relaxed"])
 def test_the_bias_at_a_node_is_that_of_the_enumerated_law(name):
-    rule, laws = rule_of(get_verifier(name)), [torch.tensor(law).double() for law in (P, Q)]
+    rule, laws = (
+        rule_of(get_verifier(name)),
+        [torch.tensor(law, dtype=torch.float64) for law in (P, Q)],
+    )
     true = total_variation(emitted_law(rule, *laws, 2, Draws.IID), laws[0])
     row = biases(get_verifier(name))
     assert row.num_prefixes == len(row.inner) == 4
@@ -154,7 +157,7 @@ def test_the_bias_at_a_node_is_that_of_the_enumerated_law(name):
 def test_a_dial_on_the_optimal_rule_is_off_by_its_chance_times_what_it_refuses():
     optimal, laws = (
         get_verifier("optimal", bins=0).rule,
-        [torch.tensor(law).double() for law in (P, Q)],
+        [torch.tensor(law, dtype=torch.float64) for law in (P, Q)],
     )
     refused = 1 - float(ceiling(*laws, 2, Draws.IID))
     row = biases(get_verifier("dial", rule=optimal, chance=0.5), 4000)
@@ -176,7 +179,9 @@ def test_the_siblings_of_a_deterministic_drafter_are_the_only_ones():
     """The softmax reading of EAGLE's candidates, whose law at a node is known without sampling."""
     pair = eagle_pair()
     drafter = Eagle(DynamicTree(6, 2, 2), "softmax")
-    setting = replace(workload(pair=pair, length=4), decoder=Decoder(drafter, get_verifier("naive")))
+    setting = replace(
+        workload(pair=pair, length=4), decoder=Decoder(drafter, get_verifier("naive"))
+    )
     row = Bias(num_prefixes=2, num_tuples=4)(setting, 0)
     assert row.variation == row.few_variation
     # naive accepts what p itself draws, whatever the siblings are

@@ -74,7 +74,8 @@ def test_files_are_byte_for_byte_the_golden_ones(name, results, monkeypatch, cap
     assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
     assert drawn == (
         [name]
-        if name in ("figure1", "figure2", "figure3", "frontier", "field", "speed", "overview")
+        if name
+        in ("figure1", "figure2", "figure3", "frontier", "field", "speed", "overview", "lossy")
         else []
     )
     compare(outputs(results / "embedded"), name)
