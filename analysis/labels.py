@@ -144,6 +144,16 @@ def made(pair: Label | str) -> str:
     return str(_printed("pair", pair).get("made", ""))
 
 
+def owner_of_tree(verifier: Label | str) -> str:
+    """The verifier whose own tree is a verifier's own: itself, or the one that its parameter names
+    of which its label says so (`own_tree_of`), so that a dial has the tree of its exact verifier.
+    """
+    label = Label.of(verifier)
+    node = options("verifier").get(label.option, {}) | label.parameters
+    key = _printed("verifier", verifier).get("own_tree_of")
+    return str(node[key]) if key else label.text
+
+
 def num_nodes(tree: Label | str) -> int | None:
     """The number of a tree's nodes with the root, by its option and parameters;
     None if these do not say.

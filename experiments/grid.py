@@ -19,7 +19,7 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from analysis.labels import Label, options
+from analysis.labels import Label, options, owner_of_tree
 from analysis.load import composed_of, filters_of
 from experiments.cell import Cell, file_name, filter_suffix
 from experiments.composition import (
@@ -313,6 +313,8 @@ def cell_of(
     if isinstance(path := content(config.tree).get("path"), str):
         # A searched tree's file is named by the labels, too, and by the filters that are on.
         parts = {name: file_name(label) for name, label in labels.items()}
+        if "verifier" in parts:
+            parts["verifier"] = file_name(owner_of_tree(labels["verifier"]))
         parts["filters"] = filter_suffix(config)
         for name, text in parts.items():
             path = path.replace(f"{{{name}}}", text)

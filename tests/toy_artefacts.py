@@ -415,6 +415,59 @@ def text(root: Path) -> None:
     write_plan(root, "text", [*cells, make_cell(root, "dial", "c4", seed=0, **dial)])
 
 
+def bias_rows(bias: float, emitted: float, is_rule: bool) -> list[dict[str, Any]]:
+    """Rows whose bias is about this, at nodes by sampled siblings or in two classes of tokens."""
+    rows = []
+    for index in range(8):
+        moved = 2 * emitted * (bias + 0.01 * (index % 2) - 0.005)
+        row = identity(index, 2) | {"num_tuples": 100, "emitted": 2 * emitted}
+        row |= {"inner": [emitted - 1, emitted - 1], "excess": [[moved / 2, -moved / 2]] * 2}
+        share = bias * emitted / (emitted - 1)
+        values = {"few_variation": 0.9 * share, "variation": share}
+        values |= {"acceptance": 0.8 + share / 2, "ceiling": 0.85}
+        rows.append(row | {name: [each if is_rule else None] * 2 for name, each in values.items()})
+    return rows
+
+
+def lossy(root: Path) -> None:
+    """Dials on two exact verifiers and on two trees, rules of the field, and gaps of every kind;
+    at T = 0.6 a curve that ends below ResiSpec, and a bias that is missing.
+    """
+    decode, bias = [save(make_cell(root, "autoregressive"), decoded("autoregressive"))], []
+
+    def add(verifier: Any, off: float | None, is_rule: bool = True, **labels: Any) -> None:
+        cell = make_cell(root, verifier, **labels)
+        rows = decoded("resispec" if str(verifier) == "resispec" else "standard", shift=len(decode))
+        if off is not None and "dial" in str(verifier):
+            rows = decoded("other" if off > 0.1 else "standard", shift=len(decode))
+        decode.append(save(cell, rows))
+        other = replace(cell, cell_id=f"bias-{cell.cell_id}")
+        bias.append(other if off is None else save(other, bias_rows(off, 2 + 4 * off, is_rule)))
+
+    for temperature in (1.0, 0.6):
+        at = {"temperature": temperature}
+        add("optimal", 0.0, **at)
+        add("standard", 0.0, **at)
+        add("resispec", 0.25, **at)
+        add(Label("dial", {"chance": 0.5}), 0.05, **at)
+        if temperature == 1.0:
+            add(Label("dial", {"chance": 1.0}), 0.15, **at)
+            own = {"tree": "own_121", **at}
+            add("standard", 0.0, **own)
+            add(Label("dial", {"chance": 0.5, "rule": "standard"}), 0.08, **own)
+            add(Label("lenience", {"factor": 0.25}), 0.2, **at)
+            paths = {"tree": "chains_121", **at}
+            add("level_optimal", 0.0, is_rule=False, **paths)
+            add(Label("dial", {"chance": 1.0, "rule": "level_optimal"}), 0.1, False, **paths)
+            eagle = {"pair": "embedded_eagle", "decoder": "eagle_softmax", "tree": "eagle2"}
+            add("resispec", 0.1, **eagle, **at)
+        else:
+            add("typical", None, is_rule=False, **at)
+    failed = save(make_cell(root, "relaxed"), None, "failed", REASON)
+    write_plan(root, "lossy", [*decode, failed], part="d5b3")
+    write_plan(root, "lossy", bias, part="bias_d5b3")
+
+
 ENTRIES = {
     # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted,
     # steps
@@ -453,7 +506,7 @@ ARTEFACTS = {
     made.__name__: made
     for made in (
         *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
-        *(frontier, field, length, levels, speed, text, overview),
+        *(frontier, field, length, levels, lossy, speed, text, overview),
     )
 }
 """Every artefact, and what writes its cells and its plan."""

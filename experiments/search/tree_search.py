@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from analysis.labels import options
+from analysis.labels import options, owner_of_tree
 from analysis.load import FILTERS_OFF, filters_of
 from experiments.cell import Cell, Reporter, build, file_name, filter_suffix
 from experiments.processes import GPUS
@@ -581,10 +581,8 @@ class BestShapeSearch(TreeSearch):
 @dataclass
 class OwnShapeSearch(BestShapeSearch):
     """A `BestShapeSearch` for the verifier of the cells that name the file,
-    whatever their draws.
+    whatever their draws, or for the one whose tree they share, see `owner_of_tree`.
     """
-
-    AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
 
     def stand_in(self) -> dict[str, Any]:
         """See `TreeSearch.stand_in`; the cell's verifier may need separate paths."""
@@ -598,11 +596,26 @@ class OwnShapeSearch(BestShapeSearch):
                 f"decoder={cells[0].labels['decoder']}; allowed: specinfer, sequoia, top_k, "
                 "greedy, spec_hub"
             )
+        owners = dict.fromkeys(self.counted(cell)[0] for cell in cells)
+        if len(owners) > 1:
+            raise InvalidInput(
+                f"{path} is asked for with verifier {', '.join(owners)}; allowed: a tree.path for "
+                "each"
+            )
         super().check(path, cells)
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
-        """The cell's own verifier, and its configuration."""
-        return str(cell.labels["verifier"]), cell.config["decoder"]["verifier"]
+        """The verifier that the tree is for, and its configuration."""
+        verifier = cell.labels["verifier"]
+        if (owner := owner_of_tree(verifier)) == str(verifier):
+            return owner, cell.config["decoder"]["verifier"]
+        if owner not in options("verifier"):
+            raise InvalidInput(
+                f"{verifier} has the tree of {owner!r}, which is no verifier of conf/verifier; "
+                f"allowed: {', '.join(options('verifier'))}"
+            )
+        node = options("verifier")[owner]
+        return owner, {key: value for key, value in node.items() if key != "label"}
 
 
 def _draws(cell: Cell) -> Any:

@@ -46,6 +46,7 @@ CASES = [
     f"{SMALL} task=bound task.num_prefixes=1 task.rollouts=1 num_prompts=1",
     f"{SMALL} task=scaling task.num_prefixes=1 task.rollouts=1 num_prompts=1",
     f"{SMALL} task=profile num_prompts=1",
+    f"{SMALL} task=bias task.num_prefixes=2 task.num_tuples=16 verifier=resispec,level_optimal",
 ]
 
 

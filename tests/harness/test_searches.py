@@ -59,6 +59,18 @@ def test_what_cannot_be_searched_for_is_refused(line):
         build(cells[0].config["search"]).check(cells[0].tree_file, cells)
 
 
+def test_the_own_tree_of_a_dial_is_that_of_its_exact_verifier():
+    """So several chances share a tree, and it is searched for with the exact verifier."""
+    dial = "tree=own_121 verifier=dial verifier.rule=kseq verifier.chance=0.1,0.5"
+    cells = [*cells_of(dial.split()), *cells_of(["tree=own_121", "verifier=kseq"])]
+    [path] = {cell.tree_file for cell in cells}
+    assert path.name == "embedded.specinfer.kseq.T1.0.own_121.json"
+    search = build(cells[0].config["search"])
+    search.check(cells[0].tree_file, cells)
+    name, node = search.counted(cells[0])
+    assert name == "kseq" and node == cells[-1].config["decoder"]["verifier"]
+
+
 class Compared(BestShapeSearch):
     """A search whose values nobody measures; it keeps the cells that it would measure."""
 

@@ -12,6 +12,7 @@ from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import cells_of
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
+from experiments.tasks.bias import Bias
 from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
@@ -28,9 +29,10 @@ from referee.engines.base import Answer
 from referee.engines.generate import TransformersEngine
 from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel, NoDraft
+from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
@@ -125,6 +127,70 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
 
 
 TREE = DraftModel(complete(3, 2), Draws.IID)
+P, Q = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)
+
+
+def biases(verifier, num_tuples=2000):
+    """The row of a verifier on TREE where both laws are the same after every token."""
+    setting = workload(pair=of_laws(P, Q), drafter=TREE)
+    setting = replace(setting, decoder=Decoder(TREE, verifier))
+    return Bias(num_prefixes=4, num_tuples=num_tuples)(setting, 0)
+
+
+@pytest.mark.parametrize("name", ["standard", "resispec", "relaxed"])
+def test_the_bias_at_a_node_is_that_of_the_enumerated_law(name):
+    rule, laws = (
+        rule_of(get_verifier(name)),
+        [torch.tensor(law, dtype=torch.float64) for law in (P, Q)],
+    )
+    true = total_variation(emitted_law(rule, *laws, 2, Draws.IID), laws[0])
+    row = biases(get_verifier(name))
+    assert row.num_prefixes == len(row.inner) == 4
+    for values in (row.few_variation, row.variation):
+        assert all(abs(value - true) < 0.03 for value in values)
+    assert true < 1e-12 if name == "standard" else true > 0.05
+    highest = float(ceiling(*laws, 2, Draws.IID))
+    assert row.ceiling == [pytest.approx(highest, abs=1e-6)] * 4
+    # 1 + the chance to go on, and the same once more below; the node that follows is a leaf
+    assert 4 < sum(row.inner) < row.emitted <= 12
+
+
+def test_a_dial_on_the_optimal_rule_is_off_by_its_chance_times_what_it_refuses():
+    optimal, laws = (
+        get_verifier("optimal", bins=0).rule,
+        [torch.tensor(law, dtype=torch.float64) for law in (P, Q)],
+    )
+    refused = 1 - float(ceiling(*laws, 2, Draws.IID))
+    row = biases(get_verifier("dial", rule=optimal, chance=0.5), 4000)
+    assert row.variation == [pytest.approx(0.5 * refused, abs=0.02)] * 4
+    assert row.acceptance == [pytest.approx(1 - 0.5 * refused, abs=0.02)] * 4
+
+
+def test_what_decides_about_whole_trees_has_no_bias_at_a_node_but_an_excess_of_classes():
+    row = biases(get_verifier("dial", rule="level_optimal", chance=1.0), 4)
+    assert row.variation == row.acceptance == row.ceiling == [None] * 4
+    assert row.emitted == pytest.approx(12) and sum(row.inner) == pytest.approx(8)
+    halves = torch.tensor(row.excess)
+    assert halves.shape[0] == 2 and float(halves.sum(0).clamp_min(0).sum()) > 0.1
+    with pytest.raises(InvalidInput, match="a prefix alone leads to; allowed: a decoder with"):
+        Bias(4, 4).check(Decoder(NoDraft(), get_verifier("standard")))
+
+
+def test_the_siblings_of_a_deterministic_drafter_are_the_only_ones():
+    """The softmax reading of EAGLE's candidates, whose law at a node is known without sampling."""
+    pair = eagle_pair()
+    drafter = Eagle(DynamicTree(6, 2, 2), "softmax")
+    setting = replace(
+        workload(pair=pair, length=4), decoder=Decoder(drafter, get_verifier("naive"))
+    )
+    row = Bias(num_prefixes=2, num_tuples=4)(setting, 0)
+    assert row.variation == row.few_variation
+    # naive accepts what p itself draws, whatever the siblings are
+    assert all(value < 1e-6 for value in row.variation)
+    assert all(
+        found == pytest.approx(mass, abs=1e-6)
+        for found, mass in zip(row.acceptance, row.ceiling, strict=True)
+    )
 
 
 def test_at_temperature_0_laws_are_those_of_greedy_decoding():

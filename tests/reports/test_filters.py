@@ -11,6 +11,7 @@ from analysis import (
     frontier,
     frontier_shapes,
     load,
+    lossy,
     overview,
     published,
     speed,
@@ -96,7 +97,7 @@ def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(
         )
 
 
-@pytest.mark.parametrize("make", [frontier.make, field.make, overview.make])
+@pytest.mark.parametrize("make", [frontier.make, field.make, overview.make, lossy.make])
 def test_what_averages_over_data_sets_is_of_one_law(make, tmp_path):
     """A sweep of one law is named by its filter."""
     cells = save_methods(tmp_path)
