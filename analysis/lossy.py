@@ -123,7 +123,7 @@ def excess_of_classes(excess: np.ndarray, chosen_by: np.ndarray) -> np.ndarray:
     return values
 
 
-class Point(NamedTuple):
+class BiasPoint(NamedTuple):
     """A method's bias, tokens a step and tokens a second. about: its labels."""
 
     about: Mapping[str, Any]
@@ -132,7 +132,7 @@ class Point(NamedTuple):
     speed: Interval
 
 
-def points(frame: pd.DataFrame) -> list[Point]:
+def points(frame: pd.DataFrame) -> list[BiasPoint]:
     """The methods whose bias and tokens are known, in the order of the table."""
     found = []
     for _, rows in frame.groupby("cell_id", sort=False):
@@ -142,27 +142,30 @@ def points(frame: pd.DataFrame) -> list[Point]:
         }
         values = [numbers.get(metric.name, ABSENT) for metric in (BIAS, LENGTH, SPEED)]
         if not any(math.isnan(one.value) for one in values[:2]):
-            found.append(Point(rows.iloc[0].to_dict(), *values))
+            found.append(BiasPoint(rows.iloc[0].to_dict(), *values))
     return found
 
 
-def dialled(point: Point) -> str:
+def dialled(point: BiasPoint) -> str:
     """The exact verifier of a dial; "" for any other verifier."""
     label = Label.of(point.about["verifier"])
     return labels.owner_of_tree(label) if label.option == "dial" else ""
 
 
-def curve(found: list[Point], rule: str, tree: str) -> list[Point]:
-    """The dial on an exact verifier and a tree: from that verifier to the highest chance."""
-    return sorted(
-        (
-            point
-            for point in found
-            if point.about["tree"] == tree
-            and rule in (str(point.about["verifier"]), dialled(point))
-        ),
-        key=lambda point: point.length.value,
-    )
+def curve(found: list[BiasPoint], rule: str, tree: str) -> list[BiasPoint]:
+    """The dial on an exact verifier and a tree: that verifier, then the dial by rising strength."""
+    of_rule = [
+        point
+        for point in found
+        if str(point.about["tree"]) == tree
+        and rule in (str(point.about["verifier"]), dialled(point))
+    ]
+
+    def strength(point: BiasPoint) -> float:
+        parameters = Label.of(point.about["verifier"]).parameters
+        return float(parameters.get("chance", parameters.get("bias", 0.0)))
+
+    return sorted(of_rule, key=strength)
 
 
 def sentences(frame: pd.DataFrame) -> list[str]:
@@ -192,11 +195,10 @@ def sentences(frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def compared(point: Point, dial: list[Point]) -> str:
-    """The sentence about a method and a curve of the dial, in the order of its tokens."""
-    lengths, biases = (
-        np.array([getattr(one, name).value for one in dial]) for name in ("length", "bias")
-    )
+def compared(point: BiasPoint, dial: list[BiasPoint]) -> str:
+    """The sentence about a method and a curve of the dial."""
+    numbers = sorted((one.length.value, one.bias.value) for one in dial)
+    lengths, biases = np.array(numbers).T
     length, bias = point.length.value, point.bias.value
     needed = f"{number(np.interp(length, lengths, biases) / bias, '.2f')} of its bias"
     if length > lengths[-1]:
@@ -236,16 +238,18 @@ class Series(NamedTuple):
 
     name: str
     look: Look
-    points: list[Point]
+    points: list[BiasPoint]
     is_line: bool
-    is_filled: bool = True
+    is_filled: bool
 
 
-def series(found: list[Point]) -> list[Series]:
+def series(found: list[BiasPoint]) -> list[Series]:
     """The curves of the figure, then single methods."""
     shown, drawn = [], set[int]()
 
-    def add(name: str, look: Look, members: list[Point], is_line: bool, is_filled: bool) -> None:
+    def add(
+        name: str, look: Look, members: list[BiasPoint], is_line: bool, is_filled: bool
+    ) -> None:
         drawn.update(map(id, members))
         shown.append(Series(name, look, members, is_line, is_filled))
 

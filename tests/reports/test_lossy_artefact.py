@@ -43,7 +43,7 @@ def test_bias_is_a_mean_over_tokens_and_weighs_nodes_by_how_often_a_step_passes_
 
 
 def point(bias, length):
-    return lossy.Point({}, Interval(bias), Interval(length), Interval(1.0))
+    return lossy.BiasPoint({}, Interval(bias), Interval(length), Interval(1.0))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_curve_begins_at_its_exact_verifier_and_keeps_to_its_tree(tmp_path):
     hottest = [one for one in found if one.about["temperature"] == 1.0]
     series = {one.name: one for one in lossy.series(hottest)}
     assert [str(one.about["verifier"]) for one in series["dial on optimal, d5b3"].points] == [
-        "dial(chance=0.5)",
         "optimal",
+        "dial(chance=0.5)",
         "dial(chance=1.0)",
     ]
     assert len(series["dial on standard, own best of 121"].points) == 2
