@@ -1,4 +1,4 @@
-"""What a step costs, and gains over SpecInfer at its best, beside the metrics of cells
+"""Costs of a step, and gains over SpecInfer at its best, beside the metrics of cells
 that decode.
 """
 
