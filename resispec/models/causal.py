@@ -17,7 +17,7 @@ from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument, windows_of
-from resispec.models.lean import LeanBody, is_plain
+from resispec.models.lean import LeanBody, LeanRows, is_plain
 from resispec.models.linear import QuickLinear, described, products_in, quicken
 from resispec.models.own_lm_head import (
     check_logits,
@@ -89,10 +89,9 @@ class _Session:
 
     def _leanly(self, lean: LeanBody, length: int) -> Callable[[Tensor, Tensor, Mask], Tensor]:
         """Features by a lean body, for positions below `length`."""
-        rows, taps, table = self._rows, self._model.taps, lean.table(length)
-        memory = rows.memory(lean.shared, lean.head_dim, lean.dtype)
+        rows, taps = LeanRows(lean, self._rows, length), self._model.taps
         return lambda tokens, positions, mask: lean.forward(
-            tokens, positions[0], mask, rows, memory, table, taps
+            tokens, positions[0], mask, rows, taps
         )
 
 
@@ -155,7 +154,7 @@ class TransformersModel:
         self._head = own_head(self.module)
         self.by_row = False
         self._lean = LeanBody(module) if is_plain(module) else None
-        if self._lean is not None and not follows_modules(self, self._of_modules()):
+        if self._lean is not None and not follows_modules(self, self.of_modules()):
             self._lean = None
         try:
             features = check_logits(self, module)
@@ -174,7 +173,8 @@ class TransformersModel:
         if self._lean is not None and isinstance(self._head, nn.Linear):
             self._head = _sharing(self._head.weight, self._head.bias)
 
-    def _of_modules(self) -> TransformersModel:
+    def of_modules(self) -> TransformersModel:
+        """A copy of this model that is forwarded by the modules of transformers."""
         model = copy.copy(self)
         model._lean = None
         return model

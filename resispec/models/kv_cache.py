@@ -174,11 +174,15 @@ class KeyValues:
         self._columns = torch.arange(capacity, device=device)
         self._places = self._columns + drafted  # of committed rows
         self._depths = torch.zeros(drafted, dtype=torch.int64, device=device)  # of the step's rows
-        self.write = self._store.write
+
+    @property
+    def places(self) -> Tensor | slice:
+        """The places of the rows of the forward that room was made for last."""
+        return self._store.places
 
     def memory(self, heads: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
         """The memory of each layer's keys and values, (2, heads, places, head_dim), for a forward
-        that writes to it with `write` instead of using `cache`.
+        that writes its rows to `places` there instead of using `cache`.
         """
         states = torch.empty(1, heads, 0, head_dim, dtype=dtype, device=self.past.device)
         for layer in range(self._store.num_layers):

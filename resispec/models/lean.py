@@ -22,7 +22,7 @@ from transformers.activations import SiLUActivation
 from transformers.models.llama import modeling_llama
 
 from resispec.models.kv_cache import FULL, KeyValues, Mask, windows_of
-from resispec.models.linear import Product, QuickLinear, choices
+from resispec.models.linear import ROWS, Multiply, Product, QuickLinear, bucket, choices
 
 ROPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary frequencies that are the same at every length."""
@@ -74,17 +74,17 @@ class _Layer:
     """One layer: four multiplications, and the gains of the norms before the first and third."""
 
     attention_gain: Tensor
-    inputs: Product  # queries, keys and values
-    outputs: Product
+    inputs: Multiply  # queries, keys and values
+    outputs: Multiply
     mlp_gain: Tensor
-    gate_up: Product
-    down: Product
+    gate_up: Multiply
+    down: Multiply
 
 
 class LeanBody:
     """The body of a plain Llama; weights are the module's own.
 
-    module: a causal language model for which `is_plain` holds. Parameters whose matrices are fused
+    module: a causal language model for which `is_plain` holds. products: all its multiplications. Parameters whose matrices are fused
     become views of the fused one. Packed weights, see `resispec.models.linear`, are copies, which
     are made anew by `follow` if parameters have changed.
     """
@@ -125,26 +125,19 @@ class LeanBody:
         ]
         chosen = iter(choices([weight for layer in weights for weight in layer]))
         self._norm, gain = _norm(self.device, self.dtype, body.norm.variance_epsilon)
-        self._layers = []
+        self.products = []
+        self._layers: tuple[list[_Layer], ...] = tuple([] for _ in ROWS)
         for layer, matrices in zip(body.layers, weights, strict=True):
-            inputs, outputs, gate_up, down = (
-                Product(weight, None, next(chosen)) for weight in matrices
-            )
-            first, second = layer.input_layernorm, layer.post_attention_layernorm
-            self._layers.append(
-                _Layer(gain(first.weight), inputs, outputs, gain(second.weight), gate_up, down)
-            )
+            products = [Product(weight, None, next(chosen)) for weight in matrices]
+            gains = [
+                gain(norm.weight) for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+            ]
+            for count, layers in zip(ROWS, self._layers, strict=True):
+                inputs, outputs, gate_up, down = (product.of(count) for product in products)
+                layers.append(_Layer(gains[0], inputs, outputs, gains[1], gate_up, down))
+            self.products += products
         self._gain = gain(body.norm.weight)
         self._table = self._table[:0]
-
-    @property
-    def products(self) -> list[Product]:
-        """The multiplications of all layers."""
-        return [
-            product
-            for layer in self._layers
-            for product in (layer.inputs, layer.outputs, layer.gate_up, layer.down)
-        ]
 
     def table(self, length: int) -> Tensor:
         """Cosines and sines of positions, (length or more, 2, 2, head_dim / 2), by the module.
@@ -165,19 +158,17 @@ class LeanBody:
         tokens: Tensor,
         positions: Tensor,
         mask: Mask,
-        rows: KeyValues,
-        memory: Sequence[Tensor],
-        table: Tensor,
+        rows: LeanRows,
         taps: Sequence[int] = (),
     ) -> Tensor:
         """Features (K, (1 + len(taps)) H) of tokens (K,) int64 at positions (K,) int64.
 
         mask: of numbers, (1, 1, K, places). rows: the cache, which has made room for these rows.
-        memory: its tensors, see `KeyValues.memory`. table: see `table`. taps: the layers whose
-        inputs (K, H) follow the features.
+        taps: the layers whose inputs (K, H) follow the features.
         """
         count, heads, shared, size = len(tokens), self.heads, self.shared, self.head_dim
-        group, norm, seen = heads // shared, self._norm, mask
+        group, norm, scale, seen = heads // shared, self._norm, self._attention.scaling, mask
+        width, half = (heads + 2 * shared) * size, size // 2
         assert isinstance(seen, Tensor)
         if group > 1:  # the query heads of a group are rows of their key-value head
             seen = (
@@ -185,35 +176,64 @@ class LeanBody:
                 if count == 1
                 else seen.repeat_interleave(group, 2)
             )
-        turns = table.index_select(0, positions)
+        turns = rows.table.index_select(0, positions)
         cos, sin = turns[:, :1], turns[:, 1:]
         hidden = functional.embedding(tokens, self._embeddings)
         tapped = {}
-        for index, (layer, places) in enumerate(zip(self._layers, memory, strict=True)):
+        # Few operations, views among them: each costs as much as a small matrix.
+        for index, (layer, keys, values, write) in enumerate(
+            zip(self._layers[bucket(count)], rows.keys, rows.values, rows.writers(), strict=True)
+        ):
             if index in taps:
                 tapped[index] = hidden
-            states = layer.inputs.of(count)(norm(hidden, layer.attention_gain))
-            states = states.view(count, heads + 2 * shared, 2, size // 2)
-            turned = states[:, : heads + shared]
+            states = layer.inputs(norm(hidden, layer.attention_gain))
+            turned = states.as_strided((count, heads + shared, 2, half), (width, size, half, 1))
             flipped = turned.flip(2)
             turned.mul_(cos).addcmul_(flipped, sin)
-            states = states.view(count, heads + 2 * shared, size)
-            rows.write(places, states[:, heads:].view(count, 2, shared, size).permute(1, 2, 0, 3))
-            queries = states[:, :heads].view(count, shared, group, size).transpose(0, 1)
+            strides = shared * size, size, width, 1
+            write(states.as_strided((2, shared, count, size), strides, heads * size))
+            strides = group * size, width, size, 1
+            queries = states.as_strided((shared, count, group, size), strides)
             read = functional.scaled_dot_product_attention(
-                queries.reshape(1, shared, count * group, size),
-                places[:1],
-                places[1:],
-                seen,
-                scale=self._attention.scaling,
+                queries.reshape(1, shared, count * group, size), keys, values, seen, scale=scale
             )
-            read = read.view(shared, count, group, size).transpose(0, 1)
-            joined = read.reshape(count, heads * size)
-            hidden = layer.outputs.of(count)(joined).add_(hidden)
-            gate, up = layer.gate_up.of(count)(norm(hidden, layer.mlp_gain)).chunk(2, -1)
-            hidden = layer.down.of(count)(functional.silu(gate).mul_(up)).add_(hidden)
+            if count > 1:
+                read = read.view(shared, count, group, size).transpose(0, 1)
+            hidden = layer.outputs(read.reshape(count, heads * size)).add_(hidden)
+            gate, up = layer.gate_up(norm(hidden, layer.mlp_gain)).chunk(2, -1)
+            hidden = layer.down(functional.silu(gate).mul_(up)).add_(hidden)
         features = norm(hidden, self._gain)
         return torch.cat((features, *(tapped[tap] for tap in taps)), -1) if taps else features
+
+
+class LeanRows:
+    """A cache as a `LeanBody` uses it.
+
+    rows: the cache, which makes room for the rows of each forward. length: positions are below it.
+    keys, values: of each layer, (1, heads, places, head_dim). table: see `LeanBody.table`.
+    """
+
+    def __init__(self, body: LeanBody, rows: KeyValues, length: int) -> None:
+        self._rows, self.table = rows, body.table(length)
+        self._memory = rows.memory(body.shared, body.head_dim, body.dtype)
+        self.keys = [memory[:1] for memory in self._memory]
+        self.values = [memory[1:] for memory in self._memory]
+        self._known: dict[tuple[int, int], list[Callable[[Tensor], Any]]] = {}
+
+    def writers(self) -> list[Callable[[Tensor], Any]]:
+        """A function for each layer that writes the forward's keys and values, (2, heads, K,
+        head_dim), to their places.
+        """
+        places = self._rows.places
+        if isinstance(places, Tensor):
+            return [
+                lambda states, memory=memory: memory.index_copy_(2, places, states)
+                for memory in self._memory
+            ]
+        key = places.start, places.stop
+        if key not in self._known:
+            self._known[key] = [memory[:, :, places].copy_ for memory in self._memory]
+        return self._known[key]
 
 
 def _fused(layers: Sequence[Any]) -> Tensor:

@@ -37,10 +37,10 @@ UP_TO = (2, 16)
 """The most rows for which the first and the second of ROWS speak."""
 LEAST = 2**15
 """The number of weights from which on a shape is timed; a call of a smaller one takes no time."""
-SAMPLE_BYTES = 48 << 20
+SAMPLE_BYTES = 32 << 20
 """The most weights that a round of a timing reads, so that it takes milliseconds."""
 ROUNDS = 3
-GAIN = 0.95
+GAIN = 0.9
 """The time, over the plain way's, from which on another way is taken."""
 
 Choice = tuple[str, ...]
@@ -52,6 +52,12 @@ _CHOSEN: dict[str, dict[str, Choice]] = {}
 """The choices of this process: setting -> shape -> choice, see `_setting` and `_shape`."""
 
 
+def bucket(num_rows: int) -> int:
+    """The place in ROWS of the number that speaks for a number of rows."""
+    few, some = UP_TO
+    return 0 if num_rows <= few else 1 if num_rows <= some else 2
+
+
 class Product:
     """The multiplication by one weight, in a way for each number of rows.
 
@@ -60,13 +66,13 @@ class Product:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, choice: Choice) -> None:
-        self.shape, self.choice = _shape(weight), choice
+        self.shape, self.width, self.choice = _shape(weight), weight.shape[1], choice
         made: dict[str, Multiply] = {way: _multiply(way, weight, bias) for way in choice}
         self._by_rows = [made[way] for way in choice]
 
     def of(self, num_rows: int) -> Multiply:
         """The function for inputs with this number of rows."""
-        return self._by_rows[sum(num_rows > most for most in UP_TO)]
+        return self._by_rows[bucket(num_rows)]
 
 
 class QuickLinear(nn.Linear):
@@ -154,9 +160,10 @@ def choices(weights: Sequence[Tensor]) -> list[Choice]:
 def fastest(weights: Sequence[Tensor]) -> Choice:
     """The fastest way for each of ROWS, timed on weights of one shape, (out, in) each.
 
-    The least time of three rounds counts, in which the ways take turns. A round reads several
-    weights, as a forward does, since a weight that was just read is still in the processor's caches.
-    A way that fails, or is wrong by more than rounding, is left out.
+    Every weight's least time of a few rounds counts, in which the ways take turns, so that other
+    work of the machine hardly matters. A round reads several weights, as a forward does, since a
+    weight that was just read is still in the processor's caches. A way that fails, or is wrong by
+    more than rounding, is left out.
     """
     num_rows = max(1, SAMPLE_BYTES // (weights[0].nbytes // len(weights[0])))
     sample = [weight[:num_rows] for weight in weights]
@@ -171,16 +178,17 @@ def fastest(weights: Sequence[Tensor]) -> Choice:
 
 
 def _fastest(made: dict[str, list[Multiply]], inputs: Tensor) -> str:
-    seconds = dict.fromkeys(made, float("inf"))
+    least = {way: [float("inf")] * len(functions) for way, functions in made.items()}
     for _ in range(ROUNDS):
         for way, functions in made.items():
-            started = time.perf_counter()
-            for function in functions:
+            for place, function in enumerate(functions):
+                started = time.perf_counter()
                 function(inputs)
-            seconds[way] = min(seconds[way], time.perf_counter() - started)
-    limit = GAIN * seconds.get(PLAIN, float("inf"))
-    way = min(seconds, key=lambda name: seconds[name], default=PLAIN)
-    return way if seconds.get(way, limit) < limit else PLAIN
+                seconds = time.perf_counter() - started
+                least[way][place] = min(least[way][place], seconds)
+    totals = {way: sum(times) for way, times in least.items()}
+    way = min(totals, key=lambda name: totals[name], default=PLAIN)
+    return PLAIN if PLAIN in totals and totals[way] > GAIN * totals[PLAIN] else way
 
 
 def _is_right(function: Multiply, weight: Tensor, count: int) -> bool:
