@@ -57,9 +57,7 @@ def calls_of(module: Any, positions: int) -> dict[str, Callable[[], object]]:
 
     @torch.inference_mode()
     def matrices() -> list[Tensor]:
-        return [
-            product.of(positions)(inputs[product.width]) for product in body.products
-        ]
+        return [product.of(positions)(inputs[product.width]) for product in body.products]
 
     return calls | {WAYS[-1]: matrices}
 

@@ -90,9 +90,7 @@ class _Session:
     def _leanly(self, lean: LeanBody, length: int) -> Callable[[Tensor, Tensor, Mask], Tensor]:
         """Features by a lean body, for positions below `length`."""
         rows, taps = LeanRows(lean, self._rows, length), self._model.taps
-        return lambda tokens, positions, mask: lean.forward(
-            tokens, positions[0], mask, rows, taps
-        )
+        return lambda tokens, positions, mask: lean.forward(tokens, positions[0], mask, rows, taps)
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:

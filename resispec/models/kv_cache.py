@@ -94,7 +94,6 @@ class _Store:
         self.rows.append(key_states.new_zeros(1, *shape))
         return self.rows[-1][0].unbind()
 
-
     def write(self, memory: Tensor, states: Tensor) -> None:
         """Write rows (..., K, head_dim) to their places in memory (..., places, head_dim)."""
         if isinstance(self.places, slice):

@@ -32,6 +32,8 @@ KINDS = (
     *(nn.ModuleList, nn.Embedding, nn.Linear, QuickLinear, nn.SiLU, SiLUActivation),
 )
 """The modules that a plain Llama consists of; a subclass may do anything."""
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""Precisions; in float64 a norm of transformers rounds to float32, which would not be repeated."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
@@ -64,7 +66,7 @@ def is_plain(module: Any) -> bool:
         and len(body.layers) == config.num_hidden_layers
         and len(places) == 1
         and parameters[0].device.type in ("cpu", "cuda")
-        and parameters[0].is_floating_point()
+        and parameters[0].dtype in DTYPES
         and not parameters[0].is_inference()
     )
 
@@ -130,7 +132,8 @@ class LeanBody:
         for layer, matrices in zip(body.layers, weights, strict=True):
             products = [Product(weight, None, next(chosen)) for weight in matrices]
             gains = [
-                gain(norm.weight) for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+                gain(norm.weight)
+                for norm in (layer.input_layernorm, layer.post_attention_layernorm)
             ]
             for count, layers in zip(ROWS, self._layers, strict=True):
                 inputs, outputs, gate_up, down = (product.of(count) for product in products)
@@ -172,9 +175,7 @@ class LeanBody:
         assert isinstance(seen, Tensor)
         if group > 1:  # the query heads of a group are rows of their key-value head
             seen = (
-                seen.expand(-1, -1, group, -1)
-                if count == 1
-                else seen.repeat_interleave(group, 2)
+                seen.expand(-1, -1, group, -1) if count == 1 else seen.repeat_interleave(group, 2)
             )
         turns = rows.table.index_select(0, positions)
         cos, sin = turns[:, :1], turns[:, 1:]
@@ -270,7 +271,6 @@ def _norm(
             lambda gain: gain.detach(),
         )
     wide = torch.promote_types(dtype, torch.float32)
-    is_narrow = wide != dtype
     least: dict[int, Tensor] = {}
 
     def prepared(gain: Tensor) -> Tensor:
@@ -278,8 +278,8 @@ def _norm(
         return gain.detach().to(wide) * math.sqrt(len(gain))
 
     def norm(rows: Tensor, gain: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=wide)
-        scaled = rows.div(length.hypot_(least[len(gain)])).mul_(gain)
-        return scaled.to(dtype) if is_narrow else scaled
+        rows = rows.to(wide)
+        length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return rows.div(length.hypot_(least[len(gain)])).mul_(gain).to(dtype)
 
     return norm, prepared

@@ -136,16 +136,17 @@ def follows_modules(model: Any, other: Any) -> bool:
         [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], device=model.device
     ).bool()
     looks = []
-    try:
+    with suppress(Exception):  # the modules then do what they do without it
         for each in (model, other):
             session = each.session(12, drafted=4)
             features = [session.extend(tokens[:8]), session.forward(tokens[8:12], depths, visible)]
             session.keep(torch.tensor([0, 2, 3], device=model.device))
             features.append(session.forward(tokens[12:], depths[:1], visible[:1, :1]))
             looks.append(torch.cat(features).double())
-    except Exception:  # the modules then do what they do without it
+    if len(looks) < 2:
         return False
-    gap = (looks[0] - looks[1]).norm(dim=-1) / looks[1].norm(dim=-1)
+    sizes = looks[1].norm(dim=-1).clamp_min(1e-9)  # a padding token's embedding is 0
+    gap = (looks[0] - looks[1]).norm(dim=-1) / sizes
     return bool(gap.amax() <= max(1e-4, 16 * torch.finfo(model.module.dtype).eps))
 
 
