@@ -260,6 +260,8 @@ class TransformersModel:
 class _Shared(QuickLinear):
     """An output layer that shares its weight with a module, and follows changes of it."""
 
+    stamp: tuple[int, int] | None = None
+
     def follow(self) -> None:
         """Choose and pack again if the weight is another, or has changed."""
         weight = self.weight
@@ -270,7 +272,7 @@ class _Shared(QuickLinear):
             self.stamp = stamp
 
 
-def _sharing(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
+def _sharing(weight: Any, bias: Any) -> nn.Linear:
     layer = _Shared(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     layer.weight, layer.bias = weight, bias
     layer.follow()

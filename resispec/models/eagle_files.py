@@ -26,8 +26,8 @@ from resispec.loaders import of_eagle
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_drafter
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, usual_taps
-from resispec.models.loading import as_pair, load_pair
 from resispec.models.linear import quicken
+from resispec.models.loading import as_pair, load_pair
 from resispec.models.pair import Pair
 
 CONFIG = "config.json"

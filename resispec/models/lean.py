@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,9 +87,10 @@ class _Layer:
 class LeanBody:
     """The body of a plain Llama; weights are the module's own.
 
-    module: a causal language model for which `is_plain` holds. products: all its multiplications. Parameters whose matrices are fused
-    become views of the fused one. Packed weights, see `resispec.models.linear`, are copies, which
-    are made anew by `follow` if parameters have changed.
+    module: a causal language model for which `is_plain` holds. products: all its multiplications.
+    Parameters whose matrices are fused become views of the fused one. Packed weights, see
+    `resispec.models.linear`, are copies, which are made anew by `follow` if parameters have
+    changed.
     """
 
     def __init__(self, module: Any) -> None:
@@ -227,10 +229,7 @@ class LeanRows:
         """
         places = self._rows.places
         if isinstance(places, Tensor):
-            return [
-                lambda states, memory=memory: memory.index_copy_(2, places, states)
-                for memory in self._memory
-            ]
+            return [partial(memory.index_copy_, 2, places) for memory in self._memory]
         key = places.start, places.stop
         if key not in self._known:
             self._known[key] = [memory[:, :, places].copy_ for memory in self._memory]
@@ -266,10 +265,11 @@ def _norm(
     x / sqrt(mean(x^2) + e) = sqrt(H) x / sqrt(|x|^2 + H e).
     """
     if device.type == "cuda":
-        return (
-            lambda rows, gain: functional.rms_norm(rows, gain.shape, gain, epsilon),
-            lambda gain: gain.detach(),
-        )
+
+        def fused(rows: Tensor, gain: Tensor) -> Tensor:
+            return functional.rms_norm(rows, [len(gain)], gain, epsilon)
+
+        return fused, Tensor.detach
     wide = torch.promote_types(dtype, torch.float32)
     least: dict[int, Tensor] = {}
 

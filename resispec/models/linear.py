@@ -229,7 +229,7 @@ def _multiply(way: str, weight: Tensor, bias: Tensor | None) -> Multiply:
     operators: Any = torch.ops.mkldnn  # which torch keeps for its compiler
     multiply = operators._linear_pointwise.default
     packed = operators._reorder_linear_weight(weight, None)
-    return lambda inputs: multiply(inputs, packed, bias, "none", [], "")  # type: ignore[no-any-return]
+    return lambda inputs: multiply(inputs, packed, bias, "none", [], "")
 
 
 def can_pack(dtype: torch.dtype) -> bool:
