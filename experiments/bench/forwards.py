@@ -52,7 +52,7 @@ def calls_of(module: Any, positions: int) -> dict[str, Callable[[], object]]:
         calls[name] = lambda session=session: session.forward(tokens, tokens, visible)
     inputs = {
         width: torch.randn(positions, width).to(module.dtype)
-        for width in (module.config.hidden_size, module.config.intermediate_size)
+        for width in {product.width for product in body.products}
     }
 
     @torch.inference_mode()

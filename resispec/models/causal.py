@@ -189,7 +189,9 @@ class TransformersModel:
         return self._lean
 
     def ways(self) -> dict[str, Any]:
-        """What forwards it, in words, and the ways of its linear layers by shape."""
+        """Its body (`forward`: "lean" or "modules of transformers"), and the ways of its linear
+        layers by shape.
+        """
         body = self.lean_body()
         products = products_in(self.module) if body is None else body.products
         if isinstance(self._head, _Shared) and self._head.product is not None:
