@@ -48,7 +48,7 @@ def calls_of(module: Any, positions: int) -> dict[str, Callable[[], object]]:
     calls: dict[str, Callable[[], object]] = {}
     for name, model in zip(WAYS, models, strict=False):
         session = model.session(CAPACITY, drafted=DRAFTED)
-        session.extend(torch.arange(TEXT))
+        session.extend(torch.arange(TEXT) % module.config.vocab_size)
         calls[name] = lambda session=session: session.forward(tokens, tokens, visible)
     inputs = {
         width: torch.randn(positions, width).to(module.dtype)
