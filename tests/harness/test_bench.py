@@ -194,7 +194,7 @@ def test_the_page_of_memory_has_walks_and_whole_laws(monkeypatch, tmp_path):
 
 def test_forwards_are_split_into_matrices_and_the_rest(monkeypatch, tmp_path):
     monkeypatch.setattr(forwards, "load_pair", lambda: Pair(tiny_llama(), tiny_llama(), None))
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "vocab_size": 128}
+    sizes = {"hidden_size": 72, "intermediate_size": 48, "vocab_size": 128}
     monkeypatch.setattr(forwards, "SMOLLM2", forwards.SMOLLM2 | sizes | {"head_dim": 8})
     monkeypatch.setattr(sys, "argv", ["x", "--results", str(tmp_path), "--rounds", "2"])
     with pytest.raises(SystemExit) as ended:
