@@ -153,11 +153,12 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, what rules cost, steps, memory
+bench: .venv/installed ## our loops against transformers' generate, what rules cost, steps, memory, forwards
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 	@$(PY) -m experiments.bench.counts --results $(RESULTS)
 	@$(PY) -m experiments.bench.memory --results $(RESULTS)
+	@$(PY) -m experiments.bench.forwards --results $(RESULTS)
 
 .PHONY: joint
 joint: .venv/installed ## what exact verifiers of a small tree can accept, and what each leaves; 5 min

@@ -1,10 +1,11 @@
-"""Quiet, quick and offline: one thread a test process, no hub,
+"""Quiet, quick and offline: one thread a test process, no hub, linear layers in torch's own way,
 and nothing of the `make` around the tests.
 """
 
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["RESISPEC_LINEAR"] = "plain"  # nothing depends on what is fast here
 os.environ["WANDB_MODE"] = "disabled"  # whatever key this machine knows
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -36,7 +36,7 @@ the same as for decoder=recycled.
 ON_CHAINS = ("block", "standard")
 """Verifiers that are compared on chains, with independent draws: a node has only one child."""
 FORMAT = "resispec fastest 1"
-SETTINGS = ("num_threads", "compiled", "dtype")
+SETTINGS = ("num_threads", "dtype")
 """Keys of a cell's configuration that decide how fast a step is and are no part
 of the file's name.
 """

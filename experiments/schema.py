@@ -83,7 +83,6 @@ class RunConfig:
     devices: list[int] = field(default_factory=list)
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
-    compiled: bool = False  # whether torch.compile compiles the forwards of a step, on a CPU
     jobs: int = 1  # cells that run at a time, or on each of `devices`; at most one is timed
     cells_per_job: int = 16  # the most cells that a job of hydra/launcher=... measures
     cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
@@ -181,9 +180,6 @@ def check_values(config: dict[str, Any]) -> None:
         allowed = ", ".join(f"sampling.{option}" for option in SamplingConfig.__dataclass_fields__)
         raise InvalidInput(f"unknown key 'sampling.{name}'; allowed: {allowed}")
     sampling_of(config)
-    if config["compiled"] and config["device"] != "cpu":
-        setting = f"device={config['device']}, where steps are captured as graphs"
-        raise InvalidInput(f"compiled=true is for device=cpu; found {setting}")
     template = config["prompt_template"]
     if template not in (None, CHAT) and "{text}" not in template:
         hint = f"found {template!r}; {CHAT} is the tokenizer's own"

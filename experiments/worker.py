@@ -31,7 +31,6 @@ from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
 from resispec.models import Pair
-from resispec.models.causal import compiled_pair
 
 OWN_CODE = own_digests()
 """Digests of our own code as this process has loaded it; files may change while it measures."""
@@ -84,6 +83,7 @@ class _Measurement:
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
+        facts["forwards"] = pair.ways()
         self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
@@ -222,16 +222,8 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
 
 
 def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
-    """The prompts that are decoded first and not recorded.
-
-    If forwards are compiled, which takes seconds for every length of caches, there is one prompt a
-    length.
-    """
-    prompts = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
-    by_capacity: dict[int, int] = {}
-    for index, (_, tokens) in enumerate(workload.prompts if config["compiled"] else ()):
-        by_capacity.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
-    return prompts + [index for index in by_capacity.values() if index not in prompts]
+    """The prompts that are decoded first and not recorded."""
+    return [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
 
 
 def _bias_of(workload: Workload) -> str | None:
@@ -272,16 +264,15 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
 
 
 def build_pair(config: Mapping[str, Any]) -> Pair:
-    """A cell's pair, compiled if `compiled` is set; sets torch's threads.
+    """A cell's pair; sets torch's threads.
 
     The last pair of this process is kept, for cells of the same pair that follow. Raises
     InvalidInput as `build`.
     """
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
-    key = json.dumps([config["pair"], config["compiled"]], sort_keys=True)
+    key = json.dumps([config["pair"], config["num_threads"]], sort_keys=True)
     if key not in _KEPT:
         _KEPT.clear()  # its memory is needed
-        pair: Pair = build(config["pair"])
-        _KEPT[key] = compiled_pair(pair) if config["compiled"] else pair
+        _KEPT[key] = build(config["pair"])
     return _KEPT[key]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,13 +16,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
-from resispec.models.kv_cache import FULL, KeyValues, Mask, Windows, cache_argument
-from resispec.models.own_lm_head import check_logits, own_head, reads_one_path, shortened, spread
-from resispec.models.packed import pack_if_faster, unpack
-from resispec.models.pair import Pair
-
-Body = Callable[..., Any]
-"""A transformers model without its head, compiled or not."""
+from resispec.models.kv_cache import KeyValues, Mask, cache_argument, windows_of
+from resispec.models.lean import LeanBody, LeanRows, is_plain
+from resispec.models.linear import QuickLinear, described, products_in, quicken
+from resispec.models.own_lm_head import (
+    check_logits,
+    follows_modules,
+    own_head,
+    reads_one_path,
+    shortened,
+    spread,
+)
 
 
 class _Session:
@@ -32,19 +35,22 @@ class _Session:
     def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
         self._model, config = model, model.config
         windows = windows_of(model.name, config)
-        added = model.module.dtype if config._attn_implementation == "eager" else None
+        lean = model.lean_body()
+        adds = lean is not None or config._attn_implementation == "eager"
         self._rows = KeyValues(
-            config.num_hidden_layers, capacity, drafted, model.device, windows, added
+            config.num_hidden_layers,
+            capacity,
+            drafted,
+            model.device,
+            windows,
+            model.module.dtype if adds else None,
         )
-        self._cache = {cache_argument(model.module.base_model.forward): self._rows.cache}
         self.keep, self.clear = self._rows.keep, self._rows.clear
+        self._body = self._of_modules if lean is None else self._leanly(lean, capacity + drafted)
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        # a draft's step commits an accepted leaf and the next root at most
-        is_prompt = len(tokens) > 2
-        body = self._model.module.base_model if is_prompt else self._model.stepping
-        return self._forward(body, tokens, *self._rows.extend(len(tokens)))
+        return self._forward(tokens, *self._rows.extend(len(tokens)))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
@@ -55,18 +61,23 @@ class _Session:
                 self.forward(token, depth, row[:, :width])
                 for width, (token, depth, row) in enumerate(rows, start=before + 1)
             ])  # fmt: skip
-        return self._forward(self._model.stepping, tokens, *self._rows.draft(depths, visible))
+        return self._forward(tokens, *self._rows.draft(depths, visible))
 
-    def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
-        size, taps = self._model.config.vocab_size, self._model.taps
+    def _forward(self, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
+        size = self._model.config.vocab_size
         if size < self._model.vocab_size:
             tokens = tokens.clamp_max(size - 1)
+        return self._body(tokens, positions, mask)
+
+    def _of_modules(self, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
+        """Features by the modules of transformers."""
+        taps, body = self._model.taps, self._model.module.base_model
         output = body(
             input_ids=tokens[None],
             position_ids=positions,
             attention_mask=mask,
             use_cache=True,
-            **self._cache,
+            **{cache_argument(body.forward): self._rows.cache},
             **({"output_hidden_states": True} if taps else {}),
         )
         features: Tensor = output.last_hidden_state[0]
@@ -75,6 +86,11 @@ class _Session:
                 (features, *(output.hidden_states[layer][0] for layer in taps)), -1
             )
         return features
+
+    def _leanly(self, lean: LeanBody, length: int) -> Callable[[Tensor, Tensor, Mask], Tensor]:
+        """Features by a lean body, for positions below `length`."""
+        rows, taps = LeanRows(lean, self._rows, length), self._model.taps
+        return lambda tokens, positions, mask: lean.forward(tokens, positions[0], mask, rows, taps)
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
@@ -94,10 +110,12 @@ class TransformersModel:
     """A `Model` around a transformers causal language model with layers of full
     or sliding-window attention.
 
-    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit:
-    the commit on the hub, None for a model from elsewhere. end_token_ids: see the function of this
-    name. rope_switches: see `switches_in`. by_row: whether the tokens of a step are forwarded one
-    at a time.
+    taps: see `tapping`. commit: the commit on the hub, None for a model from elsewhere.
+    end_token_ids: see the function of this name. rope_switches: see `switches_in`. by_row: whether
+    the tokens of a step are forwarded one at a time.
+
+    A plain Llama is forwarded by a `LeanBody`, if that gives the features of the modules of
+    transformers but for rounding; anything else by these modules.
 
     is_draft: whether the model only drafts. A draft's law may be any law, but at a node it must not
     depend on tokens of other paths, as verifiers that start at the leaves presuppose. So a draft
@@ -124,7 +142,6 @@ class TransformersModel:
         if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
             raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
         self.module = module.eval()
-        self.stepping: Body = module.base_model
         self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
@@ -134,6 +151,9 @@ class TransformersModel:
         self.end_token_ids = end_token_ids(module)
         self._head = own_head(self.module)
         self.by_row = False
+        self._lean = LeanBody(module) if is_plain(module) else None
+        if self._lean is not None and not follows_modules(self, self.of_modules()):
+            self._lean = None
         try:
             features = check_logits(self, module)
         except InvalidInput as error:
@@ -148,6 +168,38 @@ class TransformersModel:
             )
         else:
             self._head = shortened(self._head, module, features)
+        if self._lean is not None and isinstance(self._head, nn.Linear):
+            self._head = _sharing(self._head.weight, self._head.bias)
+
+    def of_modules(self) -> TransformersModel:
+        """A copy of this model that is forwarded by the modules of transformers."""
+        model = copy.copy(self)
+        model._lean = None
+        return model
+
+    def lean_body(self) -> LeanBody | None:
+        """The lean body, if the module is still one that it stands for, with its present weights;
+        None if the modules of transformers are called.
+        """
+        if self._lean is None or not is_plain(self.module):
+            return None
+        self._lean.follow()
+        if isinstance(self._head, _Shared):
+            self._head.follow()
+        return self._lean
+
+    def ways(self) -> dict[str, Any]:
+        """Its body (`forward`: "lean" or "modules of transformers"), and the ways of its linear
+        layers by shape.
+        """
+        body = self.lean_body()
+        products = products_in(self.module) if body is None else body.products
+        if isinstance(self._head, _Shared) and self._head.product is not None:
+            products = [*products, self._head.product]
+        return {
+            "forward": "modules of transformers" if body is None else "lean",
+            "linear": described(products),
+        }
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
         """A copy of this model whose features also hold the inputs of these layers: (K,
@@ -183,12 +235,11 @@ class TransformersModel:
             raise InvalidInput(
                 f"{self.name}: only a head that is one linear layer can leave out tokens"
             )
-        rows, size = self._head.weight[token_ids], self.config.vocab_size
-        head = nn.Linear(rows.shape[1], len(rows), self._head.bias is not None, device="meta")
-        head.weight = nn.Parameter(rows, requires_grad=False)
-        if self._head.bias is not None:
-            head.bias = nn.Parameter(self._head.bias[token_ids], requires_grad=False)
-        pack_if_faster(head)
+        rows, size, bias = self._head.weight[token_ids], self.config.vocab_size, self._head.bias
+        head = _sharing(
+            nn.Parameter(rows, requires_grad=False),
+            bias if bias is None else nn.Parameter(bias[token_ids], requires_grad=False),
+        )
         model = copy.copy(self)
         model._head = lambda features: spread(head(features), token_ids, size)
         return model
@@ -208,23 +259,26 @@ class TransformersModel:
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
-def windows_of(name: str, config: Any) -> Windows:
-    """The attention window of each kind of layer of a text model.
+class _Shared(QuickLinear):
+    """An output layer that shares its weight with a module, and follows changes of it."""
 
-    config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer
-    has neither full attention nor a window.
-    """
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:  # all layers are of one kind, as in Mistral
-        return {"sliding_attention": window} if window else FULL
-    windows = {**FULL, "sliding_attention": window}
-    if not set(kinds) <= windows.keys() or ("sliding_attention" in kinds and not window):
-        raise InvalidInput(
-            f"{name}: found layers of {', '.join(sorted(set(kinds)))}, sliding_window {window}; "
-            f"allowed: {' and '.join(windows)} with a sliding_window"
-        )
-    return {kind: windows[kind] for kind in sorted(set(kinds))}
+    stamp: tuple[int, int] | None = None
+
+    def follow(self) -> None:
+        """Choose and pack again if the weight is another, or has changed."""
+        weight = self.weight
+        stamp = None if weight.is_inference() else (weight.data_ptr(), weight._version)
+        if self.product is None or stamp != self.stamp:
+            with torch.inference_mode(False), torch.no_grad():
+                quicken(self)
+            self.stamp = stamp
+
+
+def _sharing(weight: Any, bias: Any) -> nn.Linear:
+    layer = _Shared(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    layer.weight, layer.bias = weight, bias
+    layer.follow()
+    return layer
 
 
 def ropes_of(config: Any) -> list[Mapping[str, Any]]:
@@ -252,28 +306,6 @@ def switches_in(config: Any) -> tuple[int, ...]:
             rope.get(f"short_{name}") != rope.get(f"long_{name}") for name in ("factor", "mscale")
         )
     )
-
-
-def compiled_pair(pair: Pair) -> Pair:
-    """A copy of a pair whose step forwards are compiled by torch, each shape when it first occurs.
-
-    EAGLE drafters are not compiled. Packed weights are unpacked, in the given pair, too. Where
-    compiling fails, for example without a C++ compiler, torch warns and the forward runs
-    uncompiled. A compiled forward rounds differently, so tokens may differ where rounding decides.
-    """
-    # Every shape gets compiled code of its own; torch's limits are meant for shapes that change all
-    # the time.
-    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 4096
-    torch._dynamo.config.suppress_errors = True
-
-    def compiled(model: Any) -> Any:
-        if isinstance(model, TransformersModel):
-            model = copy.copy(model)
-            unpack(model.module.base_model)
-            model.stepping = torch.compile(model.module.base_model, dynamic=False)
-        return model
-
-    return replace(pair, target=compiled(pair.target), draft=compiled(pair.draft))
 
 
 def build_llama(**sizes: Any) -> LlamaForCausalLM:

@@ -23,7 +23,8 @@ from transformers.utils.import_utils import is_protobuf_available, is_sentencepi
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.kept import entry
-from resispec.models.packed import pack_if_faster
+from resispec.models.lean import is_plain
+from resispec.models.linear import quicken
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -68,7 +69,8 @@ def read_checkpoint(
         )
         _check_fit(*result)
         module = result[0].to(device)
-        pack_if_faster(module)
+        if not is_plain(module):  # a `LeanBody` chooses for its own matrices
+            quicken(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
     return module, _tokenizer_in(folder, name)
 

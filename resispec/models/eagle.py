@@ -15,6 +15,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument
+from resispec.models.linear import described, products_in
 
 CACHE = cache_argument(LlamaDecoderLayer.forward)
 """The name by which a Llama layer and its attention take a cache."""
@@ -106,6 +107,11 @@ class EagleModel:
         self.num_draftable: int = module.num_draftable or self.vocab_size
         self.context: int = module.config.max_position_embeddings
         self.device: torch.device = module.fc.weight.device
+
+    def ways(self) -> dict[str, Any]:
+        """See `TransformersModel.ways`."""
+        products = described(products_in(self.module))
+        return {"forward": "modules of transformers", "linear": products}
 
     def session(self, capacity: int, drafted: int = 0) -> EagleSession:
         """Start an empty sequence; its cache holds `capacity` committed rows

@@ -26,8 +26,8 @@ from resispec.loaders import of_eagle
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_drafter
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, usual_taps
+from resispec.models.linear import quicken
 from resispec.models.loading import as_pair, load_pair
-from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
 CONFIG = "config.json"
@@ -106,7 +106,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     ) in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
     module = module.to(target.device)
-    pack_if_faster(module)
+    quicken(module)
     return EagleModel(module, hub.commit_of(folder))
 
 

@@ -41,7 +41,6 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, find_dtype
-from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
 MARK = 1e-4
@@ -114,8 +113,6 @@ def inflate_pair(
         inflate(model.module, sizes, torch.device(device), find_dtype(dtype), seed)
         for seed, (model, sizes) in enumerate(zip(models, (target, draft), strict=True))
     ]
-    for module in modules:
-        pack_if_faster(module)  # as a model that is read from a folder
     large_target, large_draft = map(TransformersModel, modules)
     return Pair(large_target, large_draft, small.tokenizer)
 

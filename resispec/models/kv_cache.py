@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from resispec.errors import InvalidInput
+
 Mask = Tensor | dict[str, Tensor]
 """The rows that each row may attend to, (1, 1, K, places): bool,
 or numbers that are added to the scores.
@@ -38,18 +40,37 @@ def cache_argument(forward: Callable[..., Any]) -> str:
     return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
+def windows_of(name: str, config: Any) -> Windows:
+    """The attention window of each kind of layer of a text model.
+
+    config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer
+    has neither full attention nor a window.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:  # all layers are of one kind, as in Mistral
+        return {"sliding_attention": window} if window else FULL
+    windows = {**FULL, "sliding_attention": window}
+    if not set(kinds) <= windows.keys() or ("sliding_attention" in kinds and not window):
+        raise InvalidInput(
+            f"{name}: found layers of {', '.join(sorted(set(kinds)))}, sliding_window {window}; "
+            f"allowed: {' and '.join(windows)} with a sliding_window"
+        )
+    return {kind: windows[kind] for kind in sorted(set(kinds))}
+
+
 class _Store:
     """The memory of all layers: tensors (layers, 2, 1, heads, places, head_dim) of keys and values.
 
     Layers with the first layer's shape share one tensor, so that their rows move at once; any other
     layer has its own tensor. Where values have another shape than keys, as latent attention (MLA)
     caches them, both have a tensor of their own, with 1 in place of 2.
-    places: (K,) int64, where the next forward writes its rows.
+    places: where the next forward writes its rows: (K,) int64, or a slice of places that are known.
     """
 
     def __init__(self, num_layers: int, num_places: int) -> None:
         self.num_layers, self.num_places = num_layers, num_places
-        self.places = torch.empty(0, dtype=torch.int64)
+        self.places: Tensor | slice = torch.empty(0, dtype=torch.int64)
         self.rows: list[Tensor] = []
 
     def allocated(self, layer: int, key_states: Tensor, value_states: Tensor) -> Sequence[Tensor]:
@@ -73,6 +94,13 @@ class _Store:
         self.rows.append(key_states.new_zeros(1, *shape))
         return self.rows[-1][0].unbind()
 
+    def write(self, memory: Tensor, states: Tensor) -> None:
+        """Write rows (..., K, head_dim) to their places in memory (..., places, head_dim)."""
+        if isinstance(self.places, slice):
+            memory[..., self.places, :] = states
+        else:
+            memory.index_copy_(memory.ndim - 2, self.places, states)
+
 
 class _Layer(CacheLayerMixin):
     """One layer of a store, in the form that transformers asks for."""
@@ -94,8 +122,8 @@ class _Layer(CacheLayerMixin):
         if not self._rows:
             self._rows = self._store.allocated(self._layer, key_states, value_states)
         keys, values = self._rows
-        keys.index_copy_(2, self._store.places, key_states)
-        values.index_copy_(2, self._store.places, value_states)
+        self._store.write(keys, key_states)
+        self._store.write(values, value_states)
         return keys, values
 
     def get_seq_length(self) -> int:
@@ -120,7 +148,7 @@ class KeyValues:
     Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the
     window. So neither the places of rows nor the keeping of a path depends on the window.
     cache: the cache that transformers gets. past: () int64 on the device, the number of committed
-    rows. added: the precision of masks of numbers, which eager attention adds; None for masks of
+    rows. added: the precision of masks of numbers, which are added to scores; None for masks of
     bool.
     """
 
@@ -133,13 +161,32 @@ class KeyValues:
         windows: Windows = FULL,
         added: torch.dtype | None = None,
     ) -> None:
-        self._drafted, self._windows, self._added = drafted, windows, added
+        self._drafted, self._windows = drafted, windows
+        self._numbers: tuple[Tensor, Tensor] | None = None  # that a mask adds: seen, and not seen
+        if added is not None:
+            least = torch.finfo(added).min
+            seen, unseen = torch.tensor([0.0, least], dtype=added).to(device).unbind()
+            self._numbers = seen, unseen
         self._store = _Store(num_layers, drafted + capacity)
         self.cache = Cache(layers=[_Layer(self._store, layer) for layer in range(num_layers)])
         self.past = torch.zeros((), dtype=torch.int64, device=device)
         self._columns = torch.arange(capacity, device=device)
         self._places = self._columns + drafted  # of committed rows
         self._depths = torch.zeros(drafted, dtype=torch.int64, device=device)  # of the step's rows
+
+    @property
+    def places(self) -> Tensor | slice:
+        """The places of the rows of the forward that room was made for last."""
+        return self._store.places
+
+    def memory(self, heads: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
+        """The memory of each layer's keys and values, (2, heads, places, head_dim), for a forward
+        that writes its rows to `places` there instead of using `cache`.
+        """
+        states = torch.empty(1, heads, 0, head_dim, dtype=dtype, device=self.past.device)
+        for layer in range(self._store.num_layers):
+            self._store.allocated(layer, states, states)
+        return [rows.squeeze(1) for rows in self._store.rows[0]]
 
     def extend(self, count: int) -> tuple[Tensor, Mask]:
         """Make room for `count` committed rows; returns their positions (1, K) and their mask.
@@ -157,12 +204,13 @@ class KeyValues:
     def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Mask]:
         """Make room for K rows of the current step; returns their positions (1, K) and their mask.
 
-        depths, visible: as for `Session.forward`. On a CPU it raises IndexError if there is no room
-        for them.
+        depths, visible: as for `Session.forward`. Raises IndexError if there is no room for them.
         """
         count, total = visible.shape
-        self._store.places = places = torch.arange(total - count, total, device=self.past.device)
-        self._depths.index_copy_(0, places, depths)
+        if total > self._drafted:
+            raise IndexError(f"index {self._drafted} is out of bounds for the rows of a step")
+        self._store.places = places = slice(total - count, total)
+        self._depths[places] = depths
         padding = visible.new_zeros(count, self._drafted - total)
         committed = (self._columns < self.past).expand(count, -1)
         positions = self.past + depths
@@ -179,9 +227,8 @@ class KeyValues:
                 # the position at every place
                 held = torch.cat((self.past + self._depths, self._columns))
                 mask = visible & (positions[:, None] - held < window)
-            if self._added is not None:
-                zeros = mask.new_zeros(mask.shape, dtype=self._added)
-                mask = zeros.masked_fill_(~mask, torch.finfo(self._added).min)
+            if self._numbers is not None:
+                mask = torch.where(mask, *self._numbers)
             masks[kind] = mask[None, None]
         return masks if len(masks) > 1 else masks.popitem()[1]
 

@@ -124,6 +124,33 @@ def check_logits(model: Any, module: Any) -> Tensor:
 
 
 @torch.inference_mode()
+def follows_modules(model: Any, other: Any) -> bool:
+    """Whether a model has the features of another one, but for rounding, on a prompt, a tree of
+    unequal paths after it, and a token after a path that was kept.
+
+    False for a model that cannot forward these.
+    """
+    tokens = torch.arange(13, device=model.device) * 7919 % model.config.vocab_size
+    depths = torch.tensor([0, 1, 1, 2], device=model.device)
+    visible = torch.tensor(
+        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], device=model.device
+    ).bool()
+    looks = []
+    with suppress(Exception):  # the modules then do what they do without it
+        for each in (model, other):
+            session = each.session(12, drafted=4)
+            features = [session.extend(tokens[:8]), session.forward(tokens[8:12], depths, visible)]
+            session.keep(torch.tensor([0, 2, 3], device=model.device))
+            features.append(session.forward(tokens[12:], depths[:1], visible[:1, :1]))
+            looks.append(torch.cat(features).double())
+    if len(looks) < 2:
+        return False
+    sizes = looks[1].norm(dim=-1).clamp_min(1e-9)  # a padding token's embedding is 0
+    gap = (looks[0] - looks[1]).norm(dim=-1) / sizes
+    return bool(gap.amax() <= max(1e-4, 16 * torch.finfo(model.module.dtype).eps))
+
+
+@torch.inference_mode()
 def reads_one_path(model: Model) -> bool:
     """Whether the logits at two nodes of a small tree stay the same, to the bit,
     with other siblings.

@@ -4,6 +4,7 @@ or none.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -33,6 +34,15 @@ class Pair:
     def commits(self) -> dict[str, str | None]:
         """The hub commits of target and draft, by role; None for a model from elsewhere."""
         return {role: getattr(getattr(self, role), "commit", None) for role in ("target", "draft")}
+
+    def ways(self) -> dict[str, Any]:
+        """The way of each model's forwards, by role, see `TransformersModel.ways`; None for a model
+        that has but one.
+        """
+        models = {role: getattr(self, role) for role in ("target", "draft")}
+        return {
+            role: model.ways() if hasattr(model, "ways") else None for role, model in models.items()
+        }
 
     @property
     def end_token_ids(self) -> frozenset[int]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.bench import decoders, frame, memory, rules
+from experiments.bench import decoders, forwards, frame, memory, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
 from experiments.bench.rules import law_call
 from resispec import timing
@@ -190,3 +190,18 @@ def test_the_page_of_memory_has_walks_and_whole_laws(monkeypatch, tmp_path):
     frame = pd.read_csv(tmp_path / "embedded" / "bench_memory.csv")
     assert list(frame) == columns.split(",") and (frame.whole_law_bytes > frame.peak_bytes).all()
     assert frame.bytes_per_node_token.tolist() == (frame.peak_bytes / 13 / 500).tolist()
+
+
+def test_forwards_are_split_into_matrices_and_the_rest(monkeypatch, tmp_path):
+    monkeypatch.setattr(forwards, "load_pair", lambda: Pair(tiny_llama(), tiny_llama(), None))
+    sizes = {"hidden_size": 72, "intermediate_size": 48, "vocab_size": 128}
+    monkeypatch.setattr(forwards, "SMOLLM2", forwards.SMOLLM2 | sizes | {"head_dim": 8})
+    monkeypatch.setattr(sys, "argv", ["x", "--results", str(tmp_path), "--rounds", "2"])
+    with pytest.raises(SystemExit) as ended:
+        run_bench("f", "", forwards.measure, None, rounds=(1, ""), layers=(2, ""))
+    assert ended.value.code == 0
+    frame = pd.read_csv(tmp_path / "embedded" / "f.csv")
+    assert len(frame) == 3 * 2 * 2 and (frame[list(forwards.WAYS)] > 0).all(None)
+    ratios = frame["lean"] / frame["matrices alone"]
+    assert frame["lean over matrices"].tolist() == pytest.approx(ratios.tolist())
+    assert (frame["lean over one position"][::2] == 1).all()

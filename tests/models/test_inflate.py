@@ -170,12 +170,10 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
     monkeypatch.setattr(
         "resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small
     )
-    expected, packed = inflated_fingerprint("toy", "800k", "80k"), []
-    monkeypatch.setattr("resispec.models.inflate.pack_if_faster", packed.append)
+    expected = inflated_fingerprint("toy", "800k", "80k")
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
-    # as those that are read from a folder
-    assert packed == [found.target.module, found.draft.module]
+    assert {ways["forward"] for ways in found.ways().values()} == {"lean"}
     for one, own in ((found.target, small.target), (found.draft, small.draft)):
         assert one.module.dtype == torch.bfloat16 and one.vocab_size == 200 and one.context == 256
         assert distance(own.module, one.module, tokens()) < 0.1

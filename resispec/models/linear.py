@@ -1,0 +1,312 @@
+"""Linear layers on a CPU, each computed in the way that was fastest here when it was timed.
+
+Torch has several ways to multiply few rows by a large weight. Which is fast depends on the
+processor, the shape, the precision and the number of rows, and no name of a processor tells: oneDNN
+brings a plain weight into its own order in every call, MKL is slow for a few rows on some machines,
+docs/speed.md has times. So a shape is timed when a layer of it is loaded for the first time, and
+the answer is kept for this processor, for all processes.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from resispec.errors import InvalidInput
+from resispec.files import cache_root, locked, read_json, write_json
+from resispec.kept import entry
+from resispec.machine import memory_bytes, processor_name
+
+FORCED = "RESISPEC_LINEAR"
+"""The variable of the environment that forces one of WAYS on all layers, and turns timing off."""
+PLAIN, PACKED, TRANSPOSED = "plain", "packed", "transposed"
+WAYS = {
+    PLAIN: "torch's own layer",
+    PACKED: "a second copy of the weight in the order in which oneDNN's kernels read it",
+    TRANSPOSED: "the product of the weight and the rows as columns",
+}
+ROWS = (1, 8, 32)
+"""Numbers of rows that are timed."""
+UP_TO = (2, 16)
+"""The most rows for which the first and the second of ROWS speak."""
+LEAST = 2**15
+"""The number of weights from which on a shape is timed; a call of a smaller one takes no time."""
+SAMPLE_BYTES = 32 << 20
+"""The most weights that a round of a timing reads, so that it takes milliseconds."""
+ROUNDS = 3
+GAIN = 0.9
+"""The time, over the plain way's, from which on another way is taken."""
+
+Choice = tuple[str, ...]
+"""A way for each of ROWS."""
+Multiply = Callable[[Tensor], Tensor]
+"""The function from inputs (..., in) to outputs (..., out) of a layer."""
+
+_CHOSEN: dict[str, dict[str, Choice]] = {}
+"""The choices of this process: setting -> shape -> choice, see `_setting` and `_shape`."""
+
+
+def bucket(num_rows: int) -> int:
+    """The place in ROWS of the number that speaks for a number of rows."""
+    few, some = UP_TO
+    return 0 if num_rows <= few else 1 if num_rows <= some else 2
+
+
+class Product:
+    """The multiplication by one weight, in a way for each number of rows.
+
+    weight: (out, in). bias: (out,) or None. choice: a way for each of ROWS. A packed way holds a
+    copy of the weight that does not follow changes of it.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, choice: Choice) -> None:
+        self.shape, self.width, self.choice = _shape(weight), weight.shape[1], choice
+        made: dict[str, Multiply] = {way: _multiply(way, weight, bias) for way in choice}
+        self._by_rows = [made[way] for way in choice]
+
+    def of(self, num_rows: int) -> Multiply:
+        """The function for inputs with this number of rows."""
+        return self._by_rows[bucket(num_rows)]
+
+
+class QuickLinear(nn.Linear):
+    """A linear layer that uses a `Product`, in calls that need no gradient.
+
+    Loading a weight, moving the layer or copying it drops the product, and the layer works as a
+    plain one again.
+    """
+
+    product: Product | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's output."""
+        if self.product is None or torch.is_grad_enabled():
+            return super().forward(inputs)
+        return self.product.of(inputs.numel() // self.in_features)(inputs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "product"}
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        vars(self).pop("product", None)
+        return super()._apply(*arguments, **options)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        vars(self).pop("product", None)
+        super()._load_from_state_dict(*arguments, **options)
+
+
+def quicken(module: nn.Module) -> None:
+    """Let the linear layers of a module on a CPU use their fastest ways.
+
+    Raises InvalidInput when `FORCED` names no way.
+    """
+    layers: list[Any] = [
+        layer
+        for layer in module.modules()
+        if type(layer) is nn.Linear or isinstance(layer, QuickLinear)
+    ]
+    layers = [layer for layer in layers if layer.weight.device.type == "cpu"]
+    weights = [layer.weight.detach() for layer in layers]
+    for layer, choice in zip(layers, choices(weights), strict=True):
+        bias = None if layer.bias is None else layer.bias.detach()
+        if type(layer) is nn.Linear:
+            layer.__class__ = QuickLinear
+        # Not a buffer or a module: it is no part of the model's state.
+        layer.product = Product(layer.weight.detach(), bias, choice)
+
+
+def choices(weights: Sequence[Tensor]) -> list[Choice]:
+    """The ways for these weights, (out, in) each; weights of a shape have the same ones.
+
+    Weights on other devices, and small ones, are multiplied in the plain way. Packed weights take
+    twice the memory, so no weight is packed if their copies would need more than a quarter of the
+    machine's memory. Raises InvalidInput when `FORCED` names no way.
+    """
+    by_shape: dict[str, list[Tensor]] = {}
+    for weight in weights:
+        by_shape.setdefault(_shape(weight), []).append(weight)
+    fits = sum(weight.nbytes for weight in weights) <= memory_bytes() / 4
+    forced = os.environ.get(FORCED)
+    if forced is not None:
+        entry(FORCED, forced, WAYS)
+    chosen = {}
+    timed = {}
+    for shape, alike in by_shape.items():
+        allowed = _allowed(alike[0], fits)
+        if forced is not None:
+            chosen[shape] = (forced if forced in allowed else PLAIN,) * len(ROWS)
+        elif len(allowed) == 1 or alike[0].numel() < LEAST:
+            chosen[shape] = (PLAIN,) * len(ROWS)
+        else:
+            timed[shape] = alike
+    if timed:
+        with _kept(_setting()) as known:
+            for shape, alike in timed.items():
+                if shape not in known:
+                    known[shape] = fastest(alike)
+                ways = _allowed(alike[0], fits)
+                chosen[shape] = tuple(way if way in ways else PLAIN for way in known[shape])
+    return [chosen[_shape(weight)] for weight in weights]
+
+
+@torch.inference_mode()
+def fastest(weights: Sequence[Tensor]) -> Choice:
+    """The fastest way for each of ROWS, timed on weights of one shape, (out, in) each.
+
+    Every weight's least time of a few rounds counts, in which the ways take turns, so that other
+    work of the machine hardly matters. A round reads several weights, as a forward does, since a
+    weight that was just read is still in the processor's caches. A way that fails, or is wrong by
+    more than rounding, is left out.
+    """
+    num_rows = max(1, SAMPLE_BYTES // (weights[0].nbytes // len(weights[0])))
+    sample = [weight[:num_rows] for weight in weights]
+    sample = sample[: max(1, SAMPLE_BYTES // sample[0].nbytes)]
+    made: dict[str, list[Multiply]] = {}
+    for way in _allowed(sample[0], True):
+        with suppress(Exception):  # a private operator can raise anything
+            functions = [_multiply(way, weight, None) for weight in sample]
+            if all(_is_right(functions[0], sample[0], count) for count in ROWS):
+                made[way] = functions
+    return tuple(_fastest(made, _rows(sample[0], count)) for count in ROWS)
+
+
+def _fastest(made: dict[str, list[Multiply]], inputs: Tensor) -> str:
+    least = {way: [float("inf")] * len(functions) for way, functions in made.items()}
+    for _ in range(ROUNDS):
+        for way, functions in made.items():
+            for place, function in enumerate(functions):
+                started = time.perf_counter()
+                function(inputs)
+                seconds = time.perf_counter() - started
+                least[way][place] = min(least[way][place], seconds)
+    totals = {way: sum(times) for way, times in least.items()}
+    way = min(totals, key=lambda name: totals[name], default=PLAIN)
+    return PLAIN if PLAIN in totals and totals[way] > GAIN * totals[PLAIN] else way
+
+
+def _is_right(function: Multiply, weight: Tensor, count: int) -> bool:
+    """Whether a way gives the plain way's result but for rounding."""
+    inputs = _rows(weight, count)
+    expected = functional.linear(inputs, weight).double()
+    gap = (function(inputs).double() - expected).norm()
+    return bool(gap <= 8 * torch.finfo(weight.dtype).eps * expected.norm())
+
+
+def _rows(weight: Tensor, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, weight.shape[1], generator=generator).to(weight.dtype)
+
+
+def _allowed(weight: Tensor, fits: bool) -> tuple[str, ...]:
+    """The ways that can be tried for a weight. fits: whether there is memory for copies."""
+    if weight.device.type != "cpu" or not weight.is_floating_point():
+        return (PLAIN,)
+    return (PLAIN, TRANSPOSED, PACKED) if fits and can_pack(weight.dtype) else (PLAIN, TRANSPOSED)
+
+
+def _multiply(way: str, weight: Tensor, bias: Tensor | None) -> Multiply:
+    if way == PLAIN:
+        return lambda inputs: functional.linear(inputs, weight, bias)
+    if way == TRANSPOSED:
+
+        def transposed(inputs: Tensor) -> Tensor:
+            columns = inputs.reshape(-1, weight.shape[1]).t()
+            product = (
+                torch.mm(weight, columns)
+                if bias is None
+                else torch.addmm(bias[:, None], weight, columns)
+            )
+            return product.t().contiguous().view(*inputs.shape[:-1], -1)
+
+        return transposed
+    operators: Any = torch.ops.mkldnn  # which torch keeps for its compiler
+    multiply = operators._linear_pointwise.default
+    packed = operators._reorder_linear_weight(weight, None)
+    return lambda inputs: multiply(inputs, packed, bias, "none", [], "")
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether torch has the operators for packing on this machine and for this precision."""
+    operators: Any = torch.ops.mkldnn
+    names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
+    if not (
+        torch.backends.mkldnn.is_available() and all(hasattr(operators, name) for name in names)
+    ):
+        return False
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and bool(operators._is_mkldnn_bf16_supported())
+    )
+
+
+def _shape(weight: Tensor) -> str:
+    """A weight's shape and precision in words, like "576x1536 float32"."""
+    size = "x".join(map(str, weight.shape))
+    return f"{size} {str(weight.dtype).removeprefix('torch.')}"
+
+
+def _setting() -> str:
+    """All that a time depends on besides the shape."""
+    kernels, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    return f"{processor_name()}, {kernels}, threads {threads}, torch {torch.__version__}"
+
+
+@contextmanager
+def _kept(setting: str) -> Iterator[dict[str, Choice]]:
+    """The choices that are known for a setting; those that the block adds are kept.
+
+    They are in a file of the cache, whose lock is held in the block, so that processes which start
+    together choose alike. If the cache cannot be used, this process has its own choices.
+    """
+    known = _CHOSEN.setdefault(setting, {})
+    digest = hashlib.sha256(setting.encode()).hexdigest()[:16]
+    path = cache_root() / "linear" / f"{digest}.json"
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(path.with_suffix(".lock"), on_wait=lambda: None))
+        with suppress(InvalidInput):
+            known |= {shape: c for shape, c in _read(read_json(path)).items() if shape not in known}
+        before = dict(known)
+        yield known
+        if known != before:
+            with suppress(OSError):
+                write_json(path, {"setting": setting, "rows": ROWS, "ways": known})
+
+
+def _read(content: dict[str, Any]) -> dict[str, Choice]:
+    """The choices in a file; what is no choice of today is left out, and timed again."""
+    if content.get("rows") != list(ROWS) or not isinstance(content.get("ways"), dict):
+        return {}
+    return {
+        shape: tuple(choice)
+        for shape, choice in content["ways"].items()
+        if isinstance(choice, list)
+        and len(choice) == len(ROWS)
+        and all(isinstance(way, str) and way in WAYS for way in choice)
+    }
+
+
+def described(products: Sequence[Product]) -> dict[str, str]:
+    """The ways that products take, by shape: one word, or one for each of ROWS."""
+    return {
+        product.shape: product.choice[0]
+        if len({*product.choice}) == 1
+        else ", ".join(product.choice)
+        for product in products
+    }
+
+
+def products_in(module: nn.Module) -> list[Product]:
+    """The products that the layers of a module use."""
+    return [
+        layer.product
+        for layer in module.modules()
+        if isinstance(layer, QuickLinear) and layer.product is not None
+    ]
