@@ -64,7 +64,7 @@ NUM_RATES = 16
 
 @dataclass(frozen=True)
 class Alternative:
-    """A law r that an engine may have in place of the target's p, and what then is its likely cause.
+    """A law r that an engine may have in place of the target's p, and its likely cause.
 
     stakes: the values of b, each a bet of its own. weight: its share of the mean of all bets, for
     all its stakes together, before all weights are divided by their sum.
@@ -124,7 +124,7 @@ def bet_terms(
     """
     own, rising = probs.gather(-1, tokens), probs.sort(-1).values
     sums = rising.cumsum(-1)
-    ratios, sets = {}, {TAIL_SET: probs < _tail_edge(rising, sums, TAIL)}
+    ratios, sets = {}, {TAIL_SET: probs < tail_edge(rising, sums, TAIL)}
     if draft_probs is not None:
         sets = {DRAFT_SET: draft_probs > probs} | sets
         ratios["toward the draft"] = draft_probs.gather(-1, tokens) / own
@@ -136,8 +136,8 @@ def bet_terms(
     tail_mass = sums.gather(-1, last).clamp(1e-300, 1.0)
     ratios["the tail"] = CALIBRATOR * tail_mass ** (CALIBRATOR - 1)
     for name, least in (
-        ("top-p 0.95", _tail_edge(rising, sums, 0.05)),
-        ("top-p 0.99", _tail_edge(rising, sums, 0.01)),
+        ("top-p 0.95", tail_edge(rising, sums, 0.05)),
+        ("top-p 0.99", tail_edge(rising, sums, 0.01)),
         ("top-k 50", rising[:, -min(50, rising.shape[-1]), None]),
     ):
         ratios[name] = (own >= least) / (probs * (probs >= least)).sum(-1, keepdim=True)
@@ -162,7 +162,7 @@ def bet_terms(
     )
 
 
-def _tail_edge(rising: Tensor, sums: Tensor, mass: float) -> Tensor:
+def tail_edge(rising: Tensor, sums: Tensor, mass: float) -> Tensor:
     """The mass (K, 1) below which tokens have at most `mass` together.
 
     rising: laws (K, V), sorted. sums: their cumulative sums.
@@ -274,25 +274,57 @@ class Excess:
 def excess_of(terms: Tensor, largest_mass: float, confidence: float) -> Excess:
     """The bounds of the mean excess after all terms (N,), which hold at all N together.
 
-    terms: those of a set, see `bet_terms`. largest_mass: a bound of p(S). confidence: the probability.
+    terms: those of a set, see `bet_terms`. largest_mass: a bound of p(S). confidence: the
+    probability.
     """
-    rates = torch.logspace(-2, math.log10(0.9), NUM_RATES, dtype=torch.float64)
-    limit = math.log(2 / (1 - confidence)) + math.log(NUM_RATES)
-    upper = torch.logspace(-2, math.log10(0.9 / largest_mass), NUM_RATES, dtype=torch.float64)
+    sides = []
+    for rates in _rates(largest_mass):
+        products, falls = torch.log1p(rates * terms[:, None]).sum(0), bool(rates[0] > 0)
 
-    def log_excess(values: Tensor, mean: float) -> float:
-        wealth = torch.log1p(values[:, None] * terms).sum(-1)
-        return float((wealth - len(terms) * torch.log1p(values * mean)).logsumexp(0)) - limit
+        def surplus(mean: float, products: Tensor = products, rates: Tensor = rates) -> float:
+            return float(_surplus(products, rates, len(terms), mean, confidence))
 
-    return Excess(
-        _root(lambda mean: log_excess(upper, mean), -largest_mass, 1.0),
-        _root(lambda mean: -log_excess(-rates, mean), -largest_mass, 1.0),
-    )
+        sides.append(_crossing(surplus, falls, -largest_mass, 1.0))
+    return Excess(*sides)
 
 
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """The place in [low, high] where a falling function passes 0, or the end that is nearer."""
+def is_excluded(terms: Tensor, means: Tensor, largest_mass: float, confidence: float) -> Tensor:
+    """Whether the bounds after each of N terms exclude a mean, (N,) bool; see `excess_of`.
+
+    means: (N,), one for each number of terms.
+    """
+    counts = torch.arange(1, len(terms) + 1)[:, None]
+    surpluses = [
+        _surplus(
+            torch.log1p(rates * terms[:, None]).cumsum(0), rates, counts, means[:, None], confidence
+        )
+        for rates in _rates(largest_mass)
+    ]
+    return torch.stack(surpluses).amax(0) > 0
+
+
+def _rates(largest_mass: float) -> tuple[Tensor, Tensor]:
+    """The values of L, above and below 0, with 1 + L f > 0 for all f in [-largest_mass, 1]."""
+    above = torch.logspace(-2, math.log10(0.9 / largest_mass), NUM_RATES, dtype=torch.float64)
+    return above, -torch.logspace(-2, math.log10(0.9), NUM_RATES, dtype=torch.float64)
+
+
+def _surplus(
+    products: Tensor, rates: Tensor, counts: Tensor | int, means: Tensor | float, confidence: float
+) -> Tensor:
+    """The log of the mean over L of prod (1 + L f) / (1 + L m)^n, less that of its limit.
+
+    Either side's limit has half of the error. products: (..., L), the logs of the products.
+    """
+    wealth = (products - counts * torch.log1p(rates * means)).logsumexp(-1) - math.log(NUM_RATES)
+    return wealth - math.log(2 / (1 - confidence))
+
+
+def _crossing(surplus: Callable[[float], float], falls: bool, low: float, high: float) -> float:
+    """The place in [low, high] where a function that falls, or rises, passes 0, or the nearer
+    end.
+    """
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+        low, high = (middle, high) if (surplus(middle) > 0) is falls else (low, middle)
     return (low + high) / 2

@@ -31,7 +31,7 @@ FALSE_ALARM_RATE = 1e-3
 however statistics are dependent.
 """
 BET_RATE = FALSE_ALARM_RATE / 2
-"""The bets' part of it, split equally over comparisons: a bound that needs no reserve, see `bets`."""
+"""The bets' part of it, split equally over comparisons; it needs no reserve, see `bets`."""
 NOMINAL_RATE = FALSE_ALARM_RATE / 4
 """The z-scores' part of it, split equally over statistics (union bound).
 

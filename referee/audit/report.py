@@ -99,8 +99,14 @@ class TranscriptsReport:
             return self.judgements[0].verdict
         if self.finding is not Finding.BIASED:
             return self.finding
-        verdicts = [one.verdict for one in self.judgements if one.finding is Finding.BIASED]
-        return max(verdicts, key=len)
+        of_transcripts = (
+            one.verdict
+            for one in self.judgements
+            if one.finding is Finding.BIASED
+            and one.comparison.least_variation > 0
+            and not one.comparison.what.startswith("control")
+        )
+        return next(of_transcripts, self.finding)
 
     @property
     def headline(self) -> str:
@@ -110,7 +116,9 @@ class TranscriptsReport:
         """
         causes = [one.cause for one in self.judgements if one.cause]
         cause = [f"likely cause: {causes[0]}"] if self.finding is Finding.BIASED and causes else []
-        bounds = next((one.comparison.excess for one in self.judgements if one.comparison.excess), {})
+        bounds = next(
+            (one.comparison.excess for one in self.judgements if one.comparison.excess), {}
+        )
         intervals = [f"{name} {one.low:.4f} to {one.high:.4f}" for name, one in bounds.items()]
         if not intervals:
             reason = "no sampled tokens, or rows share random numbers"
@@ -375,4 +383,8 @@ def report_json(report: TranscriptsReport) -> dict[str, Any]:
     content = json.loads(plain, parse_constant=lambda _: None)
     for judgement, entry in zip(report.judgements, content["judgements"], strict=True):
         entry["more_tokens"] = judgement.more_tokens
-    return content | {"headline": report.headline, "false_alarm_rate": FALSE_ALARM_RATE, "power": POWER}
+    return content | {
+        "headline": report.headline,
+        "false_alarm_rate": FALSE_ALARM_RATE,
+        "power": POWER,
+    }
