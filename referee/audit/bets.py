@@ -9,8 +9,8 @@ laws vary along the text, and by whatever rule one stops. A weighted mean of suc
 (Shafer et al. 2011; Ramdas et al. 2023, arXiv 2210.01948). It is the *e-value*. The value itself
 is evidence at any stopping time; 1 / (the largest e-value so far) is a p-value at any time.
 
-A ratio may be replaced by a smaller one, which lowers the mean: ratios are cut at LARGEST_RATIO, so
-that one token alone decides nothing. A token with p(x) = 0 happens with probability 0 under p, so
+A factor may be replaced by a smaller one, which lowers the mean: factors are cut at LARGEST_FACTOR,
+so that one token alone decides nothing. A token with p(x) = 0 happens with probability 0 under p, so
 any factor will do. It is 1 here, since `Arm.ruled_out` judges these tokens, on sight, and knows
 which of them lie at the edge of a filter.
 
@@ -47,8 +47,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LARGEST_RATIO = 1e6
-"""The largest r(x) / p(x) that counts."""
+LARGEST_FACTOR = 1e3
+"""The most by which a token multiplies a bet's wealth."""
 CALIBRATOR = 0.1
 """The k of the tail's bet."""
 TAIL = 1e-3
@@ -97,6 +97,7 @@ ALTERNATIVES: Mapping[str, Alternative] = {
     "the tail": Alternative(_STRAYS, (0.0015, 0.01)),
     "top-p 0.95": Alternative(_CUT, (0.3, 0.95)),
     "top-p 0.99": Alternative(_CUT, (0.3, 0.95)),
+    "top-k 10": Alternative(_CUT, (0.3, 0.95)),
     "top-k 50": Alternative(_CUT, (0.3, 0.95)),
     "temperature x 0.5": Alternative(_COLD, (0.1, 0.5)),
     "temperature x 0.9": Alternative(_COLD, (0.3, 0.9)),
@@ -138,6 +139,7 @@ def bet_terms(
     for name, least in (
         ("top-p 0.95", tail_edge(rising, sums, 0.05)),
         ("top-p 0.99", tail_edge(rising, sums, 0.01)),
+        ("top-k 10", rising[:, -min(10, rising.shape[-1]), None]),
         ("top-k 50", rising[:, -min(50, rising.shape[-1]), None]),
     ):
         ratios[name] = (own >= least) / (probs * (probs >= least)).sum(-1, keepdim=True)
@@ -151,10 +153,7 @@ def bet_terms(
             1 - probs[:, eos].sum(-1, keepdim=True)
         ).clamp_min(1e-300)
     return (
-        {
-            name: torch.where(own > 0, ratio, 1.0).clamp_max(LARGEST_RATIO)
-            for name, ratio in ratios.items()
-        },
+        {name: torch.where(own > 0, ratio, 1.0) for name, ratio in ratios.items()},
         {
             name: members.gather(-1, tokens).double() - (probs * members).sum(-1, keepdim=True)
             for name, members in sets.items()
@@ -185,7 +184,11 @@ def log_factors(names: Sequence[str], ratios: Tensor) -> tuple[list[str], Tensor
             weights.append(alternative.weight / len(alternative.stakes))
     log_weights = torch.tensor(weights, dtype=torch.float64).log()
     factors = torch.log1p(torch.tensor(stakes, dtype=torch.float64) * (ratios[:, places] - 1))
-    return [names[place] for place in places], log_weights - log_weights.logsumexp(0), factors
+    return (
+        [names[place] for place in places],
+        log_weights - log_weights.logsumexp(0),
+        factors.clamp_max(math.log(LARGEST_FACTOR)),
+    )
 
 
 class Wealth:
