@@ -9,10 +9,10 @@ laws vary along the text, and by whatever rule one stops. A weighted mean of suc
 (Shafer et al. 2011; Ramdas et al. 2023, arXiv 2210.01948). It is the *e-value*. The value itself
 is evidence at any stopping time; 1 / (the largest e-value so far) is a p-value at any time.
 
-A factor may be replaced by a smaller one, which lowers the mean: factors are cut at LARGEST_FACTOR,
-so that one token alone decides nothing. A token with p(x) = 0 happens with probability 0 under p, so
-any factor will do. It is 1 here, since `Arm.ruled_out` judges these tokens, on sight, and knows
-which of them lie at the edge of a filter.
+A factor may be replaced by a smaller one, which lowers the mean: factors are cut at
+LARGEST_FACTOR, so that one token alone decides nothing. A token with p(x) = 0 happens with
+probability 0 under p, so any factor will do. It is 1 here, since `Arm.ruled_out` judges these
+tokens, on sight, and knows which of them lie at the edge of a filter.
 
 **The alternatives**, see ALTERNATIVES. The tail mass t(x) = sum{p(y): p(y) <= p(x)} is a p-value of
 the token: P(t <= a) <= a. So k t^(k - 1) with 0 < k < 1, which falls and has integral 1, has a mean
