@@ -277,7 +277,7 @@ def measured(num_prompts: int, number: int, model: str | None) -> Iterator[dict[
         yield audits(engine, laws, law, num_tokens, number, generator)
     yield audits("exact", laws, exact, EXACT_TOKENS, 2 * number, generator)
     if model is not None:
-        others = model_laws(model, max(1, num_prompts // 2))
+        others = model_laws(model, max(1, num_prompts // 4))
         for every in (200, 750, 2000):
             law = with_strays(every)
             yield audits(

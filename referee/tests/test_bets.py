@@ -14,7 +14,7 @@ import torch
 from referee import transcribe
 from referee.audit import Finding, audit_arms, bets, joined, measure, report_lines
 from referee.audit import audit_transcripts as audit
-from referee.audit.comparisons import BET_RATE
+from referee.audit.comparisons import BET_RATE, judge_comparison
 from referee.rescoring import Scorer
 from referee.tests.toy_engine import draft, drawing, target, toward_draft, write
 from referee.tests.toy_server import ToyServer, lines
@@ -229,6 +229,8 @@ def test_an_end_of_sequence_that_is_not_logged_accuses_nobody():
     [judgement] = report.judgements
     assert judgement.took is not None and report.finding is Finding.UNDECIDED
     assert judgement.comparison.wealth.winner == "no end of sequence"
+    bets_alone = replace(judgement.comparison, groups={"all": {}})
+    assert judge_comparison(bets_alone, 1e-5, LIMIT).finding is Finding.UNDECIDED
 
 
 @pytest.fixture(scope="module")
