@@ -45,7 +45,7 @@ SIBLINGS, TUPLES = 3, 48
 
 
 @dataclass(frozen=True)
-class Laws:
+class ContextLaws:
     """The laws of many contexts, (C, V) float64.
 
     target, draft: logits; draft is None without a draft model. eos: ends of sequence.
@@ -67,14 +67,14 @@ class Laws:
         return self.draft.softmax(-1)
 
 
-Law = Callable[[Laws], Tensor]
+Law = Callable[[ContextLaws], Tensor]
 """A function from laws to what an engine emits in their place, (C, V)."""
 
 
 def toward_draft(variation: float) -> Law:
     """p + l (q - p), with one l for all contexts, of this mean total variation; away if < 0."""
 
-    def law(laws: Laws) -> Tensor:
+    def law(laws: ContextLaws) -> Tensor:
         p, q = laws.p, laws.q
         share = variation / float((p - q).clamp_min(0).sum(-1).mean())
         return (p + share * (q - p)).clamp_min(0)
@@ -97,17 +97,17 @@ def cut(count: int) -> Law:
     return lambda laws: laws.p * (laws.p >= laws.p.topk(count).values[:, -1:])
 
 
-def endless(laws: Laws) -> Tensor:
+def endless(laws: ContextLaws) -> Tensor:
     """Sequences never end."""
     return laws.p.index_fill(1, torch.tensor(laws.eos), 0.0)
 
 
-def exact(laws: Laws) -> Tensor:
+def exact(laws: ContextLaws) -> Tensor:
     """The target's laws."""
     return laws.p
 
 
-def rounded(laws: Laws) -> Tensor:
+def rounded(laws: ContextLaws) -> Tensor:
     """Logits in bfloat16."""
     return laws.target.bfloat16().double().softmax(-1)
 
@@ -125,21 +125,23 @@ PLANTS: dict[str, tuple[Law, int]] = {
     "sequences never end": (endless, 20_000),
     "logits rounded to bfloat16": (rounded, 40_000),
 }
-"""What an engine does, and the most tokens of an audit."""
+"""Laws of engines, and the most tokens of an audit of each."""
 EXACT_TOKENS = 40_000
 
 
-def laws_of(scorers: Sequence[Scorer], prompts: Sequence[Sequence[int]]) -> Laws:
+def laws_of(scorers: Sequence[Scorer], prompts: Sequence[Sequence[int]]) -> ContextLaws:
     """The laws of a target, and of its draft if there is one, after FIRST and more tokens."""
     tokens = torch.tensor(prompts)
     logits = []
     for scorer in scorers:
         parts = [part for _, part in scorer.pieces(tokens, (FIRST, tokens.shape[1]))]
         logits.append(torch.cat(parts, 1).flatten(0, 1).double())
-    return Laws(logits[0], logits[1] if len(logits) > 1 else None, scorers[0].eos_token_ids)
+    return ContextLaws(logits[0], logits[1] if len(logits) > 1 else None, scorers[0].eos_token_ids)
 
 
-def drawn(laws: Laws, law: Law, generator: Generator) -> tuple[Sequence[str], Tensor, Tensor]:
+def drawn(
+    laws: ContextLaws, law: Law, generator: Generator
+) -> tuple[Sequence[str], Tensor, Tensor]:
     """Names of alternatives, their ratios (C, D, A), and terms of every set (C, D, E) of D = DRAWS
     tokens.
     """
@@ -148,7 +150,8 @@ def drawn(laws: Laws, law: Law, generator: Generator) -> tuple[Sequence[str], Te
     emitted = law(laws)
     for first in range(0, len(emitted), PIECE):
         piece = slice(first, first + PIECE)
-        tokens = torch.multinomial(emitted[piece].float(), DRAWS, True, generator=generator)
+        # in float64, since cumulative sums in float32 lose the mass of single strays
+        tokens = torch.multinomial(emitted[piece], DRAWS, True, generator=generator)
         q = None if laws.draft is None else laws.draft[piece].softmax(-1)
         p = laws.target[piece].softmax(-1)
         parts = bets.bet_terms(p, tokens, q, laws.eos)
@@ -159,7 +162,7 @@ def drawn(laws: Laws, law: Law, generator: Generator) -> tuple[Sequence[str], Te
 
 
 def audits(
-    engine: str, laws: Laws, law: Law, num_tokens: int, number: int, generator: Generator
+    engine: str, laws: ContextLaws, law: Law, num_tokens: int, number: int, generator: Generator
 ) -> dict[str, Any]:
     """The row of an engine: after how many tokens its audits ended."""
     names, ratios, _ = drawn(laws, law, generator)
@@ -182,13 +185,13 @@ def audits(
     return row | {"bet": winners.most_common(1)[0][0] if winners else None}
 
 
-def varying(laws: Laws) -> Tensor:
+def varying(laws: ContextLaws) -> Tensor:
     """A bias of a fifth toward the draft, in every other stretch of STRETCH contexts."""
     share = 0.2 * (torch.arange(len(laws.target)) // STRETCH % 2)[:, None]
     return laws.p + share * (laws.q - laws.p)
 
 
-def resispec(laws: Laws) -> Tensor:
+def resispec(laws: ContextLaws) -> Tensor:
     """The mean law of the rule `resispec` over TUPLES tuples of SIBLINGS drafted tokens."""
     rule, generator = get_rule("resispec"), torch.Generator().manual_seed(0)
     emitted = []
@@ -202,7 +205,7 @@ def resispec(laws: Laws) -> Tensor:
 
 
 def coverage(
-    engine: str, laws: Laws, law: Law, num_tokens: int, number: int, generator: Generator
+    engine: str, laws: ContextLaws, law: Law, num_tokens: int, number: int, generator: Generator
 ) -> dict[str, Any]:
     """The row of an engine: in how many audits all bounds hold at every number of tokens.
 
@@ -247,7 +250,7 @@ BOUNDS: dict[str, Law] = {
 """Engines whose certificates are checked."""
 
 
-def embedded_laws(num_prompts: int) -> Laws:
+def embedded_laws(num_prompts: int) -> ContextLaws:
     """The laws of the embedded pair in its prompts."""
     pair = inputs.pair_of("embedded", None, "cpu", "float32")
     texts = inputs.token_prompts(
@@ -259,7 +262,7 @@ def embedded_laws(num_prompts: int) -> Laws:
     return laws_of(inputs.scorers("embedded", None, "cpu", "float32"), prompts)
 
 
-def model_laws(model: str, num_prompts: int) -> Laws:
+def model_laws(model: str, num_prompts: int) -> ContextLaws:
     """The laws of another target in the same texts."""
     encode = inputs.encoder(model, PROMPT_TOKENS, "cpu", "float32")
     texts = inputs.token_prompts("embedded_reference", num_prompts, encode)
