@@ -5,25 +5,29 @@
     resispec transcripts --out c.jsonl --engine llama_cpp --target embedded
 
 Each row is written as soon as it is there; if the command stops, the same command goes on after the
-rows that are written. Prompt i uses seed + i. Every setting is asked for, so that no default of an
-engine applies in silence, and is written to every row. The key of a server that wants one is read
-from RESISPEC_SERVER_KEY.
+rows that are written. With --until-decided it asks for no more prompts than a verdict takes. Prompt
+i uses seed + i. Every setting is asked for, so that no default of an engine applies in silence, and
+is written to every row. The key of a server that wants one is read from RESISPEC_SERVER_KEY.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
+from referee.transcripts import INDEX, Transcript
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.data import Prompt
@@ -31,6 +35,12 @@ from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
+if TYPE_CHECKING:  # these import torch
+    from referee.audit import Arm
+    from referee.rescoring import Scorer
+
+LOOK = 25
+"""The least prompts between two looks at the evidence of --until-decided."""
 KEY = "RESISPEC_SERVER_KEY"
 FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
@@ -80,6 +90,60 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     return engine
 
 
+def _scorers(options: argparse.Namespace) -> list[Scorer]:
+    """The models that rescore for --until-decided."""
+    if options.temperature == 0:
+        raise InvalidInput("--until-decided needs a --temperature above 0; greedy rows bet nothing")
+    if options.target is None and options.server:
+        raise InvalidInput("--until-decided rescores; give --target, a folder, hub name or pair")
+    target = options.target or EMBEDDED
+    return inputs.scorers(target, options.draft, options.device, options.dtype)
+
+
+def until_decided(
+    ask: Callable[[int], list[Transcript]], num_prompts: int, scorers: Sequence[Scorer], step: int
+) -> tuple[list[Transcript], str]:
+    """Ask for prompts until bets decide; returns the rows, and one line that says what was found.
+
+    An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
+    all answers are there, so that none is left out for its length.
+    ask: a function from a number n to the rows of the first n prompts, by load; they stand in a
+    file, so what was asked before is not asked again. num_prompts: the most prompts. scorers: the
+    target's, and the draft's if there is one. step: the prompts between two looks.
+    """
+    from referee.audit.arm import joined, measure
+    from referee.audit.bets import in_figures
+    from referee.audit.comparisons import BET_RATE
+
+    arms: list[Arm] = []
+    begin = 0
+    for end in (*range(step, num_prompts, step), num_prompts):
+        rows = ask(end)
+        fresh = [row for row in rows if row.extra[INDEX] >= begin]
+        arms.append(measure(fresh, *scorers))
+        begin = end
+        loads = joined(arms).by_load.values()
+        limit = len(loads) / BET_RATE
+        bets = [arm.wealth for arm in loads]
+        known = [wealth for wealth in bets if wealth is not None]
+        if not known:
+            continue
+        best = max(known, key=lambda wealth: wealth.largest_log)
+        if (took := best.took(limit)) is not None:
+            return rows, (
+                f"decided: e-value {in_figures(best.largest_log)} by the bet on {best.winner}; "
+                f"{limit:,.0f} was reached after {took:,} tokens. `{as_typed('referee.audit')}` "
+                "judges the file, and checks the rescoring before it accuses"
+            )
+    if not known:
+        return rows, "not decided: rows share random numbers, or none has a temperature above 0"
+    return rows, (
+        f"not decided after {num_prompts} prompts: e-value {in_figures(best.log_e_value)}, at its "
+        f"largest {in_figures(best.largest_log)}; {limit:,.0f} decides. A larger --num-prompts "
+        "goes on from here"
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = CommandParser(
@@ -101,6 +165,12 @@ def parser() -> argparse.ArgumentParser:
         "--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file"
     )
     parser.add_argument("--num-prompts", type=count, default=100)
+    parser.add_argument(
+        "--until-decided",
+        action="store_true",
+        help="rescore answers with --target (and --draft) as they come, and end as soon as bets "
+        "show a bias, or after --num-prompts; valid however often one looks",
+    )
     parser.add_argument(
         "--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens"
     )
@@ -134,7 +204,10 @@ def parser() -> argparse.ArgumentParser:
     )
     process = parser.add_argument_group("with --engine")
     process.add_argument("--mode", choices=MODES, default="plain")
-    process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
+    process.add_argument(
+        "--draft",
+        help="of --mode assisted or --until-decided, for a --target that is no pair",
+    )
     process.add_argument(
         "--num-drafted", type=count, default=5, help="tokens drafted for a step, at most"
     )
@@ -166,16 +239,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
         concurrency = options.concurrency or ((8,) if options.server else ())
-        try:
-            rows = write_transcripts(
-                engine, prompts, settings, options.out, options.seed, concurrency
+
+        def ask(number: int) -> list[Transcript]:
+            return write_transcripts(
+                engine, prompts[:number], settings, options.out, options.seed, concurrency
             )
+
+        line = ""
+        try:
+            if options.until_decided:
+                step = max(LOOK, 2 * max(concurrency, default=1))
+                rows, line = until_decided(ask, len(prompts), _scorers(options), step)
+            else:
+                rows = ask(len(prompts))
         except Unanswered as error:
             raise InvalidInput(f"{error}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(
         f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n"
     )
+    if line:
+        sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES)
-NOTED = ("prompt_index", "max_new_tokens", "model", "spec_decode")
+INDEX = "prompt_index"
+"""The key of a row for the number of its prompt, from 0."""
+NOTED = (INDEX, "max_new_tokens", "model", "spec_decode")
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 

@@ -4,15 +4,16 @@ docs/transcripts.md.
     python -m referee.transcripts_power
 
 Rows are drawn from known laws with the embedded pair, rescored once, and audited many times, by
-some of the rows each. Found: a cut tail takes hundreds of tokens, a shift to the draft of total
-variation .05 a thousand with the draft and four thousand without, and of 1,400 audits of exact rows
-none called them biased. Takes about 3 minutes on one core, and writes
-RESULTS/embedded/transcripts_power.{csv,md}.
+some of the rows each. The same rows are given to bets, which end as soon as their e-value is large
+enough: a shift to the draft of total variation .05 takes them half of the tokens, and a cut tail of
+.05 an eighth. No audit calls exact rows biased. Takes about 8 minutes on one core with 100 audits,
+and writes RESULTS/embedded/transcripts_power.{csv,md}.
 """
 
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import torch
 
 from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
+from referee.audit.comparisons import BET_RATE
 from referee.audit.own_check import draw
 from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
@@ -106,6 +108,24 @@ def needed(arm: Arm, unused: tuple[str, ...]) -> tuple[int | None, str | None]:
     ), best
 
 
+def bet(arm: Arm, audits: int, generator: torch.Generator) -> tuple[int | None, str | None]:
+    """Tokens after which bets are over nine times in ten, and the bet that then wins.
+
+    None if that takes more than half of the tokens, since audits would share most of their rows.
+    """
+    ends, winners = [], Counter()
+    for _ in range(audits):
+        rows = torch.randperm(len(arm.transcripts), generator=generator).tolist()
+        wealth = arm.of_rows(rows).wealth
+        took = None if wealth is None else wealth.took(1 / BET_RATE)
+        ends.append(math.inf if took is None else took)
+        winners.update([wealth.winner] if took else [])
+    end = sorted(ends)[math.ceil(0.9 * audits) - 1]
+    if end > arm.num_tokens / 2:
+        return None, None
+    return end, winners.most_common(1)[0][0]
+
+
 def power(name: str, arm: Arm, audits: int, generator: torch.Generator) -> dict[str, Any]:
     """The row of a biased law, with how many audits of rows with so many tokens found it.
 
@@ -118,6 +138,7 @@ def power(name: str, arm: Arm, audits: int, generator: torch.Generator) -> dict[
     )
     row = {"engine": name, "rows": len(arm.transcripts), "all_tokens": arm.num_tokens}
     row |= {"tokens": tokens, "by": by, "tokens_without": without, "by_without": by_without}
+    row |= dict(zip(("bet_tokens", "bet"), bet(arm, audits, generator), strict=True))
     if tokens is None or tokens > arm.num_tokens / 2:
         return row
     number = math.ceil(tokens / arm.num_tokens * len(arm.transcripts))
@@ -185,13 +206,15 @@ def table_of(frame: pd.DataFrame) -> str:
         "by": "seen by",
     }
     headers |= {
+        "bet_tokens": "tokens by bets",
+        "bet": "the bet that wins",
         "tokens_without": "tokens without",
         "by_without": "by",
         "ratio": "audits that found it",
     }
     ratios = frame.found.map("{:.0f}".format) + " of " + frame.audits.map("{:.0f}".format)
     shown = frame.assign(ratio=ratios.where(frame.found.notna()))[list(headers)]
-    for name in ("tokens", "tokens_without"):
+    for name in ("tokens", "bet_tokens", "tokens_without"):
         shown[name] = shown[name].map("{:,.0f}".format, na_action="ignore")
     shown = shown.astype(object).where(shown.notna(), "–")
     sides = ("left", *["right"] * (len(headers) - 1))
@@ -208,8 +231,10 @@ def page_of(frame: pd.DataFrame) -> str:
         "**Tokens that a bias takes, and false alarms**",
         table_of(frame),
         "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits "
-        "have as many. A bias half as large takes four times as many. –: not seen in "
-        f"{frame.all_tokens.min():,} tokens.",
+        "have as many. By bets: the e-value is large enough by then, nine times in ten, where one "
+        "looks at every token; a bet stops itself where a z-score must be told when to look. A "
+        "bias half as large takes four times as many. –: not seen in "
+        f"{frame.all_tokens.min():,} tokens, by bets in half of them.",
         f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the "
         f"chances of all their statistics {below}.",
         "Made by: `python -m referee.transcripts_power`, on the embedded pair at T = 1.",

@@ -1,11 +1,12 @@
 """Audit of transcripts: is an engine exact, judged by its token ids,
 which the target itself rescores?
 
-The modules in the order of the work: `terms`, `arm` (rescored transcripts), `statistics`,
-`comparisons`, `report` (with `own_check`), `evidence`. `resispec judge` is the command.
+The modules in the order of the work: `terms` (with `bets`), `arm` (rescored transcripts),
+`statistics`, `comparisons`, `report` (with `own_check`), `evidence`. `resispec judge` is the
+command.
 """
 
-from referee.audit.arm import Arm, measure
+from referee.audit.arm import Arm, joined, measure
 from referee.audit.report import audit_arms, audit_transcripts, report_lines
 from referee.transcripts import Transcript, read_transcripts
 from resispec.audit.verdict import Finding, Statistic
@@ -17,6 +18,7 @@ __all__ = [
     "Transcript",
     "audit_arms",
     "audit_transcripts",
+    "joined",
     "measure",
     "read_transcripts",
     "report_lines",

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import accumulate, islice
+from typing import TypeVar
 
 import torch
 
+from referee.audit.bets import (
+    CONFIDENCE,
+    LARGEST_MASS,
+    Excess,
+    Wealth,
+    excess_of,
+    paired_wealth,
+    wealth_of,
+)
 from referee.audit.statistics import sharing, statistics_of
 from referee.audit.terms import (
     NEAR_TIE,
+    EmittedTokens,
     GreedyGaps,
     TokenTerms,
     gaps_of,
@@ -20,12 +31,14 @@ from referee.audit.terms import (
     with_serial,
 )
 from referee.rescoring import Scorer, check_fit, rescore
-from referee.transcripts import Transcript
+from referee.transcripts import INDEX, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 from resispec.progress import progress_bar
 
 SHOWN = 5
 """The most lines about single tokens or rows; a last line counts the others."""
+Tokens = TypeVar("Tokens", bound=EmittedTokens)
+"""Measurements of emitted tokens, of any kind."""
 token_bar = partial(progress_bar, unit="token", leave=False, delay=1)
 """A progress bar that counts tokens."""
 
@@ -98,6 +111,40 @@ class Arm:
         return goes_together or len(set(seeds)) < len(seeds)
 
     @property
+    def wealth(self) -> Wealth | None:
+        """The wealth of bets along the sampled tokens, see `bets`; None if rows share random
+        numbers, since a token's law given those of all rows before is then not known.
+
+        Rows count in the order of their prompts' numbers, if all have one, else in that of the
+        file. The order in which answers arrive would depend on their lengths, so on their tokens.
+        """
+        if self.terms is None or self.is_shared:
+            return None
+        place = torch.empty(len(self.transcripts), dtype=torch.int64)
+        place[self.order] = torch.arange(len(place))
+        # tokens of a row are in order, and a stable sort leaves them so
+        tokens = place[self.terms.row].argsort(stable=True)
+        return wealth_of(self.terms.alternatives, self.terms.ratios[tokens])
+
+    @property
+    def order(self) -> list[int]:
+        """The rows in the order in which they were asked for, as far as they say so."""
+        numbers = [row.extra.get(INDEX) for row in self.transcripts]
+        rows = list(range(len(numbers)))
+        return sorted(rows, key=numbers.__getitem__) if all(map(is_number, numbers)) else rows
+
+    @property
+    def excess(self) -> dict[str, Excess]:
+        """The bounds of the mean excess of every set, see `bets`, which hold together with
+        probability CONFIDENCE; empty without tokens, or if rows share random numbers.
+        """
+        if self.terms is None or self.is_shared:
+            return {}
+        confidence = 1 - (1 - CONFIDENCE) / len(self.terms.sets)
+        columns = zip(self.terms.sets, self.terms.excesses.T, strict=True)
+        return {name: excess_of(terms, LARGEST_MASS[name], confidence) for name, terms in columns}
+
+    @property
     def groups(self) -> dict[str, TokenTerms]:
         """The terms of all sampled tokens, and of each setting that has MIN_TOKENS
         of them but not all.
@@ -141,6 +188,58 @@ class Arm:
             for row, position in zip(rows, terms.position.tolist(), strict=True)
         )
         return shown(lines, len(terms.row), "tokens like these")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a row is a whole number."""
+    return type(value) is int
+
+
+def joined(arms: Sequence[Arm]) -> Arm:
+    """One arm of the rows of several, at least one, in their order and by the same target."""
+    firsts = list(accumulate((len(arm.transcripts) for arm in arms), initial=0))
+
+    def of_all(parts: Sequence[Tokens | None]) -> Tokens | None:
+        moved = [
+            replace(part, row=part.row + first)
+            for part, first in zip(parts, firsts, strict=False)
+            if part is not None
+        ]
+        return moved[0].join(moved) if moved else None
+
+    rows = [row for arm in arms for row in arm.transcripts]
+    terms, gaps = of_all([arm.terms for arm in arms]), of_all([arm.gaps for arm in arms])
+    return Arm(rows, arms[0].target, terms, gaps)
+
+
+def paired(arm: Arm, control: Arm) -> Wealth | None:
+    """The wealth of bets on the difference of two arms, see `bets`: on pairs of sampled rows that
+    continue one prompt under one setting.
+
+    Rows without a partner do not count, and rows are cut to the longest row of the other arm, whose
+    limit may be smaller. None if there is no pair, or if rows of an arm share random numbers.
+    """
+    if arm.terms is None or control.terms is None or arm.is_shared or control.is_shared:
+        return None
+    partners: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for row in reversed(control.order):
+        transcript = control.transcripts[row]
+        partners.setdefault((transcript.prompt_token_ids, transcript.setting), []).append(row)
+    pairs = []
+    for row in arm.order:
+        transcript = arm.transcripts[row]
+        if transcript.temperature > 0 and (
+            others := partners.get((transcript.prompt_token_ids, transcript.setting))
+        ):
+            pairs.append((row, others.pop()))
+    if not pairs:
+        return None
+    limit = min(int(side.terms.position.max()) for side in (arm, control) if side.terms is not None)
+    sides = []
+    for terms, rows in zip((arm.terms, control.terms), zip(*pairs, strict=True), strict=True):
+        part = terms.where(terms.position <= limit).of_rows(rows)
+        sides.append((part.ratios, part.row))
+    return paired_wealth(arm.terms.alternatives, sides)
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:

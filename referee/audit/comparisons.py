@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from referee.audit.arm import Arm, shown
+from referee.audit.arm import Arm, paired, shown
+from referee.audit.bets import ALTERNATIVES, Excess, Wealth, in_figures
 from referee.audit.statistics import (
     PLACES,
     Sums,
@@ -29,12 +30,34 @@ FALSE_ALARM_RATE = 1e-3
 """Upper bound of the chance that an audit calls an exact engine biased,
 however statistics are dependent.
 """
-NOMINAL_RATE = FALSE_ALARM_RATE / 2
-"""Total false-alarm budget, split equally over statistics (union bound).
+BET_RATE = FALSE_ALARM_RATE / 2
+"""The bets' part of it, split equally over comparisons; it needs no reserve, see `bets`."""
+NOMINAL_RATE = FALSE_ALARM_RATE / 4
+"""The z-scores' part of it, split equally over statistics (union bound).
 
-The other half is a reserve, since p-values are not exact so far out in the tail: those of a
+The last quarter is a reserve, since p-values are not exact so far out in the tail: those of a
 chi-square with 8 expected outcomes a cell were found 6 times too small at 2e-5, so `chi_square`
 requires more a cell.
+"""
+
+
+UNDECLARED = "settings that the rows do not say, or tokens that are not the engine's own draws"
+CAUSES = {
+    "surprisal": "another temperature or filter than the rows say",
+    "places": "another temperature or filter than the rows say",
+    "pit": "another temperature or filter than the rows say",
+    "rank": "random numbers that are used twice",
+    "eos": "sequences that end too rarely or too often",
+    "seen": "a penalty that the rows do not say",
+    "lookup": "drafts of prompt lookup that are kept too often or too rarely",
+    "overdraft": "drafted tokens that are kept too often or too rarely",
+    "log(q/p)": "drafted tokens that are kept too often or too rarely",
+    "serial": "random numbers of one token that are used again for the next",
+    "ruled out": UNDECLARED,
+    "not greedy": "draws where the rows say temperature 0",
+}
+"""The likely cause of a bias, by the statistic that is least likely by chance. A bet that has won
+names its own, see `bets.ALTERNATIVES`.
 """
 
 
@@ -51,7 +74,8 @@ class Comparison:
     the share of tokens at the edge of a filter, a total variation that no statistic sees.
     smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
     have been found with probability POWER. facts: further lines for readers. details: further
-    numbers.
+    numbers. wealth: that of the bets, None if there are none. excess: for one arm, the bounds of
+    the mean excess of sets of tokens, see `bets`.
     """
 
     what: str
@@ -67,6 +91,16 @@ class Comparison:
     smallest_share: float | None = None
     facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
+    wealth: Wealth | None = None
+    excess: Mapping[str, Excess] = field(default_factory=dict)
+
+    @property
+    def least_variation(self) -> float:
+        """A lower bound of the mean total variation from the target, 0 if none is known.
+
+        The total variation is at least what any set of tokens gains or loses.
+        """
+        return max((0.0, *(max(one.low, -one.high) for one in self.excess.values())))
 
 
 def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
@@ -124,6 +158,8 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
         },
+        wealth=arm.wealth,
+        excess=arm.excess,
     )
 
 
@@ -149,6 +185,7 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         open=(reason,) if num_prompts < MIN_CLUSTERS else (),
         without_eos=arm.without_eos() + control.without_eos(),
         sensitivity=_sensitivity(terms, sums["all"]),
+        wealth=paired(arm, control),
     )
 
 
@@ -240,17 +277,24 @@ class JudgedComparison(Judgement):
     """A comparison with its finding and one line per reason.
 
     smallest_bias: for each kind of bias, the total variation that would have been found with
-    probability POWER; at temperature 0, the share of tokens that are not greedy.
+    probability POWER; at temperature 0, the share of tokens that are not greedy. took: the number
+    of tokens after which the e-value first was as large as allowed; None if it never was. cause:
+    the likely cause of a bias, "" if none was found.
     """
 
     comparison: Comparison
     smallest_bias: Mapping[str, float]
+    took: int | None
+    cause: str
 
     @property
     def verdict(self) -> str:
         """The finding in words; if no bias was seen, with the size above
         which a bias would have shown.
         """
+        least = self.comparison.least_variation
+        if self.finding is Finding.BIASED and least > 0:
+            return f"{self.finding}, total variation at least {least:.2g}"
         if self.finding is not Finding.NO_BIAS_SEEN or not self.smallest_bias:
             return self.finding
         is_sampled = self.comparison.smallest_share is None
@@ -281,11 +325,17 @@ def limit_of(comparisons: Iterable[Comparison]) -> float:
     return NOMINAL_RATE / max(1, num_statistics)
 
 
-def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
+def e_limit_of(comparisons: Iterable[Comparison]) -> float:
+    """The e-value that makes one of these comparisons biased, by its share of BET_RATE."""
+    return max(1, sum(one.wealth is not None for one in comparisons)) / BET_RATE
+
+
+def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> JudgedComparison:
     """Judge a comparison; the finding is the first of these that applies.
 
     undecided: the statistics are doubtful (see `open` and `without_eos`). biased: something
-    impossible happened, or a statistic has a p-value below `limit`. undecided: there are fewer than
+    impossible happened, a statistic has a p-value below `limit`, or an e-value was at least
+    `e_limit` after any token. undecided: there are fewer than
     MIN_TOKENS effective tokens, or the share of excused tokens is above the bias that would have
     shown. no bias seen: otherwise.
     """
@@ -298,8 +348,16 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
         f"tokens, by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
         for group, name, statistic in outliers
     )
-    deviations = (*comparison.impossible, *lines)
-    is_eos_far = any(name == "eos" for _, name, _ in outliers)
+    took, bets = None, []
+    if (wealth := comparison.wealth) is not None:
+        took = wealth.took(e_limit)
+        if took is not None:
+            bets.append(
+                f"e-value {in_figures(wealth.largest_log)}, by the bet on {wealth.winner}; "
+                f"{e_limit:,.0f} was reached after {took:,} tokens; allowed: e-values below it"
+            )
+    deviations = (*comparison.impossible, *bets, *lines)
+    is_eos_far = bool(bets) or any(name == "eos" for _, name, _ in outliers)
     doubts = comparison.open + (comparison.without_eos if is_eos_far else ())
     errors = z_of(limit) + z_of(2 * (1 - POWER))
     biases = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
@@ -326,4 +384,13 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
         (Finding.UNDECIDED, (edge_reason,) if comparison.excused > bias else ()),
         (Finding.NO_BIAS_SEEN, (no_deviation,)),
     )
-    return JudgedComparison(judgement.finding, judgement.reasons, comparison, biases)
+    if bets:
+        cause = ALTERNATIVES[wealth.winner].cause
+    elif outliers:
+        cause = CAUSES[min(outliers, key=lambda entry: entry[2].p_value)[1]]
+    else:
+        cause = UNDECLARED if comparison.impossible else ""
+    is_biased = judgement.finding is Finding.BIASED
+    return JudgedComparison(
+        judgement.finding, judgement.reasons, comparison, biases, took, cause if is_biased else ""
+    )

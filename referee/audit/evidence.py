@@ -84,6 +84,7 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
     """
     yield from (
         f"**Audit of what the engine wrote: {found['verdict']}**",
+        found["headline"],
         "",
         *found["summary"],
         "",

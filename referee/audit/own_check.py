@@ -15,7 +15,12 @@ import torch
 from torch import Generator, Tensor
 
 from referee.audit.arm import measure, token_bar
-from referee.audit.comparisons import judge_comparison, limit_of, with_target
+from referee.audit.comparisons import (
+    e_limit_of,
+    judge_comparison,
+    limit_of,
+    with_target,
+)
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Finding
@@ -47,8 +52,8 @@ def own_check(
             with token_bar(desc="own check", total=MIN_TOKENS) as bar:
                 rows += _own_rows(group, target, bar.update)
     comparisons = [*with_target("own check", measure(rows, target, draft))]
-    limit = limit_of(comparisons)
-    for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
+    limits = limit_of(comparisons), e_limit_of(comparisons)
+    for judgement in (judge_comparison(comparison, *limits) for comparison in comparisons):
         tokens = (
             f"{judgement.comparison.tokens} tokens that the target drew itself, in "
             f"{target.precision}"

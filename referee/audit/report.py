@@ -9,11 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from referee.audit.arm import SHOWN, Arm, measure, token_bar
+from referee.audit.bets import CONFIDENCE, DRAFT_SET, Wealth, in_figures
 from referee.audit.comparisons import (
+    BET_RATE,
     FALSE_ALARM_RATE,
     POWER,
     Comparison,
     JudgedComparison,
+    e_limit_of,
     judge_comparison,
     limit_of,
     with_control,
@@ -70,7 +73,8 @@ class TranscriptsReport:
     finding: about the transcripts against the control if there is one, otherwise against the
     target; with several loads, the worse of this and the finding between loads. summary: the
     verdict in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for
-    readers. limit: the least p-value that a statistic may have.
+    readers. limit: the least p-value that a statistic may have. e_limit: the e-value below which
+    bets must stay.
     """
 
     finding: Finding
@@ -78,6 +82,7 @@ class TranscriptsReport:
     judgements: tuple[JudgedComparison, ...]
     notes: tuple[str, ...]
     limit: float
+    e_limit: float
 
     @property
     def allowed_z(self) -> float:
@@ -86,8 +91,47 @@ class TranscriptsReport:
 
     @property
     def verdict(self) -> str:
-        """The finding in words, see `JudgedComparison.verdict`."""
-        return self.judgements[0].verdict if self.finding is Finding.NO_BIAS_SEEN else self.finding
+        """The finding in words, see `JudgedComparison.verdict`.
+
+        A biased engine's total variation is that from the target, if it is biased against it, too.
+        """
+        if self.finding is Finding.NO_BIAS_SEEN:
+            return self.judgements[0].verdict
+        if self.finding is not Finding.BIASED:
+            return self.finding
+        of_transcripts = (
+            one.verdict
+            for one in self.judgements
+            if one.finding is Finding.BIASED
+            and one.comparison.least_variation > 0
+            and not one.comparison.what.startswith("control")
+        )
+        return next(of_transcripts, self.finding)
+
+    @property
+    def headline(self) -> str:
+        """One line: the likely cause of a bias, and the certificate.
+
+        The certificate is of the transcripts against the target, whatever the verdict is about.
+        """
+        causes = [one.cause for one in self.judgements if one.cause]
+        cause = [f"likely cause: {causes[0]}"] if self.finding is Finding.BIASED and causes else []
+        bounds = next(
+            (one.comparison.excess for one in self.judgements if one.comparison.excess), {}
+        )
+        intervals = [f"{name} {one.low:.4f} to {one.high:.4f}" for name, one in bounds.items()]
+        if not intervals:
+            reason = "no sampled tokens, or rows share random numbers"
+            return "; ".join((*cause, f"no certificate: {reason}"))
+        certificate = (
+            f"certificate: with {CONFIDENCE:.0%} confidence the target's mean mass is exceeded by "
+            f"{', '.join(intervals)}"
+        )
+        if not cause and DRAFT_SET in bounds:
+            certificate += ", so a bias toward the draft has a total variation of at most " + (
+                f"{max(0.0, bounds[DRAFT_SET].high):.2g} (other biases are not bounded)"
+            )
+        return "; ".join((*cause, certificate))
 
 
 def audit_transcripts(
@@ -162,9 +206,10 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         groups["transcripts"] += with_target(name, part)
     for load, part in controls.items():
         groups["control"] += with_target(_named("control", load, controls), part)
-    limit = limit_of(comparison for group in groups.values() for comparison in group)
+    comparisons = [comparison for group in groups.values() for comparison in group]
+    limits = limit_of(comparisons), e_limit_of(comparisons)
     judgements = {
-        name: [judge_comparison(case, limit) for case in group] for name, group in groups.items()
+        name: [judge_comparison(case, *limits) for case in group] for name, group in groups.items()
     }
     findings = {
         name: _worst(case.finding for case in group) for name, group in judgements.items() if group
@@ -185,7 +230,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         (*sentences, *_unread([arm] if control is None else [arm, control])),
         tuple(judgement for group in judgements.values() for judgement in group),
         tuple(notes(arm, control, findings)),
-        limit,
+        *limits,
     )
 
 
@@ -289,6 +334,7 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
     and the smallest bias that would have shown.
     """
     yield f"verdict: {report.verdict}"
+    yield f"  {report.headline}"
     yield from (f"  {sentence}" for sentence in report.summary)
     for judgement in report.judgements:
         comparison = judgement.comparison
@@ -301,6 +347,12 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
                 for name, statistic in statistics.items()
             )
             yield f"  z, {group}: {', '.join(cells)}"
+        if (wealth := comparison.wealth) is not None:
+            yield (
+                f"  bets: e-value {in_figures(wealth.log_e_value)}, at its largest "
+                f"{in_figures(wealth.largest_log)} by the bet on {wealth.winner}; biased from "
+                f"{report.e_limit:,.0f}"
+            )
         yield from (f"  {fact}" for fact in comparison.facts)
         if judgement.smallest_bias:
             kinds = ", ".join(
@@ -321,13 +373,18 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
         "",
         f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each "
         f"statistic with about {report.limit:.1g}, which a normal one has beyond "
-        f"{report.allowed_z:.2f}).",
+        f"{report.allowed_z:.2f}; by all bets with {BET_RATE:g}, at whatever token one stops).",
     )
 
 
 def report_json(report: TranscriptsReport) -> dict[str, Any]:
     """Everything in a report, in plain types; infinity and NaN become None."""
-    content = json.loads(json.dumps(asdict(report)), parse_constant=lambda _: None)
+    plain = json.dumps(asdict(report), default=Wealth.plain)
+    content = json.loads(plain, parse_constant=lambda _: None)
     for judgement, entry in zip(report.judgements, content["judgements"], strict=True):
         entry["more_tokens"] = judgement.more_tokens
-    return content | {"false_alarm_rate": FALSE_ALARM_RATE, "power": POWER}
+    return content | {
+        "headline": report.headline,
+        "false_alarm_rate": FALSE_ALARM_RATE,
+        "power": POWER,
+    }

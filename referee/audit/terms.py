@@ -22,11 +22,13 @@ At temperature 0 the question is another one, whether a token is the most probab
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import torch
 from torch import Generator, Tensor
 
+from referee.audit.bets import bet_terms
 from referee.rescoring import Stretch, emitted_counts, penalised
 from referee.transcripts import Transcript
 from resispec.audit.z_score import rank_terms
@@ -93,7 +95,9 @@ class TokenTerms(EmittedTokens):
     own mass. spread: (N,) float64, half the mean absolute deviation of the surprisal. loss: (N,)
     float64, the token's surprisal by the raw logits. is_inside: (N,) bool, whether the token is in
     the law's support; if not, its deviations are 0. is_possible: (N,) bool, whether it would be if
-    all logits not below its own were NEAR_TIE lower.
+    all logits not below its own were NEAR_TIE lower. ratios: (N, A) float64, for each of
+    `alternatives` the ratio that a bet takes. excesses: (N, E) float64, for each of `sets` the
+    terms of its mean excess. Both are those of `referee.audit.bets.bet_terms`.
     """
 
     names: tuple[str, ...]
@@ -105,6 +109,10 @@ class TokenTerms(EmittedTokens):
     loss: Tensor
     is_inside: Tensor
     is_possible: Tensor
+    alternatives: tuple[str, ...]
+    ratios: Tensor
+    sets: tuple[str, ...]
+    excesses: Tensor
 
     @property
     def every(self) -> Tensor:
@@ -184,6 +192,7 @@ def terms_of(
     suggestions = lookup.to(tokens.device)[stretch.first : stretch.first + len(tokens)]
     chance = _at(probs, suggestions.clamp_min(0)) * (suggestions >= 0)
     columns["lookup"] = _indicator((suggestions == tokens).double(), chance)
+    law = None
     if draft is not None:
         law = warped(penalised(draft, transcript), transcript).double().softmax(-1)
         law = torch.nn.functional.pad(law, (0, probs.shape[-1] - law.shape[-1]))
@@ -199,7 +208,11 @@ def terms_of(
     logits = stretch.logits.double()
     loss = logits.logsumexp(-1) - _at(logits, tokens)
     values = (sums, *_places(probs, tokens, generator), spread, loss, is_inside, is_possible)
-    return TokenTerms(*stretch.where, (*columns,), *(value.cpu() for value in values))
+    named = bet_terms(probs, tokens[:, None], law, eos_token_ids)
+    bets = (((*part,), torch.cat([*part.values()], -1).cpu()) for part in named)
+    return TokenTerms(
+        *stretch.where, (*columns,), *(value.cpu() for value in values), *chain(*bets)
+    )
 
 
 def with_serial(terms: TokenTerms) -> TokenTerms:

@@ -9,14 +9,12 @@ from threading import Event
 from typing import Any
 
 from referee.engines.base import Answer, Engine
-from referee.transcripts import Transcript, line_of, read_transcripts
+from referee.transcripts import INDEX, Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.progress import progress_bar
 from resispec.sampling import Sampling
 
-INDEX = "prompt_index"
-"""The key of a row for the number of its prompt, from 0."""
 _START = b'{"prompt_token_ids":['  # the start of every line that `line_of` makes
 
 

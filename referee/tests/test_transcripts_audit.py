@@ -156,7 +156,7 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     assert report.finding is Finding.UNDECIDED
     assert "tokens that count; at least 1000 are needed" in reasons(report)[0]
     whole = Comparison("whole", 1000, 9, 1000 - 1e-12, {"all": {}})  # a sum may lose its last digit
-    assert judge_comparison(whole, 1e-5).finding is Finding.NO_BIAS_SEEN
+    assert judge_comparison(whole, 1e-5, 2e3).finding is Finding.NO_BIAS_SEEN
     report = audit(write(keep_eos=False), target())
     assert report.finding is Finding.UNDECIDED
     assert (

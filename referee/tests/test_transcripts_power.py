@@ -1,25 +1,36 @@
-"""The page of what a bias takes is that of its published numbers."""
+"""Pages of what a bias takes are those of their published numbers, which reach their goals."""
 
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from referee.transcripts_power import main, page_of
+from referee import bets_power, transcripts_power
 
-STEM = Path(__file__).parents[2] / "results" / "published" / "embedded" / "transcripts_power"
-BEFORE = "python docs/studies/transcripts_power.py"  # the command's name when it was published
+PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
 
-def test_the_published_page_is_that_of_its_numbers():
-    page = page_of(pd.read_csv(STEM.with_suffix(".csv")))
+@pytest.mark.parametrize("module", [transcripts_power, bets_power])
+def test_the_published_page_is_that_of_its_numbers(module):
+    stem = PUBLISHED / module.__name__.split(".")[-1]
     assert (
-        page.replace("python -m referee.transcripts_power", BEFORE)
-        == STEM.with_suffix(".md").read_text()
+        module.page_of(pd.read_csv(stem.with_suffix(".csv"))) == stem.with_suffix(".md").read_text()
     )
 
 
-def test_no_rows_are_refused_in_one_line(capsys):
+def test_bets_find_what_they_should_and_bounds_hold():
+    table = pd.read_csv(PUBLISHED / "bets_power.csv").set_index("engine")
+    rows, bounds = table[table.held.isna()], table[table.held.notna()]
+    assert rows.nine_in_ten["toward the draft, TV .02"] <= 4_000
+    assert rows.nine_in_ten["toward the draft, TV .01"] <= 14_000
+    assert rows.nine_in_ten["one stray token in 750, 49,152 ids"] <= 10_000
+    assert rows.found["exact"] <= 2 and rows.audits["exact"] == 400
+    assert len(bounds) == 3 and (bounds.held >= 0.95 * bounds.audits).all()
+    assert (bounds.audits == 1_000).all()
+
+
+@pytest.mark.parametrize("module", [transcripts_power, bets_power])
+def test_no_rows_are_refused_in_one_line(module, capsys):
     with pytest.raises(SystemExit):
-        main(["--prompts", "0"])
-    assert "allowed: whole numbers from 1" in capsys.readouterr().err
+        module.main(["--prompts", "0"])
+    assert "from 1" in capsys.readouterr().err
