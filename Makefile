@@ -153,7 +153,7 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, what rules cost, steps, memory, forwards
+bench: .venv/installed ## our loops against transformers' generate; rules, steps, memory, forwards
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 	@$(PY) -m experiments.bench.counts --results $(RESULTS)

@@ -143,7 +143,7 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
 
 
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the figure shows, in a sentence."""
+    """The figure's message, in a sentence."""
     runs = [row for row in rows if row["status"] == "done"]
     faults = [row["verdict"] for row in runs if row["thread"]]
     exact = [row["verdict"] for row in runs if not row["thread"]]
