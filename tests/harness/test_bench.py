@@ -182,14 +182,16 @@ def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_lea
 
 
 def test_the_page_of_memory_has_walks_and_whole_laws(monkeypatch, tmp_path):
-    few = [case._replace(num_nodes=13, vocab=2000) for case in memory.CASES[2:4]]
+    few = [case._replace(num_nodes=13, vocab=500) for case in memory.CASES[2:4]]
     monkeypatch.setattr(memory, "CASES", few)
     page = re.sub(" +", " ", run(monkeypatch, tmp_path, memory, "bench_memory"))
     assert "| specinfer | standard | 13 |" in page and "| specinfer | resispec | 13 |" in page
     columns = "decoder,verifier,num_nodes,vocab,peak_bytes,whole_law_bytes,bytes_per_node_token"
     frame = pd.read_csv(tmp_path / "embedded" / "bench_memory.csv")
-    assert list(frame) == columns.split(",") and (frame.whole_law_bytes > frame.peak_bytes).all()
-    assert frame.bytes_per_node_token.tolist() == (frame.peak_bytes / 13 / 2000).tolist()
+    assert list(frame) == columns.split(",")
+    # of the standard rule, whose law is small, both peak elsewhere
+    assert frame.whole_law_bytes[1] > 1.1 * frame.peak_bytes[1]
+    assert frame.bytes_per_node_token.tolist() == (frame.peak_bytes / 13 / 500).tolist()
 
 
 def test_forwards_are_split_into_matrices_and_the_rest(monkeypatch, tmp_path):
