@@ -26,6 +26,7 @@ from referee import inputs
 from referee.audit import bets
 from referee.audit.comparisons import BET_RATE, FALSE_ALARM_RATE
 from referee.rescoring import Scorer
+from referee.transcripts_power import printed_table
 from resispec.draws import Draws
 from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
@@ -315,11 +316,11 @@ def page_of(frame: pd.DataFrame) -> str:
     }
     paragraphs = (
         "**Tokens that bets take, and bounds that hold**",
-        _table(shown),
+        printed_table(pd.DataFrame(shown)),
         f"An audit ends when its e-value is {LIMIT:,.0f}, which an exact engine ever reaches with "
         f"probability {BET_RATE:g}; z-scores have the rest of {FALSE_ALARM_RATE:g}. –: not seen "
         "that often.",
-        _table(held),
+        printed_table(pd.DataFrame(held)),
         f"Bounds hold if they have the mean excess at every one of "
         f"{bounds.audit_tokens.max():,.0f} tokens, on both sets; {bets.CONFIDENCE:.0%} of audits "
         "must have that.",
@@ -327,13 +328,6 @@ def page_of(frame: pd.DataFrame) -> str:
         "`--strays-of` a folder of SmolLM2-135M, for its vocabulary.",
     )
     return "\n\n".join(paragraphs) + "\n"
-
-
-def _table(columns: dict[str, Any]) -> str:
-    shown = pd.DataFrame(columns).astype(object)
-    shown = shown.where(shown.notna(), "–")
-    sides = ("left", *["right"] * (len(columns) - 1))
-    return shown.to_markdown(index=False, colalign=sides, disable_numparse=True)
 
 
 @in_one_line()

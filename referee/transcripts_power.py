@@ -216,11 +216,15 @@ def table_of(frame: pd.DataFrame) -> str:
     shown = frame.assign(ratio=ratios.where(frame.found.notna()))[list(headers)]
     for name in ("tokens", "bet_tokens", "tokens_without"):
         shown[name] = shown[name].map("{:,.0f}".format, na_action="ignore")
-    shown = shown.astype(object).where(shown.notna(), "–")
-    sides = ("left", *["right"] * (len(headers) - 1))
-    return shown.to_markdown(
-        index=False, headers=list(headers.values()), colalign=sides, disable_numparse=True
-    )
+    return printed_table(shown.rename(columns=headers))
+
+
+def printed_table(shown: pd.DataFrame) -> str:
+    """A table in Markdown: names at the left, numbers at the right, a dash for what is missing."""
+    shown = shown.astype(object)
+    shown = shown.where(shown.notna(), "–")
+    sides = ("left", *["right"] * (shown.shape[1] - 1))
+    return shown.to_markdown(index=False, colalign=sides, disable_numparse=True)
 
 
 def page_of(frame: pd.DataFrame) -> str:
@@ -242,14 +246,6 @@ def page_of(frame: pd.DataFrame) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of rows; allowed: whole numbers from 1"
-        )
-    return int(text)
-
-
 @in_one_line()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
@@ -262,9 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--results", type=Path, default=Path("results"), help="folder of the results"
     )
     help_text = "rows of a biased law; an exact one has more"
-    parser.add_argument("--prompts", type=_count, default=160, help=help_text)
+    parser.add_argument("--prompts", type=inputs.count, default=160, help=help_text)
     help_text = "of a biased law; an exact one has more"
-    parser.add_argument("--audits", type=_count, default=100, help=help_text)
+    parser.add_argument("--audits", type=inputs.count, default=100, help=help_text)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     rows = measured(options.prompts, options.audits)
