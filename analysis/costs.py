@@ -45,7 +45,7 @@ def measure_with_costs(results: Results, plan: Plan) -> pd.DataFrame:
     and STEP_MS.
     """
     frame = measure(results, specinfer_on_d5b3)
-    over_best = measure(results, specinfer_on_own)
+    over_best = measure(results, specinfer_on_own, [GAIN])
     over_best = over_best[over_best.quantity == GAIN.name].assign(quantity=GAIN_OVER_BEST.name)
     frame = pd.concat([frame, over_best], ignore_index=True)
     forwards = draft_forwards(plan)

@@ -42,9 +42,13 @@ def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
     return {"decoder": "specinfer", "tree": "d5b3"}
 
 
-def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame:
+def measure(
+    results: Results,
+    baseline: Baseline = lambda _: {},
+    wanted: Sequence[Metric] = metrics.METRICS,
+) -> pd.DataFrame:
     """A long frame with a row for each cell, audits excepted, and each quantity:
-    METRICS and its audit's.
+    `wanted` and its audit's.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper,
     paper_low, paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its
@@ -84,7 +88,7 @@ def measure(results: Results, baseline: Baseline = lambda _: {}) -> pd.DataFrame
         return metric.of(prompts, rows)
 
     rows = []
-    measured = metrics.shown(metrics.METRICS, results.rows.values())
+    measured = metrics.shown(wanted, results.rows.values())
     for cell in timed:
         audit = verdicts.get(results.place(cell), {})
         numbers = {metric.name: of(metric, cell) for metric in measured}
