@@ -45,10 +45,10 @@ def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
 def measure(
     results: Results,
     baseline: Baseline = lambda _: {},
-    wanted: Sequence[Metric] = metrics.METRICS,
+    wanted: Sequence[Metric] | None = None,
 ) -> pd.DataFrame:
     """A long frame with a row for each cell, audits excepted, and each quantity:
-    `wanted` and its audit's.
+    `wanted`, by default METRICS, and its audit's.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper,
     paper_low, paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its
@@ -88,7 +88,7 @@ def measure(
         return metric.of(prompts, rows)
 
     rows = []
-    measured = metrics.shown(wanted, results.rows.values())
+    measured = metrics.shown(metrics.METRICS if wanted is None else wanted, results.rows.values())
     for cell in timed:
         audit = verdicts.get(results.place(cell), {})
         numbers = {metric.name: of(metric, cell) for metric in measured}
