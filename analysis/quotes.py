@@ -107,7 +107,8 @@ def block(text: str, artefact: str, published: Path) -> str:
     and the paragraphs with equal beginnings.
 
     A paragraph's beginning is its first two words, or the first alone if it ends with a colon
-    ("Profile:"). Raises InvalidInput if the page is not published.
+    ("Profile:"). A block in which nothing stands yet gets the page's first table. Raises
+    InvalidInput if the page is not published.
     """
     path = _path(artefact, "md", published)
     if not path.is_file():
@@ -122,7 +123,7 @@ def block(text: str, artefact: str, published: Path) -> str:
     openings = {opening(part): part for part in page}
     parts = [
         next(tables, part) if part.startswith("|") else openings.get(opening(part), part)
-        for part in text.split("\n\n")
+        for part in (text if text.strip() else "|").split("\n\n")
     ]
     return "\n\n".join(part.strip("\n") for part in parts)
 

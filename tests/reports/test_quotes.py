@@ -58,6 +58,17 @@ def test_what_is_not_published_cannot_be_quoted(tmp_path, quote, line):
     assert (tmp_path / "README.md").read_text() == quote
 
 
+def test_an_empty_block_gets_the_table_that_it_names(tmp_path):
+    """A block without a table once stayed empty, and its page said nothing."""
+    folder = tmp_path / "results" / "published" / "embedded"
+    folder.mkdir(parents=True)
+    table = "| a |\n|---|\n| 1 |"
+    (folder / "toy.md").write_text(f"**Toy.**\n\n{table}\n\nMade by nobody.\n")
+    (tmp_path / "README.md").write_text("<!-- toy -->\n\n<!-- /toy -->\n")
+    quotes.renew(tmp_path)
+    assert (tmp_path / "README.md").read_text() == f"<!-- toy -->\n{table}\n<!-- /toy -->\n"
+
+
 def test_a_claim_has_one_name(tmp_path):
     (tmp_path / "docs").mkdir()
     path = tmp_path / "docs" / "numbers.yaml"
