@@ -127,9 +127,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cell_timeout_s": (1, math.inf),
 }
 """The least and the greatest value that a key may have."""
+_DTYPE = "float32|bfloat16|float16|int8|int4"
 _PATTERNS = {
     "device": r"cpu|cuda(:\d+)?",
-    "dtype": "float32|bfloat16|float16",
+    "dtype": f"({_DTYPE})(/({_DTYPE}))?",
     "wandb.mode": "auto|online|offline|disabled",
     "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B allows no others, which stand in addresses
     "name": r"\w[\w.@-]{0,63}",

@@ -45,7 +45,9 @@ def add_model_options(group: Any) -> None:
     group.add_argument(
         "--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ..."
     )
-    group.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16")
+    group.add_argument(
+        "--dtype", default="float32", help="float32, bfloat16, float16, int8 or int4"
+    )
 
 
 def is_pair(name: str) -> bool:

@@ -23,10 +23,10 @@ from resispec.models.causal import TransformersModel, switches_in
 from resispec.models.checkpoint import (
     check_device,
     end_token_ids,
-    find_dtype,
     found_device,
     read_checkpoint,
 )
+from resispec.models.grid import precision_of
 from resispec.models.kv_cache import cache_argument
 from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
@@ -82,7 +82,7 @@ class Scorer:
         self.vocab_size: int = config.vocab_size
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device
-        self.precision = str(module.dtype).removeprefix("torch.")
+        self.precision = precision_of(module)
         self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
         settings = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in settings.items() if value is not None}
@@ -227,13 +227,13 @@ def load_scorers(
 ) -> list[Scorer]:
     """Scorers of models that share a tokenizer, from hub names or folders.
 
-    device: a torch device, or auto: CUDA if there is a device. dtype: a key of `DTYPES`. Raises
-    InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers
-    differ.
+    device: a torch device, or auto: CUDA if there is a device. dtype: as for
+    `resispec.models.load_pair`. Raises InvalidInput when a model cannot be found, the device or
+    dtype is unknown, or the tokenizers differ.
     """
-    device, torch_dtype = found_device(device), find_dtype(dtype)
+    device = found_device(device)
     check_device(device)
-    models = [read_checkpoint(name, None, torch_dtype, device) for name in names]
+    models = [read_checkpoint(name, None, dtype, device) for name in names]
     scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in models]
     size = min(scorer.vocab_size for scorer in scorers)
     check_tokenizers(names, [tokenizer for _, tokenizer in models], size)

@@ -17,6 +17,8 @@ from resispec.errors import InvalidInput
 from resispec.hub import ITEM_BYTES, Weights, find_weights, must_use_copy
 
 GIB = 2**30
+LOADED_BYTES = {**ITEM_BYTES, "int8": 3, "int4": 3.6}
+"""Bytes of a weight in memory: those of few bits are kept in bfloat16, too."""
 CACHES = 0.25
 """The share of the weights that caches and laws take: of Llama-2-7B,
 ten decoders of 600 positions each.
@@ -121,7 +123,7 @@ class Needs:
             num_parameters = find_shape(pair["shape"]).num_parameters
         if device.missing or not num_parameters or len(weights) < len(models):
             return
-        num_bytes = num_parameters * ITEM_BYTES[dtype]
+        num_bytes = num_parameters * LOADED_BYTES[dtype.partition("/")[0]]
         reserved = 0 if cell.config["device"] == "cpu" else RESERVED_BYTES
         needed = (1 + CACHES) * num_bytes + reserved
         found = f"needs about {gib(needed)} (weights {gib(num_bytes)} in {dtype})"
@@ -130,7 +132,7 @@ class Needs:
             yield Line(OK, name, found)
             return
         remedies = ["a smaller pair", "a larger device"]
-        if ITEM_BYTES[dtype] > ITEM_BYTES["float16"]:
+        if dtype == "float32":
             remedies.insert(0, "dtype=float16")
         if needed <= device.total:
             remedies.insert(0, "end what holds the rest")

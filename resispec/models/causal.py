@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
+from resispec.models.grid import Grid, grid_of
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument, windows_of
 from resispec.models.lean import LeanBody, LeanRows, is_plain
 from resispec.models.linear import QuickLinear, described, products_in, quicken
@@ -169,7 +170,7 @@ class TransformersModel:
         else:
             self._head = shortened(self._head, module, features)
         if self._lean is not None and isinstance(self._head, nn.Linear):
-            self._head = _sharing(self._head.weight, self._head.bias)
+            self._head = _sharing(self._head.weight, self._head.bias, grid_of(self._head))
 
     def of_modules(self) -> TransformersModel:
         """A copy of this model that is forwarded by the modules of transformers."""
@@ -236,9 +237,11 @@ class TransformersModel:
                 f"{self.name}: only a head that is one linear layer can leave out tokens"
             )
         rows, size, bias = self._head.weight[token_ids], self.config.vocab_size, self._head.bias
+        grid = grid_of(self._head)
         head = _sharing(
             nn.Parameter(rows, requires_grad=False),
             bias if bias is None else nn.Parameter(bias[token_ids], requires_grad=False),
+            grid and grid.rows(token_ids),
         )
         model = copy.copy(self)
         model._head = lambda features: spread(head(features), token_ids, size)
@@ -274,9 +277,10 @@ class _Shared(QuickLinear):
             self.stamp = stamp
 
 
-def _sharing(weight: Any, bias: Any) -> nn.Linear:
+def _sharing(weight: Any, bias: Any, grid: Grid | None) -> nn.Linear:
     layer = _Shared(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     layer.weight, layer.bias = weight, bias
+    vars(layer)["grid"] = grid
     layer.follow()
     return layer
 

@@ -23,10 +23,13 @@ from transformers.utils.import_utils import is_protobuf_available, is_sentencepi
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.kept import entry
+from resispec.models.grid import BITS, put_on_grids
 from resispec.models.lean import is_plain
 from resispec.models.linear import quicken
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS = (*DTYPES, *BITS)
+"""Precisions of a model that is loaded: dtypes, and bits of weights on grids."""
 
 _QUANTISED = "its weights are quantised; allowed: weights in float32, bfloat16 or float16"
 _REFUSED = {
@@ -43,14 +46,14 @@ _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
-def read_checkpoint(
-    name: str, revision: str | None, dtype: torch.dtype, device: str
-) -> tuple[Any, Any]:
+def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) -> tuple[Any, Any]:
     """The transformers causal language model and the tokenizer in a folder or under a hub name.
 
-    The model's configuration records the name and, for a model from the hub, the commit.
-    Raises InvalidInput, with the cause in one line, for anything that is wrong with them.
+    dtype: of `PRECISIONS`; int8 and int4 are for a CPU, see `put_on_grids`. The model's
+    configuration records the name and, for a model from the hub, the commit. Raises InvalidInput,
+    with the cause in one line, for anything that is wrong with them.
     """
+    check_dtype(dtype, device)
     folder = hub.model_folder(name, revision)
     with _reading(f"model {name}"):
         content = PretrainedConfig.get_config_dict(folder, **_LOCAL)[0]
@@ -59,7 +62,7 @@ def read_checkpoint(
                 raise InvalidInput(problem)
         result: Any = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=dtype,
+            dtype=DTYPES.get(dtype, torch.float32),
             # sdpa, or eager where a model lacks it, whatever config.json names
             attn_implementation=None,
             weights_only=True,
@@ -69,6 +72,8 @@ def read_checkpoint(
         )
         _check_fit(*result)
         module = result[0].to(device)
+        if dtype in BITS:
+            module = put_on_grids(module, dtype)
         if not is_plain(module):  # a `LeanBody` chooses for its own matrices
             quicken(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
@@ -108,6 +113,13 @@ def found_device(name: str) -> str:
     and "cpu" otherwise.
     """
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def check_dtype(name: str, device: str) -> None:
+    """Raise InvalidInput for a name that is not of `PRECISIONS`, or not for this device."""
+    entry("dtype", name, dict.fromkeys(PRECISIONS))
+    if name in BITS and torch.device(device).type != "cpu":
+        raise InvalidInput(f"dtype {name} is for the device cpu; found {device}")
 
 
 def find_dtype(name: str) -> torch.dtype:

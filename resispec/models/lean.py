@@ -22,6 +22,7 @@ from torch.nn import functional
 from transformers.activations import SiLUActivation
 from transformers.models.llama import modeling_llama
 
+from resispec.models.grid import grid_of, joined
 from resispec.models.kv_cache import FULL, KeyValues, Mask, windows_of
 from resispec.models.linear import ROWS, Multiply, Product, QuickLinear, bucket, choices
 
@@ -117,22 +118,28 @@ class LeanBody:
         self.dtype: torch.dtype = body.embed_tokens.weight.dtype
         self.device: torch.device = body.embed_tokens.weight.device
         self._embeddings = body.embed_tokens.weight.detach()
-        weights = [
-            [
-                _fused([attention.q_proj, attention.k_proj, attention.v_proj]),
-                attention.o_proj.weight.detach(),
-                _fused([layer.mlp.gate_proj, layer.mlp.up_proj]),
-                layer.mlp.down_proj.weight.detach(),
-            ]
+        together = [
+            layers
             for layer in body.layers
-            for attention in (layer.self_attn,)
+            for attention, mlp in ((layer.self_attn, layer.mlp),)
+            for layers in (
+                [attention.q_proj, attention.k_proj, attention.v_proj],
+                [attention.o_proj],
+                [mlp.gate_proj, mlp.up_proj],
+                [mlp.down_proj],
+            )
         ]
-        chosen = iter(choices([weight for layer in weights for weight in layer]))
+        grids = [joined([*map(grid_of, layers)]) for layers in together]
+        weights = [*map(_fused, together)]
+        self.products = [
+            Product(weight, None, choice, grid)
+            for weight, choice, grid in zip(weights, choices(weights, grids), grids, strict=True)
+        ]
         self._norm, gain = _norm(self.device, self.dtype, body.norm.variance_epsilon)
-        self.products = []
         self._layers: tuple[list[_Layer], ...] = tuple([] for _ in ROWS)
-        for layer, matrices in zip(body.layers, weights, strict=True):
-            products = [Product(weight, None, next(chosen)) for weight in matrices]
+        parts = iter(self.products)
+        for layer in body.layers:
+            products = [next(parts) for _ in range(4)]
             gains = [
                 gain(norm.weight)
                 for norm in (layer.input_layernorm, layer.post_attention_layernorm)
@@ -140,7 +147,6 @@ class LeanBody:
             for count, layers in zip(ROWS, self._layers, strict=True):
                 inputs, outputs, gate_up, down = (product.of(count) for product in products)
                 layers.append(_Layer(gains[0], inputs, outputs, gains[1], gate_up, down))
-            self.products += products
         self._gain = gain(body.norm.weight)
         self._table = self._table[:0]
 
@@ -237,7 +243,9 @@ class LeanRows:
 
 
 def _fused(layers: Sequence[Any]) -> Tensor:
-    """The weights of linear layers as one, (sum of out, in), whose parts they become."""
+    """The weights of one or more linear layers as one, (sum of out, in), whose parts they
+    become.
+    """
     first, *others = (layer.weight for layer in layers)
     follows, end = [], first
     for weight in others:

@@ -22,14 +22,16 @@ from resispec.errors import InvalidInput
 from resispec.files import cache_root, locked, read_json, write_json
 from resispec.kept import entry
 from resispec.machine import memory_bytes, processor_name
+from resispec.models.grid import Grid, grid_of
 
 FORCED = "RESISPEC_LINEAR"
 """The variable of the environment that forces one of WAYS on all layers, and turns timing off."""
-PLAIN, PACKED, TRANSPOSED = "plain", "packed", "transposed"
+PLAIN, PACKED, TRANSPOSED, FEW_BITS = "plain", "packed", "transposed", "few bits"
 WAYS = {
     PLAIN: "torch's own layer",
     PACKED: "a second copy of the weight in the order in which oneDNN's kernels read it",
     TRANSPOSED: "the product of the weight and the rows as columns",
+    FEW_BITS: "the whole numbers of a weight of eight or four bits, see `resispec.models.grid`",
 }
 ROWS = (1, 8, 32)
 """Numbers of rows that are timed."""
@@ -61,13 +63,16 @@ def bucket(num_rows: int) -> int:
 class Product:
     """The multiplication by one weight, in a way for each number of rows.
 
-    weight: (out, in). bias: (out,) or None. choice: a way for each of ROWS. A packed way holds a
-    copy of the weight that does not follow changes of it.
+    weight: (out, in). bias: (out,) or None. choice: a way for each of ROWS. grid: the weight's, if
+    it has one. A packed way, and that of few bits, hold a copy of the weight that does not follow
+    changes of it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, choice: Choice) -> None:
-        self.shape, self.width, self.choice = _shape(weight), weight.shape[1], choice
-        made: dict[str, Multiply] = {way: _multiply(way, weight, bias) for way in choice}
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, choice: Choice, grid: Grid | None = None
+    ) -> None:
+        self.shape, self.width, self.choice = _shape(weight, grid), weight.shape[1], choice
+        made: dict[str, Multiply] = {way: _made(way, weight, bias, grid) for way in choice}
         self._by_rows = [made[way] for way in choice]
 
     def of(self, num_rows: int) -> Multiply:
@@ -95,6 +100,7 @@ class QuickLinear(nn.Linear):
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         vars(self).pop("product", None)
+        vars(self).pop("grid", None)
         return super()._apply(*arguments, **options)
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
@@ -113,25 +119,28 @@ def quicken(module: nn.Module) -> None:
         if type(layer) is nn.Linear or isinstance(layer, QuickLinear)
     ]
     layers = [layer for layer in layers if layer.weight.device.type == "cpu"]
-    weights = [layer.weight.detach() for layer in layers]
-    for layer, choice in zip(layers, choices(weights), strict=True):
+    weights, grids = [layer.weight.detach() for layer in layers], [*map(grid_of, layers)]
+    chosen = choices(weights, grids)
+    for layer, choice, grid in zip(layers, chosen, grids, strict=True):
         bias = None if layer.bias is None else layer.bias.detach()
         if type(layer) is nn.Linear:
             layer.__class__ = QuickLinear
         # Not a buffer or a module: it is no part of the model's state.
-        layer.product = Product(layer.weight.detach(), bias, choice)
+        layer.product = Product(layer.weight.detach(), bias, choice, grid)
 
 
-def choices(weights: Sequence[Tensor]) -> list[Choice]:
+def choices(weights: Sequence[Tensor], grids: Sequence[Grid | None] | None = None) -> list[Choice]:
     """The ways for these weights, (out, in) each; weights of a shape have the same ones.
 
-    Weights on other devices, and small ones, are multiplied in the plain way. Packed weights take
-    twice the memory, so no weight is packed if their copies would need more than a quarter of the
-    machine's memory. Raises InvalidInput when `FORCED` names no way.
+    grids: those of the weights, None for one without. Weights on other devices, and small ones,
+    are multiplied in the plain way. Packed weights take twice the memory, so no weight is packed
+    if their copies would need more than a quarter of the machine's memory. Raises InvalidInput
+    when `FORCED` names no way.
     """
-    by_shape: dict[str, list[Tensor]] = {}
-    for weight in weights:
-        by_shape.setdefault(_shape(weight), []).append(weight)
+    grids = grids or [None] * len(weights)
+    by_shape: dict[str, list[tuple[Tensor, Grid | None]]] = {}
+    for weight, grid in zip(weights, grids, strict=True):
+        by_shape.setdefault(_shape(weight, grid), []).append((weight, grid))
     fits = sum(weight.nbytes for weight in weights) <= memory_bytes() / 4
     forced = os.environ.get(FORCED)
     if forced is not None:
@@ -139,10 +148,11 @@ def choices(weights: Sequence[Tensor]) -> list[Choice]:
     chosen = {}
     timed = {}
     for shape, alike in by_shape.items():
-        allowed = _allowed(alike[0], fits)
+        weight, grid = alike[0]
+        allowed = _allowed(weight, fits, grid)
         if forced is not None:
             chosen[shape] = (forced if forced in allowed else PLAIN,) * len(ROWS)
-        elif len(allowed) == 1 or alike[0].numel() < LEAST:
+        elif len(allowed) == 1 or weight.numel() < LEAST:
             chosen[shape] = (PLAIN,) * len(ROWS)
         else:
             timed[shape] = alike
@@ -150,15 +160,18 @@ def choices(weights: Sequence[Tensor]) -> list[Choice]:
         with _kept(_setting()) as known:
             for shape, alike in timed.items():
                 if shape not in known:
-                    known[shape] = fastest(alike)
-                ways = _allowed(alike[0], fits)
+                    known[shape] = fastest(*zip(*alike, strict=True))
+                weight, grid = alike[0]
+                ways = _allowed(weight, fits, grid)
                 chosen[shape] = tuple(way if way in ways else PLAIN for way in known[shape])
-    return [chosen[_shape(weight)] for weight in weights]
+    return [chosen[_shape(weight, grid)] for weight, grid in zip(weights, grids, strict=True)]
 
 
 @torch.inference_mode()
-def fastest(weights: Sequence[Tensor]) -> Choice:
+def fastest(weights: Sequence[Tensor], grids: Sequence[Grid | None] | None = None) -> Choice:
     """The fastest way for each of ROWS, timed on weights of one shape, (out, in) each.
+
+    grids: those of the weights, None for one without.
 
     Every weight's least time of a few rounds counts, in which the ways take turns, so that other
     work of the machine hardly matters. A round reads several weights, as a forward does, since a
@@ -168,10 +181,13 @@ def fastest(weights: Sequence[Tensor]) -> Choice:
     num_rows = max(1, SAMPLE_BYTES // (weights[0].nbytes // len(weights[0])))
     sample = [weight[:num_rows] for weight in weights]
     sample = sample[: max(1, SAMPLE_BYTES // sample[0].nbytes)]
+    parts = [grid and grid.rows(slice(num_rows)) for grid in grids or [None] * len(weights)]
     made: dict[str, list[Multiply]] = {}
-    for way in _allowed(sample[0], True):
+    for way in _allowed(sample[0], True, parts[0]):
         with suppress(Exception):  # a private operator can raise anything
-            functions = [_multiply(way, weight, None) for weight in sample]
+            functions = [
+                _made(way, weight, None, part) for weight, part in zip(sample, parts, strict=False)
+            ]
             if all(_is_right(functions[0], sample[0], count) for count in ROWS):
                 made[way] = functions
     return tuple(_fastest(made, _rows(sample[0], count)) for count in ROWS)
@@ -204,11 +220,19 @@ def _rows(weight: Tensor, count: int) -> Tensor:
     return torch.randn(count, weight.shape[1], generator=generator).to(weight.dtype)
 
 
-def _allowed(weight: Tensor, fits: bool) -> tuple[str, ...]:
+def _allowed(weight: Tensor, fits: bool, grid: Grid | None = None) -> tuple[str, ...]:
     """The ways that can be tried for a weight. fits: whether there is memory for copies."""
     if weight.device.type != "cpu" or not weight.is_floating_point():
         return (PLAIN,)
-    return (PLAIN, TRANSPOSED, PACKED) if fits and can_pack(weight.dtype) else (PLAIN, TRANSPOSED)
+    packed = (PACKED,) if fits and can_pack(weight.dtype) else ()
+    return PLAIN, TRANSPOSED, *packed, *(() if grid is None else (FEW_BITS,))
+
+
+def _made(way: str, weight: Tensor, bias: Tensor | None, grid: Grid | None) -> Multiply:
+    if way != FEW_BITS:
+        return _multiply(way, weight, bias)
+    assert grid is not None
+    return grid.multiply(bias)
 
 
 def _multiply(way: str, weight: Tensor, bias: Tensor | None) -> Multiply:
@@ -245,10 +269,11 @@ def can_pack(dtype: torch.dtype) -> bool:
     )
 
 
-def _shape(weight: Tensor) -> str:
-    """A weight's shape and precision in words, like "576x1536 float32"."""
+def _shape(weight: Tensor, grid: Grid | None = None) -> str:
+    """A weight's shape and precision in words, like "576x1536 float32" or "576x1536 int4"."""
     size = "x".join(map(str, weight.shape))
-    return f"{size} {str(weight.dtype).removeprefix('torch.')}"
+    dtype = str(weight.dtype).removeprefix("torch.")
+    return f"{size} {dtype if grid is None else f'int{grid.bits}'}"
 
 
 def _setting() -> str:

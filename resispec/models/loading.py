@@ -18,8 +18,9 @@ from transformers.utils import logging as transformers_logging
 
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
-from resispec.models.checkpoint import check_device, find_dtype, found_device, read_checkpoint
+from resispec.models.checkpoint import check_device, found_device, read_checkpoint
 from resispec.models.eagle import EagleModel
+from resispec.models.grid import precision_of
 from resispec.models.pair import Pair
 from resispec.models.tokenizer import TransformersTokenizer
 
@@ -39,17 +40,18 @@ def load_pair(
 ) -> Pair:
     """Load a target and its draft from hub names or folders.
 
-    device: a torch device. dtype: one of float32, bfloat16, float16.
+    device: a torch device. dtype: one of float32, bfloat16, float16, and int8 and int4, see
+    `resispec.models.grid`; or two of them, the target's and the draft's, like float32/int8.
     Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the
     tokenizers differ.
     """
     check_device(device)
-    precision = find_dtype(dtype)
-    module, tokenizer = read_checkpoint(target, target_revision, precision, device)
+    target_dtype, draft_dtype = (dtype.split("/") * 2)[:2]
+    module, tokenizer = read_checkpoint(target, target_revision, target_dtype, device)
     model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
     if draft is None:
         return Pair(model, None, shared_tokenizer)
-    module, draft_tokenizer = read_checkpoint(draft, draft_revision, precision, device)
+    module, draft_tokenizer = read_checkpoint(draft, draft_revision, draft_dtype, device)
     draft_model = TransformersModel(module, is_draft=True)
     names, size = (
         (f"target {target}", f"draft {draft}"),
@@ -113,7 +115,7 @@ def _as_model(role: str, model: Any, other: Any) -> Any:
             raise InvalidInput(
                 f"{role} {model}: the other model is {type(other).__name__}, no module or name"
             )
-        model = read_checkpoint(str(model), None, module.dtype, str(module.device))[0]
+        model = read_checkpoint(str(model), None, precision_of(module), str(module.device))[0]
     if (
         isinstance(model, PreTrainedModel)
         and model.can_generate()

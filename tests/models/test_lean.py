@@ -8,7 +8,7 @@ from transformers import LlamaForCausalLM
 
 from resispec.models import TransformersModel, lean
 from resispec.models.lean import LeanBody, is_plain
-from resispec.models.linear import FORCED, WAYS
+from resispec.models.linear import FORCED, PACKED, PLAIN, TRANSPOSED
 from resispec.models.own_lm_head import follows_modules
 from tests.models.toy_architectures import LLAMA, PROMPT, ROPE, TOPOLOGY, build, made
 
@@ -74,7 +74,7 @@ def test_features_are_those_of_the_modules_but_for_rounding(name, dtype):
         assert gap(found, expected) < ALLOWED[dtype]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", (PLAIN, PACKED, TRANSPOSED))
 def test_features_stay_whatever_the_way_of_its_matrices(way, monkeypatch):
     module = build("Llama", LLAMA)
     expected = features_of(TransformersModel(module).of_modules())
@@ -150,7 +150,7 @@ def test_the_check_sees_an_error_of_a_thousandth(monkeypatch):
     assert not follows_modules(model, model.of_modules())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", (PLAIN, PACKED, TRANSPOSED))
 def test_weights_are_shared_and_changes_of_them_are_followed(way, monkeypatch, tmp_path):
     monkeypatch.setenv(FORCED, way)
     module = build("Llama", LLAMA)

@@ -26,7 +26,7 @@ WAYS = [
             way == PACKED and not can_pack(dtype), reason=f"no packed {dtype} here"
         ),
     )
-    for way in linear.WAYS
+    for way in (PLAIN, PACKED, TRANSPOSED)
     for dtype in ROUNDING
 ]
 
@@ -102,7 +102,7 @@ def test_a_way_that_fails_or_is_wrong_is_done_without(fault, monkeypatch):
 def test_choices_are_kept_for_other_processes(kept, monkeypatch):
     chosen, asked = (PACKED, PLAIN, PLAIN), []
     monkeypatch.setattr(linear, "can_pack", lambda _: True)
-    monkeypatch.setattr(linear, "fastest", lambda found: asked.append(len(found)) or chosen)
+    monkeypatch.setattr(linear, "fastest", lambda found, _: asked.append(len(found)) or chosen)
     layers = [*weights(8, 4, number=2), *weights(4, 8)]
     assert linear.choices(layers) == [chosen] * 3 and asked == [2, 1]
     [file] = kept.glob("*.json")
@@ -123,7 +123,7 @@ def test_processes_that_start_together_choose_alike(monkeypatch):
     """The second one waits for the first, and reads what it wrote."""
     begun, go_on, answers = threading.Event(), threading.Event(), []
 
-    def slow(_):
+    def slow(*_):
         begun.set()
         assert go_on.wait(20)
         return (TRANSPOSED,) * 3
@@ -133,7 +133,7 @@ def test_processes_that_start_together_choose_alike(monkeypatch):
     first.start()
     assert begun.wait(20)
     monkeypatch.setattr(linear, "_CHOSEN", {})
-    monkeypatch.setattr(linear, "fastest", lambda _: (PLAIN,) * 3)
+    monkeypatch.setattr(linear, "fastest", lambda *_: (PLAIN,) * 3)
     second = threading.Thread(target=lambda: answers.append(linear.choices(weights(8, 4))))
     second.start()
     go_on.set()
@@ -153,7 +153,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_a_broken_file_is_written_anew(content, kept, monkeypatch):
-    monkeypatch.setattr(linear, "fastest", lambda _: (TRANSPOSED,) * 3)
+    monkeypatch.setattr(linear, "fastest", lambda *_: (TRANSPOSED,) * 3)
     linear.choices(weights(4, 4))
     [file] = kept.glob("*.json")
     file.write_text(content)
@@ -165,7 +165,7 @@ def test_a_broken_file_is_written_anew(content, kept, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_no_error(kept, monkeypatch):
     kept.parent.write_text("a file where the folder would be")
     asked = []
-    monkeypatch.setattr(linear, "fastest", lambda _: asked.append(1) or (TRANSPOSED,) * 3)
+    monkeypatch.setattr(linear, "fastest", lambda *_: asked.append(1) or (TRANSPOSED,) * 3)
     for _ in range(2):
         assert linear.choices(weights(8, 4)) == [(TRANSPOSED,) * 3]
     assert asked == [1]  # this process knows
@@ -173,7 +173,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(kept, monkeypatch):
 
 @pytest.mark.usefixtures("kept")
 def test_what_is_small_or_too_large_to_copy_is_not_packed(monkeypatch):
-    monkeypatch.setattr(linear, "fastest", lambda _: (PACKED, TRANSPOSED, PLAIN))
+    monkeypatch.setattr(linear, "fastest", lambda *_: (PACKED, TRANSPOSED, PLAIN))
     monkeypatch.setattr(linear, "can_pack", lambda _: True)
     large = weights(8, 4)
     assert linear.choices(large) == [(PACKED, TRANSPOSED, PLAIN)]
