@@ -18,10 +18,11 @@ from resispec.models import Pair
 
 
 class LlamaCppEngine(LlamaCpp):
-    """llama.cpp on a pair's target, in float32 with torch's threads,
-    for as long as this object lives.
+    """llama.cpp on a pair's target, with torch's threads, for as long as this object lives.
 
-    folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see
+    folder: where the models are written as GGUF, unless they are there. precise: whether it
+    computes in float32 everywhere, as an audit wants it; otherwise weights are in float16, and its
+    own defaults choose the rest. mode, num_drafted: see
     MODES. by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in
     speculative sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF
     of the target to run in place of the one written here, say with quantised weights, whose
@@ -37,6 +38,7 @@ class LlamaCppEngine(LlamaCpp):
         by_ratio: bool = False,
         file: Path | None = None,
         slots: int = 1,
+        precise: bool = True,
     ) -> None:
         require_mode(mode)
         target: Any = pair.target
@@ -45,13 +47,14 @@ class LlamaCppEngine(LlamaCpp):
             models["draft"] = pair.draft_model()
         for name, model in models.items():
             if not (path := folder / f"{name}.gguf").is_file():
-                write_gguf(model, pair.tokenizer, path)
-        params = xllamacpp.CommonParams()  # float32 everywhere, no accelerator
+                write_gguf(model, pair.tokenizer, path, "F32" if precise else "F16")
+        params = xllamacpp.CommonParams()
         params.model.path = str(file or folder / "target.gguf")
         params.n_ctx, params.n_parallel, params.n_gpu_layers = target.context * slots, slots, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        if precise:
+            params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+            params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.warmup, params.verbosity = False, 1  # print only errors
         kinds, speculative = xllamacpp.common_speculative_type, params.speculative
         speculative.draft.probabilistic = by_ratio

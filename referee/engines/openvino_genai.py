@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import openvino
 import openvino_genai
+import torch
 
 from referee.engines.base import Answer, Engine, require_fit, require_mode
 from referee.engines.gguf_file import write_gguf
@@ -26,11 +27,12 @@ PRECISE = {
 
 
 class OpenVinoEngine(Engine):
-    """OpenVINO GenAI on a pair's target, on the CPU with one thread.
+    """OpenVINO GenAI on a pair's target, on the CPU.
 
-    folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files,
-    unless they are there. mode, num_drafted: see MODES; all modes use the same kernels (continuous
-    batching).
+    precise: whether it computes in float32 with one thread, as an audit wants it; otherwise it has
+    torch's threads, and its own defaults choose the rest. folder: where the models are written, as
+    GGUF with float16 weights and as OpenVINO's own files, unless they are there. mode, num_drafted:
+    see MODES; all modes use the same kernels (continuous batching).
     """
 
     apart = dict.fromkeys(
@@ -41,8 +43,16 @@ class OpenVinoEngine(Engine):
     orders = ("openvino",)
     takes_batches = True
 
-    def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        folder: Path,
+        mode: str = "plain",
+        num_drafted: int = 5,
+        precise: bool = True,
+    ) -> None:
         require_mode(mode)
+        properties = PRECISE if precise else {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
         self.name, self.version = f"OpenVINO GenAI, {mode}", openvino_genai.__version__
         self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
         self._eos = pair.tokenizer.eos_token_id
@@ -54,14 +64,14 @@ class OpenVinoEngine(Engine):
         self._asked: dict[str, Any] = {}
         if mode == "assisted":
             draft_path = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
-            options["draft_model"] = openvino_genai.draft_model(draft_path, "CPU", **PRECISE)
+            options["draft_model"] = openvino_genai.draft_model(draft_path, "CPU", **properties)
             self._asked = {"num_assistant_tokens": num_drafted}
         elif mode == "prompt_lookup":
             options["prompt_lookup"] = True
             self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
-            path, scheduler, "CPU", options | PRECISE
+            path, scheduler, "CPU", options | properties
         )
 
     def answers(

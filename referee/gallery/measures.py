@@ -125,7 +125,9 @@ def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
     judgement = report.judgements[0]
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
     return columns | {
-        "edge_tokens": judgement.comparison.details["edge_tokens"],
+        "edge_tokens": sum(
+            one.comparison.details.get("edge_tokens", 0) for one in report.judgements
+        ),
         "verdict": str(report.finding),
         "reason": judgement.reasons[0],
         "shares_random_numbers": arm.is_shared,
@@ -143,7 +145,10 @@ def points(num_tokens: int) -> list[int]:
 
 
 def curve(arm: Arm) -> Iterator[dict[str, Any]]:
-    """The statistic that is farthest out, for every number of tokens."""
+    """The statistic that is farthest out, for every number of tokens; of several loads, under the
+    largest.
+    """
+    *_, arm = arm.by_load.values()
     for num_tokens in points(arm.num_tokens):
         if statistics := arm.statistics(num_tokens):
             name = farthest(statistics)
