@@ -137,10 +137,11 @@ transcripts: .venv/installed ## let an engine write token ids: ENGINE=, or SERVE
 audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model [CONTROL=file] [EVIDENCE=file]
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
+WITH_ENGINES = $(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
+  --constraint constraints.txt --editable '.[engines]')
 .PHONY: gallery
 gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs `engines`)
-	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[engines]')
+	@$(WITH_ENGINES)
 	@$(PY) -m referee.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 	@$(PY) -m analysis.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 
@@ -153,12 +154,17 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate; rules, steps, memory, forwards
+bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: beside other engines
+ifeq ($(PROFILE),smollm2)
+	@$(WITH_ENGINES)
+	@$(PY) -m experiments.bench.peers --results $(RESULTS)
+else
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 	@$(PY) -m experiments.bench.counts --results $(RESULTS)
 	@$(PY) -m experiments.bench.memory --results $(RESULTS)
 	@$(PY) -m experiments.bench.forwards --results $(RESULTS)
+endif
 
 .PHONY: joint
 joint: .venv/installed ## what exact verifiers of a small tree can accept, and what each leaves; 5 min
