@@ -23,14 +23,15 @@ from resispec.files import write_atomically
 
 TEXTS = texts("gallery")
 WORDS = (
-    "thread", "where", "status", "verdict", "reason", "device", "git_commit", "against_control",
+    "thread", "where", "status", "verdict", "reason", "device", "git_commit", "bet",
+    "against_control",
 )  # fmt: skip
 """Columns of words. The last one is absent from a gallery without controls."""
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
 FAULT, EXACT = "#D55E00", "#0072B2"
 """Colours of engines with a known fault and of the others."""
-TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
+TICKS_X = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -52,10 +53,13 @@ def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def first_biased(rows: pd.DataFrame) -> float:
-    """The number of tokens from which on all rows are called biased; NaN if the last row is not."""
+    """The number of tokens at which bets decide, or from which on all rows are called biased, if
+    that is less; NaN if neither is so.
+    """
     is_far = (rows.p_value < rows.limit).to_numpy()
     stays_far = np.logical_and.accumulate(is_far[::-1])[::-1]
-    return float(rows.tokens[stays_far].min())
+    by_bets = rows.bet_tokens.iloc[-1] if "bet_tokens" in rows else np.nan
+    return float(np.fmin(rows.tokens[stays_far].min(), by_bets))
 
 
 def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
@@ -134,6 +138,8 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
         "Tokens": labels.number(row["first_biased"], ",.0f"),
         "Audit": f"**{row['verdict']}**{power}",
     }
+    if "bet" in row:
+        cells["Bet"] = row["bet"] or labels.ABSENT
     if row.get("where"):
         cells["Fault in"] = row["where"]
     if "against_control" in row:

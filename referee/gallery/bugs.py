@@ -205,7 +205,7 @@ class RefusesAll(TopDown):
 
 
 class LeakBetweenAnswers(DecoderEngine):
-    """Some requests are answered behind what the cache still holds of the last answer.
+    """Some requests see what the cache still holds of the last answer before their prompt's end.
 
     llama.cpp issue 27296.
     """
@@ -217,14 +217,14 @@ class LeakBetweenAnswers(DecoderEngine):
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""
         is_cleared = seed % REQUESTS_PER_LEAK != 0
-        context = [*prompt] if is_cleared else [*self._left, *prompt]
+        context = [*prompt] if is_cleared else [*prompt[:-1], *self._left, prompt[-1]]
         answer = super().answer(context, settings, seed)
         self._left = answer.tokens[-LEAKED:]
         return answer
 
 
 class CorruptInBatches(DecoderEngine):
-    """From the third sequence of a batch on, the last token of the prompt is another sequence's.
+    """From the third sequence of a batch on, the second half of the prompt is another sequence's.
 
     1Cat-vLLM issue 656.
     """
@@ -235,11 +235,12 @@ class CorruptInBatches(DecoderEngine):
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
         """See `Engine.answers`."""
-        ends = [
-            prompts[0][-1] if place >= SOUND_SEQUENCES else prompt[-1]
+        given = [
+            [*prompt[: len(prompt) // 2], *prompts[0][len(prompts[0]) // 2 :]]
+            if place >= SOUND_SEQUENCES
+            else prompt
             for place, prompt in enumerate(prompts)
         ]
-        given = [[*prompt[:-1], end] for prompt, end in zip(prompts, ends, strict=True)]
         return super().answers(given, settings, seeds)
 
 

@@ -237,6 +237,7 @@ FAULTY = (
         f"{HUB}/ggml-org/llama.cpp/issues/27296",
         where="cache",
         kind=bugs.LeakBetweenAnswers,
+        times=4,
     ),
     ours(
         "corrupt above two sequences",
@@ -244,6 +245,7 @@ FAULTY = (
         f"{HUB}/1CatAI/1Cat-vLLM/issues/656",
         where="batch",
         kind=bugs.CorruptInBatches,
+        times=4,
         concurrency=(1, SLOTS),
     ),
     ours(

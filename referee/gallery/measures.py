@@ -124,7 +124,15 @@ def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
     report = audit_arms(arm)
     judgement = report.judgements[0]
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
+    bets = [
+        (took, wealth.winner)
+        for wealth in (one.wealth for one in arm.by_load.values())
+        if wealth is not None and (took := wealth.took(report.e_limit)) is not None
+    ]
+    tokens, bet = min(bets, default=(math.nan, ""))
     return columns | {
+        "bet_tokens": tokens,
+        "bet": bet,
         "edge_tokens": sum(
             one.comparison.details.get("edge_tokens", 0) for one in report.judgements
         ),

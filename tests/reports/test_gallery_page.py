@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import gallery
+from analysis.table import markdown
 
 ROOT = Path(__file__).parents[2]
 LIMIT, ALLOWED = 1e-4, 3.89
@@ -91,6 +92,20 @@ def test_the_table_by_hand_and_the_same_files_again(results, capsys):
     assert "found 3 of 4 faults" in text
     assert "Device: abacus. Commit: 0123456789. Made by: make gallery." in text
     assert "may be 3.9 standard deviations out" in text
+
+
+def test_a_bet_may_decide_before_a_statistic_does(results):
+    path = results / "embedded" / "gallery.csv"
+    frame = pd.read_csv(path)
+    frame.loc[frame.engine == "edge", ["bet_tokens", "bet"]] = 70, "stray tokens"
+    frame.loc[frame.engine == "hot", ["bet_tokens", "bet"]] = 90, "temperature x 1.1"
+    frame.to_csv(path, index=False)
+    read = gallery.read(path)
+    found = {row["engine"]: row["first_biased"] for row in gallery.engines(read)}
+    assert found["edge"] == 70 and found["hot"] == 50 and np.isnan(found["right"])
+    table = gallery.table_of(read, "embedded")
+    bets = dict(zip(table.frame.engine, table.frame.bet, strict=True))
+    assert bets["edge"] == "stray tokens" and "stray tokens" in markdown(table)
 
 
 def test_the_figure_has_a_mark_for_every_engine_that_ran_and_says_what_it_shows(results):
