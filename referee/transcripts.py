@@ -14,17 +14,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
 from resispec.sampling import SETTINGS, Warp, filter_order_of
 
-TOKENS = ("prompt_token_ids", "output_token_ids")
+TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("seed", "sample", "concurrency"), int),
     **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
-LOGPROBS, TOP_LOGPROBS = "logprobs", "top_logprobs"
+TOP_LOGPROBS = "top_logprobs"
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES, LOGPROBS, TOP_LOGPROBS)
 INDEX = "prompt_index"
 """The key of a row for the number of its prompt, from 0."""
@@ -188,11 +189,14 @@ def _letters(key: str) -> str:
     return "".join(filter(str.isalpha, key.lower()))
 
 
-def read_transcripts(path: Path | str) -> list[Transcript]:
+def read_transcripts(
+    path: Path | str, settings: Mapping[str, Any] | None = None
+) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
     A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A
-    row without `filter_order` gets that of its engine, by the engine's name.
+    row without `filter_order` gets that of its engine, by the engine's name. Rows may have the keys
+    of RL trainers, see `referee.rollouts`. settings: those that rows need not say themselves.
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
     empty, or for the first row that is not a transcript.
     """
@@ -201,21 +205,24 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
         place = f"{path}, {where}"
         if not isinstance(row, dict):
             raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
-        fields = {name: row[name] for name in _KEYS if row.get(name) is not None}
-        for name in TOKENS:
-            if name not in fields:
-                raise InvalidInput(
-                    f"{place}: {name} is missing; the ids that the engine used are needed, since "
-                    "encoding text again does not give them back"
-                )
-        if fields.get("top_k") == -1:
-            fields["top_k"] = 0
-        fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
-        extra = {name: value for name, value in row.items() if name not in _KEYS}
-        transcripts.append(Transcript(**fields, extra=extra, place=place))
+        for emitted in emitted_rows(row, place, settings or {}):
+            extra = dict(emitted.extra)
+            fields = emitted.fields | {
+                name: extra.pop(name)
+                for name in (*_TYPES, *_lists(extra))
+                if extra.get(name) is not None
+            }
+            extra = {name: value for name, value in extra.items() if name not in _TYPES}
+            fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
+            transcripts.append(Transcript(**fields, extra=extra, place=emitted.place))
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return transcripts
+
+
+def _lists(row: Mapping[str, Any]) -> list[str]:
+    """TOP_LOGPROBS, if a row has it as a list; as a number it is the request's parameter."""
+    return [TOP_LOGPROBS] if isinstance(row.get(TOP_LOGPROBS), list) else []
 
 
 def line_of(transcript: Transcript) -> str:

@@ -18,7 +18,9 @@ DEPTH = 8
 LEAST_ROWS = 5
 """The fewest rows that must have a token in its context for it to be counted alone."""
 SMOOTHING = 5.0
-"""The weight of a token's frequency in its chance after the token before it, in tokens."""
+"""The weight of a token's chance without a context in that with it, in tokens."""
+RARE = 0.01
+"""The share of tokens that are called unlikely: those of the least chance after the text before."""
 CAUSES = {
     "first tokens": "the first token, as after a prefill, or one step of the acceptance",
     "equal prefixes": "tokens that are kept or drawn in another way after the same tokens",
@@ -29,6 +31,7 @@ CAUSES = {
     "or too rarely",
     "frequency": "common tokens too often or too rarely: another temperature, a bias to the draft",
     "strays": "stray tokens that no other row has, or a tail that is cut",
+    "unlikely": "stray tokens, or a tail that is cut",
     "repetition": "tokens of the row's own past too often or too rarely: a penalty, rows of the "
     "cache, drafts from the prompt",
     "repeated pairs": "loops, or drafts of prompt lookup that are kept too often",
@@ -68,12 +71,10 @@ def families_of(rows: MatchedRows, laws: ServedLaws | None = None) -> dict[str, 
         share,
         least=2,
     )
-    prefix = _prefixes(prompt, token, position)
-    near = (position > 0) & (position < DEPTH)
-    if near.any():
-        at = np.flatnonzero(near)
+    past, prefix = _prefixes(prompt, token, position)
+    if len(at := np.flatnonzero((position > 0) & (position < DEPTH))):
         found["equal prefixes"] = family_of(
-            row[at], _code(prefix[at]), stratum, share, least=2, context=_code(prefix[at - 1])
+            row[at], _code(prefix[at]), stratum, share, least=2, context=_code(past[at])
         )
     found["tokens"] = family_of(row, token, stratum, share, least=LEAST_ROWS)
     for name, feature, context in (
@@ -83,9 +84,11 @@ def families_of(rows: MatchedRows, laws: ServedLaws | None = None) -> dict[str, 
         found[name] = family_of(row, feature, stratum, share, least=LEAST_ROWS, context=context)
 
     is_token = rows.token != END
-    counts, contexts, pairs = (np.bincount(codes) for codes in (token, one, pair))
+    counts = np.bincount(token)
     frequency = counts[token] / len(token)
-    chance = (pairs[pair] - 1 + SMOOTHING * frequency) / (contexts[one] - 1 + SMOOTHING)
+    chance = frequency
+    for context, feature in ((one, pair), (two, triple), (past, prefix)):
+        chance = _smoothed(context, feature, chance)
     in_prompt = np.isin(_joint(prompt, rows.token), _prompt_keys(rows))
     is_seen = in_prompt | ~_is_first_of(_code(row, token))
     support = np.bincount(token[_is_first_of(_code(row, token))])
@@ -93,9 +96,10 @@ def families_of(rows: MatchedRows, laws: ServedLaws | None = None) -> dict[str, 
         "predictability": np.log(chance),
         "frequency": np.log(frequency),
         "strays": np.where(is_token, (support[token] == 1) & ~in_prompt, 0.0),
+        "unlikely": np.where(is_token, chance <= np.quantile(chance[is_token], RARE), 0.0),
         "repetition": np.where(is_token, is_seen, 0.0),
         "repeated pairs": np.where(is_token, ~_is_first_of(_code(row, pair)), 0.0),
-        "ids": np.where(is_token, rows.token, 0.0),
+        "ids": np.where(is_token, _without(rows.token, np.log(frequency), np.log(chance)), 0.0),
     }
     totals = {name: _sums(value, row, rows.num_rows) for name, value in sums.items()}
     totals["length"] = _sums(is_token, row, rows.num_rows, centre=False)
@@ -131,19 +135,37 @@ def _shifted(token: Codes, position: Codes, by: int, rows: MatchedRows) -> Codes
     return shifted
 
 
-def _prefixes(prompt: Codes, token: Codes, position: Codes) -> Codes:
-    """A number for each symbol that is equal for equal prompts and equal symbols up to there;
-    0 from place DEPTH on.
+def _smoothed(context: Codes, feature: Codes, chance: NDArray) -> NDArray[np.float64]:
+    """The chance of each symbol in its context, by all other places with this context.
+
+    context, feature: (N,), numbers of the context, and of it with the symbol. chance: (N,), that
+    without this context, which counts like SMOOTHING places.
     """
-    prefix = np.zeros_like(token)
+    times, hits = (np.bincount(codes)[codes] for codes in (_code(context), _code(feature)))
+    return (hits - 1 + SMOOTHING * chance) / (times - 1 + SMOOTHING)
+
+
+def _prefixes(prompt: Codes, token: Codes, position: Codes) -> tuple[Codes, Codes]:
+    """Numbers of the symbols before a symbol, and of these with it, equal for equal prompts.
+
+    From place DEPTH on every symbol has a number of its own.
+    """
+    past = np.arange(len(token)) + 2 * len(token)
+    prefix = past.copy()
     for depth in range(DEPTH):
         at = np.flatnonzero(position == depth)
-        if not len(at):
-            break
-        past = prompt[at] if depth == 0 else prefix[at - 1]
-        codes = _code(past, token[at])
-        prefix[at] = codes + 1 + prefix.max()
-    return prefix
+        past[at] = prompt[at] + 4 * len(token) if depth == 0 else prefix[at - 1]
+        prefix[at] = at[np.unique(_joint(past[at], token[at]), return_inverse=True)[1]]
+    return past, prefix
+
+
+def _without(token: Codes, *columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ids less what a linear function of these columns says of them: common tokens have small
+    ids in many vocabularies.
+    """
+    design = np.stack([np.ones(len(token)), *columns], 1)
+    ids = token / max(1, token.max())
+    return ids - design @ np.linalg.lstsq(design, ids)[0]
 
 
 def _prompt_keys(rows: MatchedRows) -> Codes:
