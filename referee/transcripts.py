@@ -29,7 +29,9 @@ TOP_LOGPROBS = "top_logprobs"
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES, LOGPROBS, TOP_LOGPROBS)
 INDEX = "prompt_index"
 """The key of a row for the number of its prompt, from 0."""
-NOTED = (INDEX, "max_new_tokens", "model", "spec_decode")
+ASKED = "num_logprobs"
+"""The key of a row for the number of most probable tokens that were asked for at each place."""
+NOTED = (INDEX, "max_new_tokens", "model", "spec_decode", ASKED)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 

@@ -10,7 +10,7 @@ the law.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,10 @@ class ServedEngine(Engine):
     whose `__init__` asks the server's version.
 
     A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content,
-    num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`.
+    num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`. One
+    with `serves_logprobs` has `asking(number)`, what a request has in addition for that many
+    log-probabilities at each place, and `served(content)`, the pair of lists that an answer has:
+    for each token its log-probability, and pairs of id and log-probability.
     path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
     the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
     for each reason with another name in transcripts, that name. has_seeds: whether the server uses
@@ -51,6 +54,8 @@ class ServedEngine(Engine):
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""
         body = self.body(list(prompt), settings, seed)
+        if self.num_logprobs:
+            body |= self.asking(self.num_logprobs)
         content = self.server.post(self.path, body)
         if not (tokens := whole_numbers(content, *self.tokens)):
             keys, value = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
@@ -75,7 +80,22 @@ class ServedEngine(Engine):
         if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
             raise Unanswered(f"the server gave the request up (finish reason {word!r})")
         extra = self.acceptance(content, len(tokens))
-        return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
+        served = self._served(content, len(tokens)) if self.num_logprobs else ()
+        return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra, *served)
+
+    def _served(
+        self, content: Any, count: int
+    ) -> tuple[list[float], list[list[tuple[int, float]]]]:
+        """The served log-probabilities, those of the tokens and of the most probable ones."""
+        own, tops = self.served(content)
+        if not isinstance(own, list) or None in own or len(own) != count or len(tops) != count:
+            raise InvalidInput(
+                f"{self.name}: the server returns no log-probabilities, or not one for each token; "
+                "leave out --logprobs"
+            )
+        # some formats add the emitted token to the most probable ones
+        ordered = (sorted(top, key=lambda pair: -pair[1]) for top in tops)
+        return own, [top[: self.num_logprobs] for top in ordered]
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """Raise InvalidInput if an answer says that other settings were applied
@@ -94,6 +114,7 @@ class Vllm(ServedEngine):
     """
 
     name, path = "vllm", "/v1/completions"
+    serves_logprobs = True
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
     reason, orders = ("choices", 0, "finish_reason"), ("vllm",)
     least_temperature = 0.01
@@ -125,6 +146,19 @@ class Vllm(ServedEngine):
             **({} if self.model is None else {"model": self.model}),
         }
 
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"logprobs": number, "return_tokens_as_token_ids": True}
+
+    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
+        """See `ServedEngine`; ids stand in texts like "token_id:17"."""
+        found = dig(content, "choices", 0, "logprobs")
+        tops = []
+        for top in dig(found, "top_logprobs") or []:
+            pairs = (top or {}).items()
+            tops.append(pairs_of((name.removeprefix("token_id:"), value) for name, value in pairs))
+        return dig(found, "token_logprobs"), tops
+
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`."""
         metrics = dig(content, "metrics", "speculative_decoding")
@@ -151,6 +185,7 @@ class Sglang(ServedEngine):
     """
 
     name, path = "sglang", "/generate"
+    serves_logprobs = True
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
     apart = {
@@ -185,6 +220,19 @@ class Sglang(ServedEngine):
         }
         return {"input_ids": prompt, "sampling_params": sampling, "stream": False}
 
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"return_logprob": True, "top_logprobs_num": number}
+
+    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
+        """See `ServedEngine`; entries are lists of log-probability, id and text."""
+        own = dig(content, "meta_info", "output_token_logprobs")
+        tops = dig(content, "meta_info", "output_top_logprobs") or []
+        return (
+            [dig(entry, 0) for entry in own or []],
+            [pairs_of((dig(entry, 1), dig(entry, 0)) for entry in top or []) for top in tops],
+        )
+
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`; if a number has had several names, the latest one is tried first."""
         meta = dig(content, "meta_info")
@@ -208,6 +256,7 @@ class LlamaCpp(ServedEngine):
     """
 
     name, path = "llama_cpp", "/completion"
+    serves_logprobs = True
     tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
     reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
     apart = dict.fromkeys(
@@ -241,6 +290,19 @@ class LlamaCpp(ServedEngine):
             "stream": False,
             "prompt": prompt,
         }
+
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"n_probs": number, "post_sampling_probs": False}
+
+    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
+        """See `ServedEngine`."""
+        entries = dig(content, "completion_probabilities") or []
+        tops = [dig(entry, "top_logprobs") or [] for entry in entries]
+        return (
+            [dig(entry, "logprob") for entry in entries],
+            [pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top) for top in tops],
+        )
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused,
@@ -295,6 +357,16 @@ def dig(content: Any, *keys: str | int) -> Any:
         except (LookupError, TypeError):
             return None
     return content
+
+
+def pairs_of(entries: Iterable[tuple[Any, Any]]) -> list[tuple[int, float]]:
+    """Ids and finite log-probabilities, of entries that may have the id as text."""
+    pairs = []
+    for token, value in entries:
+        is_id = type(token) is int or (isinstance(token, str) and token.isdecimal())
+        if is_id and isinstance(value, int | float) and math.isfinite(value):
+            pairs.append((int(token), float(value)))
+    return pairs
 
 
 def name_in(content: Any, *keys: str | int) -> str | None:
