@@ -51,7 +51,7 @@ class Transcript(Warp):
     asked for several; the answers share the prompt and the seed, but not their draws. concurrency:
     the number of requests that the engine had at a time, if known. logprobs: what the engine says
     of the log-probability of each emitted token. top_logprobs: for each emitted token the most
-    probable tokens at its place, as pairs of id and log-probability.
+    probable tokens at its place, as pairs of id and log-probability, none where it gave none.
     extra: the other keys of the row, such as an engine's acceptance records; the audit does not
     read them. A key that is nearly a setting is refused, see `setting_meant`, unless its value is
     None.

@@ -22,6 +22,8 @@ LARGEST_DIFFERENCE = 0.25
 """The largest median difference of two arms' log-probabilities of the first token after equal
 prompts; that of logits between 16 and 32 rounded to bfloat16 is at most 0.125.
 """
+MOST_MISSING = 0.05
+"""The largest share of tokens without a law, such as those that end within a character."""
 LEAST_TAIL = 1e-4
 """The least mass that is given to the tokens beyond the served ones."""
 RANKS = (1, 2, 3, 5)
@@ -56,10 +58,18 @@ def laws_of(rows: MatchedRows) -> tuple[ServedLaws | None, str]:
         return None, f"served log-probabilities were not used: {lacking} rows have none"
     for arm, name in ((True, "transcripts"), (False, "control")):
         of_arm = [rows.transcripts[row] for row in np.flatnonzero(rows.is_speculative == arm)]
-        if all(value == 0 for row in of_arm for top in row.top_logprobs or () for _, value in top):
+        values = [value for row in of_arm for top in row.top_logprobs or () for _, value in top]
+        if values and not any(values):
             raise InvalidInput(
                 f"{of_arm[0].place}: the served log-probabilities of the {name} are all 0, as an "
                 "engine writes that does not compute them; leave the key top_logprobs out"
+            )
+    for arm, name in ((True, "transcripts"), (False, "control")):
+        share = _missing(rows, arm)
+        if share > MOST_MISSING:
+            return None, (
+                f"served log-probabilities were not used: the {name} have none at {share:.0%} of "
+                "the tokens, as of drafted ones"
             )
     difference = _difference(rows)
     if difference > LARGEST_DIFFERENCE:
@@ -69,6 +79,16 @@ def laws_of(rows: MatchedRows) -> tuple[ServedLaws | None, str]:
             "the same, as before and after the temperature"
         )
     return _laws(rows), "served log-probabilities were used"
+
+
+def _missing(rows: MatchedRows, arm: bool) -> float:
+    """The share of an arm's tokens without served log-probabilities."""
+    tops = [
+        top
+        for row in np.flatnonzero(rows.is_speculative == arm)
+        for top in rows.transcripts[row].top_logprobs or ()
+    ]
+    return sum(not top for top in tops) / len(tops)
 
 
 def _difference(rows: MatchedRows) -> float:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from referee.servers.client import Server
 
 
+Served = tuple[list[float | None], list[list[tuple[int, float]]]]
+"""For each token its log-probability, and pairs of id and log-probability."""
+
+
 class ServedEngine(Engine):
     """An engine behind a server; each subclass is a format,
     whose `__init__` asks the server's version.
@@ -29,8 +33,9 @@ class ServedEngine(Engine):
     A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content,
     num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`. One
     with `serves_logprobs` has `asking(number)`, what a request has in addition for that many
-    log-probabilities at each place, and `served(content)`, the pair of lists that an answer has:
-    for each token its log-probability, and pairs of id and log-probability.
+    log-probabilities at each place, and `served(content, tokens)`, the pair of lists
+    that an answer has: for each token its log-probability, and pairs of id and log-probability,
+    none where it says nothing.
     path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
     the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
     for each reason with another name in transcripts, that name. has_seeds: whether the server uses
@@ -80,22 +85,26 @@ class ServedEngine(Engine):
         if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
             raise Unanswered(f"the server gave the request up (finish reason {word!r})")
         extra = self.acceptance(content, len(tokens))
-        served = self._served(content, len(tokens)) if self.num_logprobs else ()
+        served = self._served(content, tokens) if self.num_logprobs else ()
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra, *served)
 
     def _served(
-        self, content: Any, count: int
-    ) -> tuple[list[float], list[list[tuple[int, float]]]]:
-        """The served log-probabilities, those of the tokens and of the most probable ones."""
-        own, tops = self.served(content)
-        if not isinstance(own, list) or None in own or len(own) != count or len(tops) != count:
+        self, content: Any, tokens: Sequence[int]
+    ) -> tuple[list[float] | None, list[list[tuple[int, float]]]]:
+        """The served log-probabilities: those of the tokens, or None if some have none, and those
+        of the most probable ones.
+        """
+        own, tops = self.served(content, tokens)
+        number = sum(map(bool, tops))
+        if len(tops) != len(tokens) or number * 2 < len(tokens):
             raise InvalidInput(
-                f"{self.name}: the server returns no log-probabilities, or not one for each token; "
-                "leave out --logprobs"
+                f"the server returns log-probabilities for {number} of {len(tokens)} tokens, as "
+                "servers do that compute none for drafted ones; leave out --logprobs"
             )
         # some formats add the emitted token to the most probable ones
         ordered = (sorted(top, key=lambda pair: -pair[1]) for top in tops)
-        return own, [top[: self.num_logprobs] for top in ordered]
+        has_all = len(own) == len(tokens) and None not in own
+        return own if has_all else None, [top[: self.num_logprobs] for top in ordered]
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """Raise InvalidInput if an answer says that other settings were applied
@@ -150,14 +159,14 @@ class Vllm(ServedEngine):
         """See `ServedEngine`."""
         return {"logprobs": number, "return_tokens_as_token_ids": True}
 
-    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:  # noqa: ARG002
         """See `ServedEngine`; ids stand in texts like "token_id:17"."""
         found = dig(content, "choices", 0, "logprobs")
         tops = []
         for top in dig(found, "top_logprobs") or []:
             pairs = (top or {}).items()
             tops.append(pairs_of((name.removeprefix("token_id:"), value) for name, value in pairs))
-        return dig(found, "token_logprobs"), tops
+        return dig(found, "token_logprobs") or [], tops
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`."""
@@ -224,7 +233,7 @@ class Sglang(ServedEngine):
         """See `ServedEngine`."""
         return {"return_logprob": True, "top_logprobs_num": number}
 
-    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:  # noqa: ARG002
         """See `ServedEngine`; entries are lists of log-probability, id and text."""
         own = dig(content, "meta_info", "output_token_logprobs")
         tops = dig(content, "meta_info", "output_top_logprobs") or []
@@ -295,14 +304,18 @@ class LlamaCpp(ServedEngine):
         """See `ServedEngine`."""
         return {"n_probs": number, "post_sampling_probs": False}
 
-    def served(self, content: Any) -> tuple[Any, list[list[tuple[int, float]]]]:
-        """See `ServedEngine`."""
-        entries = dig(content, "completion_probabilities") or []
-        tops = [dig(entry, "top_logprobs") or [] for entry in entries]
-        return (
-            [dig(entry, "logprob") for entry in entries],
-            [pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top) for top in tops],
-        )
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
+        """See `ServedEngine`; tokens that end within a character have no entry of their own."""
+        entries = iter(dig(content, "completion_probabilities") or [])
+        entry = next(entries, None)
+        own, tops = [], []
+        for token in tokens:
+            is_told = dig(entry, "id") == token
+            top = dig(entry, "top_logprobs") if is_told else None
+            own.append(dig(entry, "logprob") if is_told else None)
+            tops.append(pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top or []))
+            entry = next(entries, None) if is_told else entry
+        return own, tops
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused,
