@@ -158,9 +158,7 @@ def _key(row: Mapping[str, Any], what: str, place: str) -> str | None:
     return keys[0] if keys else None
 
 
-def _mask(
-    row: Mapping[str, Any], prompt: int, output: int, place: str
-) -> list[bool] | None:
+def _mask(row: Mapping[str, Any], prompt: int, output: int, place: str) -> list[bool] | None:
     """Whether each token of the output was emitted, by all masks of the row; None without one."""
     masks = []
     for name in TABLE[OUTPUT_MASK]:
@@ -179,9 +177,7 @@ def _mask(
     return [all(values) for values in zip(*masks, strict=True)] if masks else None
 
 
-def _logprobs(
-    row: Mapping[str, Any], prompt: int, output: int, place: str
-) -> list[Any] | None:
+def _logprobs(row: Mapping[str, Any], prompt: int, output: int, place: str) -> list[Any] | None:
     """The engine's log-probability of each token of the output, or None."""
     if (name := _key(row, LOGPROBS, place)) is None:
         return None

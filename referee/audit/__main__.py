@@ -51,9 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.evidence is not None:
         folders = inputs.model_folders(options.target, options.draft)
         check_output(options.evidence, given.values(), folders)
-    arms = {
-        name: (file, read_transcripts(file, options.settings)) for name, file in given.items()
-    }
+    arms = {name: (file, read_transcripts(file, options.settings)) for name, file in given.items()}
     if "control" in arms and options.control.samefile(options.transcripts):
         raise InvalidInput(
             f"the control is the file of the transcripts, {options.control}; give another run's"

@@ -34,8 +34,12 @@ def about_reported(arm: Arm) -> str:
         )
     difference = np.abs(reported - rescored)
     settings = dict.fromkeys(arm.transcripts[number].setting for number, _ in rows)
-    after = "" if [*settings] == ["T=1"] else (
-        f"; rescored without the settings ({'; '.join(settings)}), which some engines include"
+    after = (
+        ""
+        if [*settings] == ["T=1"]
+        else (
+            f"; rescored without the settings ({'; '.join(settings)}), which some engines include"
+        )
     )
     return (
         f"log-probabilities that the engine reported, of {len(reported)} tokens, differ from the "

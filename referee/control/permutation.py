@@ -83,9 +83,7 @@ def family_of(
     chosen &= scale > 1e-9
     if not chosen.any():
         return None
-    return Family(
-        counts[chosen], 1 / scale[chosen], contexts, of_feature[chosen], shares[chosen]
-    )
+    return Family(counts[chosen], 1 / scale[chosen], contexts, of_feature[chosen], shares[chosen])
 
 
 def family_of_values(values: Floats, stratum: Strata, share: Floats) -> Family | None:

@@ -159,7 +159,7 @@ class Vllm(ServedEngine):
         """See `ServedEngine`."""
         return {"logprobs": number, "return_tokens_as_token_ids": True}
 
-    def served(self, content: Any, tokens: Sequence[int]) -> Served:  # noqa: ARG002
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
         """See `ServedEngine`; ids stand in texts like "token_id:17"."""
         found = dig(content, "choices", 0, "logprobs")
         tops = []
@@ -233,7 +233,7 @@ class Sglang(ServedEngine):
         """See `ServedEngine`."""
         return {"return_logprob": True, "top_logprobs_num": number}
 
-    def served(self, content: Any, tokens: Sequence[int]) -> Served:  # noqa: ARG002
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
         """See `ServedEngine`; entries are lists of log-probability, id and text."""
         own = dig(content, "meta_info", "output_token_logprobs")
         tops = dig(content, "meta_info", "output_top_logprobs") or []

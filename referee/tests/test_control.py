@@ -61,8 +61,8 @@ def test_a_bias_is_found_without_the_target_and_right_engines_are_not_accused(co
         lines = [*report_lines(report)]
         assert lines[0] == "verdict: biased: the engine with speculation differs from its control"
         assert lines[1] == f"  likely cause: {comparison.cause}"
-    for report in (fine, report):
-        assert "exact" not in " ".join(report_lines(report)).lower()
+        assert "exact" not in " ".join(lines).lower()
+    assert "exact" not in " ".join(report_lines(fine)).lower()
 
 
 @pytest.mark.parametrize(("copies", "prompts"), [(1, 24), (3, 6)])
@@ -131,9 +131,7 @@ def with_laws(generator, rows, hot=1.0, served=1.0):
 
 def test_served_log_probabilities_show_what_ids_alone_do_not():
     generator = np.random.default_rng(2)
-    spec, other, control = (
-        [*with_laws(generator, 150, hot)] for hot in (0.8, 1.0, 1.0)
-    )
+    spec, other, control = ([*with_laws(generator, 150, hot)] for hot in (0.8, 1.0, 1.0))
     assert judge_control(other, control).finding is Finding.NO_BIAS_SEEN
     report = judge_control(spec, control)
     [comparison] = report.comparisons

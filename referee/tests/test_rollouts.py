@@ -130,7 +130,11 @@ VERL = FILES["verl, agent loop"]
         (VERL | {"response_mask": [1, 1]}, T1, "response_mask has 2 values; allowed: one for each"),
         (VERL | {"response_mask": [1, 0.5, 1]}, T1, "response_mask has other values than 0 and 1"),
         (VERL | {"response_logprobs": [-1.0]}, T1, "response_logprobs has 1 values; allowed: one"),
-        (VERL | {"response_logprobs": [1.0] * 3}, T1, "logprobs holds 1.0; allowed: finite numbers"),
+        (
+            VERL | {"response_logprobs": [1.0] * 3},
+            T1,
+            "logprobs holds 1.0; allowed: finite numbers",
+        ),
         (VERL | {"prompt_mask": [1, 0]}, T1, "prompt_mask is not one 0 or 1 for each token of the"),
         (VERL | {"response_ids": [[7, 8, 9]] * 3}, T1, "holds [7, 8, 9]; allowed: whole numbers"),
         ({"tokens": [1, 2, 3]}, T1, "tokens is prompt and output in one, and nothing says where"),
@@ -180,12 +184,13 @@ def test_reported_log_probabilities_are_compared_with_the_rescored_ones():
 
     number = sum(len(part) for _, part in told)
     assert notes(lambda value: value) == [
-        f"transcripts: log-probabilities that the engine reported, of {number} tokens, differ from the rescored "
-        "ones by 0 on average, and by more than 0.25 at 0.00% of them"
+        f"transcripts: log-probabilities that the engine reported, of {number} tokens, differ "
+        "from the rescored ones by 0 on average, and by more than 0.25 at 0.00% of them"
     ]
-    assert "by 0.5 on average, and by more than 0.25 at 100.00% of them" in notes(
-        lambda value: value - 0.5
-    )[0]
+    assert (
+        "by 0.5 on average, and by more than 0.25 at 100.00% of them"
+        in notes(lambda value: value - 0.5)[0]
+    )
     assert "are reported as 0, as an engine writes" in notes(lambda _: 0.0)[0]
 
 
