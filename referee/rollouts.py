@@ -64,7 +64,7 @@ _READ = {PROMPT_MASK, TEMPERATURES}.union(*TABLE.values())
 
 
 class Emitted(NamedTuple):
-    """What an engine emitted in one go: the fields of a transcript, its other keys, its place."""
+    """Tokens that an engine emitted in one go: the fields of a transcript, its other keys, its place."""
 
     fields: dict[str, Any]
     extra: dict[str, Any]
@@ -74,7 +74,7 @@ class Emitted(NamedTuple):
 def emitted_rows(
     row: Mapping[str, Any], place: str, settings: Mapping[str, Any]
 ) -> Iterator[Emitted]:
-    """What the engine emitted in a row of a file, in the names of a transcript.
+    """The transcripts in a row of a file, under their own names.
 
     Tokens whose masks are 0 are cut off behind the last one, as padding; in the middle, as the
     results of tools, they are context of what follows, so a row of several turns gives several.

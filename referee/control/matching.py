@@ -18,6 +18,9 @@ from resispec.errors import InvalidInput
 
 END = -1
 """The symbol behind the last token of a row that ended before the limit."""
+ENDED = 3
+"""The fewest rows of an arm that ended by themselves from which the token that ends rows is told.
+"""
 LONG = 8
 """The fewest tokens of rows that are called repeats of each other."""
 Integers = NDArray[np.int64]
@@ -47,7 +50,7 @@ class MatchedRows:
         return len(self.stratum)
 
     def with_tokens(self, token: Integers) -> MatchedRows:
-        """The same rows with other symbols in their places."""
+        """These rows with other symbols in their places."""
         return replace(self, token=token)
 
     def tokens_of(self, is_speculative: bool) -> int:
@@ -96,7 +99,7 @@ def check_ends(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
     ends, seen = {}, {}
     for name, rows in arms.items():
         ended = [row for row in rows if _has_ended(row, limit)]
-        ends[name] = {row.output_token_ids[-1] for row in ended}
+        ends[name] = {row.output_token_ids[-1] for row in ended} if len(ended) >= ENDED else set()
         seen[name] = {token for row in rows for token in row.output_token_ids}
     for name, other in (tuple(arms), tuple(reversed(tuple(arms)))):
         if len(ends[name]) == 1 and ends[other] and not ends[name] & seen[other]:

@@ -64,7 +64,7 @@ KINDS: Mapping[str, Callable[[MatchedRows, Generator], Tokens]] = {
     "tokens of other places": _others,
     "the likeliest token after the one before": _likeliest,
 }
-"""What stands in place of the tokens that are replaced: an id drawn uniformly, a token drawn from
+"""Replacements of tokens: an id drawn uniformly, a token drawn from
 all emitted ones, or the argmax of the text.
 """
 

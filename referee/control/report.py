@@ -38,7 +38,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class ArmComparison:
-    """What was found of the rows of two arms under one load.
+    """Findings about the rows of two arms under one load.
 
     what: the two sides in words. rows, tokens: those of the speculative arm and of the control,
     matched. prompts: the prompts that both have. p_value: None if nothing could be tested.
@@ -183,12 +183,13 @@ def _judged(
     if statistics:
         winner = max(statistics, key=statistics.__getitem__)
         largest = (
-            f"the largest of {len(statistics)} statistics is that of {winner}, "
-            f"{statistics[winner]:.1f} standard deviations above that of shuffled rows"
+            f"the largest of {len(statistics)} statistics, {winner}, is {statistics[winner]:.1f} "
+            f"standard deviations above its mean in shuffled rows, by chance with probability "
+            f"{p_value:.1g}; allowed: above {limit:.1g}"
         )
     if is_far and not doubts:
         finding, cause = Finding.BIASED, CAUSES[winner]
-        reasons = [f"by chance with probability {p_value:.1g} at most {largest}"]
+        reasons = [largest]
     else:
         if statistics and not doubts:
             shares = smallest_shares(rows, laws, limit, generator)
@@ -199,7 +200,7 @@ def _judged(
         finding = Finding.UNDECIDED if doubts else Finding.NO_BIAS_SEEN
         reasons = [*doubts]
         if statistics:
-            reasons.append(f"by chance with probability {p_value:.2g} {largest}")
+            reasons.append(largest)
     return ArmComparison(
         f"{name} against the control, by {by}",
         finding,
