@@ -64,7 +64,7 @@ _READ = {PROMPT_MASK, TEMPERATURES}.union(*TABLE.values())
 
 
 class Emitted(NamedTuple):
-    """Tokens that an engine emitted in one go: the fields of a transcript, its other keys, its place."""
+    """Tokens emitted in one go: the fields of a transcript, its other keys, its place."""
 
     fields: dict[str, Any]
     extra: dict[str, Any]

@@ -52,7 +52,10 @@ def evidence(
 def files_of(
     arms: Mapping[str, tuple[Path, Sequence[Transcript]]], arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """Files, engines, settings and versions of an audit, and its command. arms, arguments: see `evidence`."""
+    """Files, engines, settings and versions of an audit, and its command.
+
+    arms, arguments: see `evidence`.
+    """
     rows = arms["transcripts"][1]
     return {
         "command": shlex.join(["python", "-m", "referee.audit", *arguments]),

@@ -137,6 +137,7 @@ def test_served_log_probabilities_show_what_ids_alone_do_not():
     [comparison] = report.comparisons
     assert report.finding is Finding.BIASED and "served" in comparison.cause
     assert comparison.what.endswith("by token ids and the served log-probabilities")
+    assert comparison.statistics["served surprisal"] > 4
     ids = [[replace(row, top_logprobs=None) for row in arm] for arm in (spec, control)]
     assert judge_control(*ids).finding is not Finding.BIASED
 
