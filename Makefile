@@ -37,8 +37,8 @@ SENT_AS := $(WANDB:%=wandb.mode=%)
 RUN_SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PLANS = $(RESULTS)/$(PROFILE)/plans
-WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
-READ := TARGET DRAFT CONTROL EVIDENCE
+WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY LOGPROBS
+READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
@@ -134,7 +134,7 @@ transcripts: .venv/installed ## let an engine write token ids: ENGINE=, or SERVE
 	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
 
 .PHONY: audit-transcripts
-audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model [CONTROL=file] [EVIDENCE=file]
+audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model or CONTROL=file, or both
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 WITH_ENGINES = $(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \

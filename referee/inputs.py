@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from referee.transcripts import Transcript
 from resispec.data import JsonlDataset, Prompt, json_lines
 from resispec.errors import InvalidInput
+from resispec.sampling import SETTINGS, Warp
 
 if TYPE_CHECKING:  # these import torch
     from referee.rescoring import Scorer
@@ -38,6 +39,29 @@ def count(text: str, least: int = 1) -> int:
 def counts(text: str) -> tuple[int, ...]:
     """Numbers from 1, separated by commas; repeated ones count once. Raises like `count`."""
     return tuple(dict.fromkeys(count(part) for part in text.split(",")))
+
+
+def settings(text: str) -> dict[str, Any]:
+    """Settings of a law from text like "temperature=0.7,top_k=50".
+
+    Raises argparse.ArgumentTypeError for any other text, and for values that are not allowed.
+    """
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        name, is_given, value = part.partition("=")
+        if name not in SETTINGS or not is_given or name in values:
+            raise argparse.ArgumentTypeError(
+                f"{part!r}; allowed: NAME=VALUE,... each once, of {', '.join(SETTINGS)}"
+            )
+        try:
+            values[name] = type(getattr(Warp, name))(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{part!r} is no number") from None
+    try:
+        Warp(**values)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return values
 
 
 def add_model_options(group: Any) -> None:

@@ -195,6 +195,14 @@ def parser() -> argparse.ArgumentParser:
     server = parser.add_argument_group("with --server")
     formats = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
     server.add_argument("--format", metavar="NAME", help=formats)
+    server.add_argument(
+        "--logprobs",
+        type=count,
+        default=0,
+        metavar="K",
+        help="ask for the log-probabilities of the K most probable tokens, for a comparison "
+        "without a target",
+    )
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument(
         "--timeout", type=count, default=600, help="seconds of a request with all its tries"
@@ -238,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
+        engine.ask_logprobs(options.logprobs)
         concurrency = options.concurrency or ((8,) if options.server else ())
 
         def ask(number: int) -> list[Transcript]:

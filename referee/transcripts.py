@@ -7,27 +7,38 @@ does not give the tokens that were emitted. Importing this module does not impor
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
 from resispec.sampling import SETTINGS, Warp, filter_order_of
 
-TOKENS = ("prompt_token_ids", "output_token_ids")
+TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("seed", "sample", "concurrency"), int),
     **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
-_KEYS = (*TOKENS, *SETTINGS, *_TYPES)
+TOP_LOGPROBS = "top_logprobs"
+_KEYS = (*TOKENS, *SETTINGS, *_TYPES, LOGPROBS, TOP_LOGPROBS)
 INDEX = "prompt_index"
 """The key of a row for the number of its prompt, from 0."""
-NOTED = (INDEX, "max_new_tokens", "model", "spec_decode")
+ASKED = "num_logprobs"
+"""The key of a row for the number of most probable tokens that were asked for at each place."""
+NOTED = (INDEX, "max_new_tokens", "model", "spec_decode", ASKED)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
+
+
+MOST_LOGPROB = 1e-3
+"""The largest log-probability that rounding can make of 0."""
+MOST_MASS = 1.02
+"""The largest mass of a law's most probable tokens, with what rounding to bfloat16 adds."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,9 @@ class Transcript(Warp):
     every emitted token, in order, with the end-of-sequence token if there was one. The settings of
     the law are those that really applied. sample: the number of this answer, from 0, if the request
     asked for several; the answers share the prompt and the seed, but not their draws. concurrency:
-    the number of requests that the engine had at a time, if known.
+    the number of requests that the engine had at a time, if known. logprobs: what the engine says
+    of the log-probability of each emitted token. top_logprobs: for each emitted token the most
+    probable tokens at its place, as pairs of id and log-probability, none where it gave none.
     extra: the other keys of the row, such as an engine's acceptance records; the audit does not
     read them. A key that is nearly a setting is refused, see `setting_meant`, unless its value is
     None.
@@ -54,6 +67,8 @@ class Transcript(Warp):
     finish_reason: str | None = None
     engine: str | None = None
     engine_version: str | None = None
+    logprobs: tuple[float, ...] | None = None
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     place: str = field(default="a transcript", compare=False, repr=False)
 
@@ -82,12 +97,33 @@ class Transcript(Warp):
                 )
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
+        self._check_logprobs()
         for key, value in self.extra.items():
             if value is not None and (name := setting_meant(key)):
                 raise InvalidInput(
                     f"{self.place}: the key {key[:60]!r} is not read; did you mean {name}? Allowed "
                     f"for the settings: {', '.join(SETTINGS)}"
                 )
+
+    def _check_logprobs(self) -> None:
+        """Make tuples of the lists of log-probabilities, and raise InvalidInput for wrong ones."""
+        count = len(self.output_token_ids)
+        for name in (LOGPROBS, TOP_LOGPROBS):
+            if (values := getattr(self, name)) is None:
+                continue
+            if not isinstance(values, list | tuple) or len(values) != count:
+                found = len(values) if isinstance(values, list | tuple) else ascii(values)[:60]
+                raise InvalidInput(
+                    f"{self.place}: {name} is a list of {found}; allowed: one entry for each of "
+                    f"the {count} emitted tokens"
+                )
+        if self.logprobs is not None:
+            values = tuple(_logprob(value, f"{self.place}: {LOGPROBS}") for value in self.logprobs)
+            object.__setattr__(self, LOGPROBS, values)
+        if self.top_logprobs is not None:
+            place = f"{self.place}: {TOP_LOGPROBS}"
+            tops = tuple(_top_logprobs(top, place) for top in self.top_logprobs)
+            object.__setattr__(self, TOP_LOGPROBS, tops)
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -110,6 +146,31 @@ class Transcript(Warp):
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
+def _logprob(value: Any, place: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -math.inf < value <= MOST_LOGPROB:
+        raise InvalidInput(f"{place} holds {ascii(value)[:60]}; allowed: finite numbers up to 0")
+    return float(value)
+
+
+def _top_logprobs(top: Any, place: str) -> tuple[tuple[int, float], ...]:
+    """Pairs of different ids and their log-probabilities, whose masses are those of a law."""
+    pairs = []
+    for pair in top if isinstance(top, list | tuple) else (None,):
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or type(pair[0]) is not int:
+            raise InvalidInput(
+                f"{place} holds {ascii(top)[:60]}; allowed: lists of [id, log-probability]"
+            )
+        pairs.append((pair[0], _logprob(pair[1], place)))
+    mass = sum(math.exp(value) for _, value in pairs)
+    if len(dict(pairs)) < len(pairs) or mass > MOST_MASS:
+        found = f"{len(pairs)} tokens with a mass of {mass:.4g}"
+        if len(pairs) > 1 and not any(value for _, value in pairs):
+            found += ", all with log-probability 0, as an engine writes that does not compute them"
+        raise InvalidInput(f"{place} has {found} at one place; allowed: different tokens up to 1")
+    return tuple(pairs)
+
+
 def setting_meant(key: str) -> str | None:
     """The setting that a key misspells or shortens, as "topp",
     "Temperature" and "temp" do; else None.
@@ -130,11 +191,14 @@ def _letters(key: str) -> str:
     return "".join(filter(str.isalpha, key.lower()))
 
 
-def read_transcripts(path: Path | str) -> list[Transcript]:
+def read_transcripts(
+    path: Path | str, settings: Mapping[str, Any] | None = None
+) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
     A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A
-    row without `filter_order` gets that of its engine, by the engine's name.
+    row without `filter_order` gets that of its engine, by the engine's name. Rows may have the keys
+    of RL trainers, see `referee.rollouts`. settings: those that rows need not say themselves.
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
     empty, or for the first row that is not a transcript.
     """
@@ -143,21 +207,24 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
         place = f"{path}, {where}"
         if not isinstance(row, dict):
             raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
-        fields = {name: row[name] for name in _KEYS if row.get(name) is not None}
-        for name in TOKENS:
-            if name not in fields:
-                raise InvalidInput(
-                    f"{place}: {name} is missing; the ids that the engine used are needed, since "
-                    "encoding text again does not give them back"
-                )
-        if fields.get("top_k") == -1:
-            fields["top_k"] = 0
-        fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
-        extra = {name: value for name, value in row.items() if name not in _KEYS}
-        transcripts.append(Transcript(**fields, extra=extra, place=place))
+        for emitted in emitted_rows(row, place, settings or {}):
+            extra = dict(emitted.extra)
+            fields = emitted.fields | {
+                name: extra.pop(name)
+                for name in (*_TYPES, *_lists(extra))
+                if extra.get(name) is not None
+            }
+            extra = {name: value for name, value in extra.items() if name not in _TYPES}
+            fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
+            transcripts.append(Transcript(**fields, extra=extra, place=emitted.place))
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return transcripts
+
+
+def _lists(row: Mapping[str, Any]) -> list[str]:
+    """TOP_LOGPROBS, if a row has it as a list; as a number it is the request's parameter."""
+    return [TOP_LOGPROBS] if isinstance(row.get(TOP_LOGPROBS), list) else []
 
 
 def line_of(transcript: Transcript) -> str:

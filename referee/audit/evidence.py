@@ -30,9 +30,34 @@ def evidence(
     arms: file and rows of "transcripts" and, if there is one, of "control". models: name and scorer
     of "target" and, if there is one, of "draft". arguments: those of the command.
     """
+    return (
+        report_json(report)
+        | files_of(arms, arguments)
+        | {
+            "verdict": report.verdict,
+            "models": {
+                role: {
+                    "name": name,
+                    "weights": digest_of(scorer.module.state_dict()),
+                    "dtype": scorer.precision,
+                }
+                for role, (name, scorer) in models.items()
+            },
+            "device": f"{models['target'][1].device.type}, {processor_name()}",
+            "not_tested": list(not_tested(report, set(arms), set(models))),
+        }
+    )
+
+
+def files_of(
+    arms: Mapping[str, tuple[Path, Sequence[Transcript]]], arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Files, engines, settings and versions of an audit, and its command.
+
+    arms, arguments: see `evidence`.
+    """
     rows = arms["transcripts"][1]
-    return report_json(report) | {
-        "verdict": report.verdict,
+    return {
         "command": shlex.join(["python", "-m", "referee.audit", *arguments]),
         "engines": sorted(
             {f"{row.engine or 'unnamed'} {row.engine_version or ''}".strip() for row in rows}
@@ -47,18 +72,8 @@ def evidence(
             }
             for arm, (path, transcripts) in arms.items()
         },
-        "models": {
-            role: {
-                "name": name,
-                "weights": digest_of(scorer.module.state_dict()),
-                "dtype": scorer.precision,
-            }
-            for role, (name, scorer) in models.items()
-        },
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("resispec", "torch", "transformers")},
-        "device": f"{models['target'][1].device.type}, {processor_name()}",
-        "not_tested": list(not_tested(report, set(arms), set(models))),
     }
 
 

@@ -23,6 +23,7 @@ from referee.audit.comparisons import (
     with_target,
 )
 from referee.audit.own_check import own_check
+from referee.audit.reported import about_reported
 from referee.audit.statistics import PLACES, z_of
 from referee.audit.terms import NEAR_TIE
 from referee.rescoring import Scorer, check_fit
@@ -293,6 +294,8 @@ def _about_rows(arm: Arm) -> Iterator[str]:
         )
     if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
+    if line := about_reported(arm):
+        yield line
     if overruns := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
         yield (
             f"{len(overruns)} rows go on after an end-of-sequence token (the first: "

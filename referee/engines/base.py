@@ -37,13 +37,15 @@ class Answer:
     tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after
     such a token or a stop string, "length" at a limit. seed: the seed that was applied, None if the
     engine has no seed for single requests. extra: further keys of the transcript, such as
-    {"spec_decode": ...}.
+    {"spec_decode": ...}. logprobs, top_logprobs: those of a transcript, if they were asked for.
     """
 
     tokens: tuple[int, ...]
     finish_reason: str | None
     seed: int | None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    logprobs: Sequence[float] | None = None
+    top_logprobs: Sequence[Sequence[tuple[int, float]]] | None = None
 
 
 class Engine:
@@ -54,6 +56,8 @@ class Engine:
     apart: for each setting that the engine lacks or applies in another way, the reason why it must
     be off. orders: the keys of FILTER_ORDERS whose orders it can apply. takes_batches: whether
     several requests at a time are one call of `answers`, and not several of `answer`.
+    serves_logprobs: whether it can return log-probabilities of the most probable tokens;
+    num_logprobs: how many of them it is asked for at each place.
     """
 
     name: str
@@ -62,9 +66,23 @@ class Engine:
     apart: Mapping[str, str] = {}
     orders: Collection[str]
     takes_batches: bool = False
+    serves_logprobs: bool = False
+    num_logprobs: int = 0
 
     def stop(self) -> None:
         """End the requests under way, if they can be ended before their answers."""
+
+    def ask_logprobs(self, number: int) -> None:
+        """Ask for the log-probabilities of this many most probable tokens with every answer.
+
+        Raises InvalidInput if the engine cannot return them.
+        """
+        if number and not self.serves_logprobs:
+            raise InvalidInput(
+                f"{self.name} returns no log-probabilities that a transcript could have; leave out "
+                "--logprobs"
+            )
+        self.num_logprobs = number
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that this engine cannot apply

@@ -9,7 +9,15 @@ from threading import Event
 from typing import Any
 
 from referee.engines.base import Answer, Engine
-from referee.transcripts import INDEX, Transcript, line_of, read_transcripts
+from referee.transcripts import (
+    ASKED,
+    INDEX,
+    LOGPROBS,
+    TOP_LOGPROBS,
+    Transcript,
+    line_of,
+    read_transcripts,
+)
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.progress import progress_bar
@@ -44,6 +52,7 @@ def write_transcripts(
     run = {"max_new_tokens": settings.max_new_tokens} | (
         {"model": engine.model} if engine.model else {}
     )
+    run |= {ASKED: engine.num_logprobs} if engine.num_logprobs else {}
     stopped = Event()
 
     def ask(load: int | None, indices: Sequence[int]) -> list[Transcript]:
@@ -59,6 +68,7 @@ def write_transcripts(
 
     def row_of(load: int | None, index: int, answer: Answer) -> Transcript:
         values = {"seed": answer.seed, "concurrency": load, "finish_reason": answer.finish_reason}
+        values |= {name: getattr(answer, name) for name in (LOGPROBS, TOP_LOGPROBS)}
         extra = {INDEX: index, **run, **answer.extra}
         return Transcript(
             prompts[index], answer.tokens, **setup, **values, extra=extra, place="the answer"
@@ -77,8 +87,8 @@ def write_transcripts(
                 "seed": seed,
                 "concurrency": row_load,
             }
-            told = {**run, **row.extra, **vars(row)}
-            for name, value in (values | run).items():
+            told = {**run, ASKED: 0, **row.extra, **vars(row)}
+            for name, value in (values | run | {ASKED: engine.num_logprobs}).items():
                 if (row_value := told[name]) != value:
                     raise InvalidInput(
                         f"{path}, prompt {index}: {name} is {ascii(row_value)[:60]}; it would be "

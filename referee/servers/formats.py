@@ -10,7 +10,7 @@ the law.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,20 @@ if TYPE_CHECKING:
     from referee.servers.client import Server
 
 
+Served = tuple[list[float | None], list[list[tuple[int, float]]]]
+"""For each token its log-probability, and pairs of id and log-probability."""
+
+
 class ServedEngine(Engine):
     """An engine behind a server; each subclass is a format,
     whose `__init__` asks the server's version.
 
     A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content,
-    num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`.
+    num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`. One
+    with `serves_logprobs` has `asking(number)`, what a request has in addition for that many
+    log-probabilities at each place, and `served(content, tokens)`, the pair of lists
+    that an answer has: for each token its log-probability, and pairs of id and log-probability,
+    none where it says nothing.
     path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
     the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
     for each reason with another name in transcripts, that name. has_seeds: whether the server uses
@@ -51,6 +59,8 @@ class ServedEngine(Engine):
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""
         body = self.body(list(prompt), settings, seed)
+        if self.num_logprobs:
+            body |= self.asking(self.num_logprobs)
         content = self.server.post(self.path, body)
         if not (tokens := whole_numbers(content, *self.tokens)):
             keys, value = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
@@ -75,7 +85,26 @@ class ServedEngine(Engine):
         if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
             raise Unanswered(f"the server gave the request up (finish reason {word!r})")
         extra = self.acceptance(content, len(tokens))
-        return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
+        served = self._served(content, tokens) if self.num_logprobs else ()
+        return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra, *served)
+
+    def _served(
+        self, content: Any, tokens: Sequence[int]
+    ) -> tuple[list[float] | None, list[list[tuple[int, float]]]]:
+        """The served log-probabilities: those of the tokens, or None if some have none, and those
+        of the most probable ones.
+        """
+        own, tops = self.served(content, tokens)
+        number = sum(map(bool, tops))
+        if len(tops) != len(tokens) or number * 2 < len(tokens):
+            raise InvalidInput(
+                f"the server returns log-probabilities for {number} of {len(tokens)} tokens, as "
+                "servers do that compute none for drafted ones; leave out --logprobs"
+            )
+        # some formats add the emitted token to the most probable ones
+        ordered = (sorted(top, key=lambda pair: -pair[1]) for top in tops)
+        has_all = len(own) == len(tokens) and None not in own
+        return own if has_all else None, [top[: self.num_logprobs] for top in ordered]
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """Raise InvalidInput if an answer says that other settings were applied
@@ -94,6 +123,7 @@ class Vllm(ServedEngine):
     """
 
     name, path = "vllm", "/v1/completions"
+    serves_logprobs = True
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
     reason, orders = ("choices", 0, "finish_reason"), ("vllm",)
     least_temperature = 0.01
@@ -125,6 +155,19 @@ class Vllm(ServedEngine):
             **({} if self.model is None else {"model": self.model}),
         }
 
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"logprobs": number, "return_tokens_as_token_ids": True}
+
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
+        """See `ServedEngine`; ids stand in texts like "token_id:17"."""
+        found = dig(content, "choices", 0, "logprobs")
+        tops = []
+        for top in dig(found, "top_logprobs") or []:
+            pairs = (top or {}).items()
+            tops.append(pairs_of((name.removeprefix("token_id:"), value) for name, value in pairs))
+        return dig(found, "token_logprobs") or [], tops
+
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`."""
         metrics = dig(content, "metrics", "speculative_decoding")
@@ -151,6 +194,7 @@ class Sglang(ServedEngine):
     """
 
     name, path = "sglang", "/generate"
+    serves_logprobs = True
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
     apart = {
@@ -185,6 +229,19 @@ class Sglang(ServedEngine):
         }
         return {"input_ids": prompt, "sampling_params": sampling, "stream": False}
 
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"return_logprob": True, "top_logprobs_num": number}
+
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
+        """See `ServedEngine`; entries are lists of log-probability, id and text."""
+        own = dig(content, "meta_info", "output_token_logprobs")
+        tops = dig(content, "meta_info", "output_top_logprobs") or []
+        return (
+            [dig(entry, 0) for entry in own or []],
+            [pairs_of((dig(entry, 1), dig(entry, 0)) for entry in top or []) for top in tops],
+        )
+
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`; if a number has had several names, the latest one is tried first."""
         meta = dig(content, "meta_info")
@@ -208,6 +265,7 @@ class LlamaCpp(ServedEngine):
     """
 
     name, path = "llama_cpp", "/completion"
+    serves_logprobs = True
     tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
     reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
     apart = dict.fromkeys(
@@ -241,6 +299,23 @@ class LlamaCpp(ServedEngine):
             "stream": False,
             "prompt": prompt,
         }
+
+    def asking(self, number: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return {"n_probs": number, "post_sampling_probs": False}
+
+    def served(self, content: Any, tokens: Sequence[int]) -> Served:
+        """See `ServedEngine`; tokens that end within a character have no entry of their own."""
+        entries = iter(dig(content, "completion_probabilities") or [])
+        entry = next(entries, None)
+        own, tops = [], []
+        for token in tokens:
+            is_told = dig(entry, "id") == token
+            top = dig(entry, "top_logprobs") if is_told else None
+            own.append(dig(entry, "logprob") if is_told else None)
+            tops.append(pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top or []))
+            entry = next(entries, None) if is_told else entry
+        return own, tops
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused,
@@ -295,6 +370,16 @@ def dig(content: Any, *keys: str | int) -> Any:
         except (LookupError, TypeError):
             return None
     return content
+
+
+def pairs_of(entries: Iterable[tuple[Any, Any]]) -> list[tuple[int, float]]:
+    """Ids and finite log-probabilities, of entries that may have the id as text."""
+    pairs = []
+    for token, value in entries:
+        is_id = type(token) is int or (isinstance(token, str) and token.isdecimal())
+        if is_id and isinstance(value, int | float) and math.isfinite(value):
+            pairs.append((int(token), float(value)))
+    return pairs
 
 
 def name_in(content: Any, *keys: str | int) -> str | None:

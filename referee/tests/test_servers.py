@@ -9,7 +9,7 @@ from base64 import b64encode
 
 import pytest
 
-from referee.engines import Unanswered, write_transcripts
+from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import acceptance
 from referee.servers import client
 from referee.servers.client import Server
@@ -18,11 +18,14 @@ from referee.tests.toy_server import (
     ENGINES,
     ESCAPES,
     HOSTILE,
+    PART,
     PROMPTS,
+    SETTINGS,
     VERSIONS,
     ToyServer,
     connected,
     continuation,
+    logprobs,
     write,
 )
 from referee.transcripts import read_transcripts
@@ -107,6 +110,43 @@ def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
 def test_no_setting_is_left_to_the_server(toy, tmp_path):
     write(toy, tmp_path / "rows.jsonl", PROMPTS[:1], Sampling(max_new_tokens=6))
     assert toy.posts == [ASKED[toy.engine]]
+
+
+def test_log_probabilities_are_asked_for_and_read_in_each_format(toy, tmp_path):
+    engine, path = connected(toy), tmp_path / "rows.jsonl"
+    engine.ask_logprobs(3)
+    rows = write_transcripts(engine, PROMPTS, SETTINGS, path, first_seed=100)
+    assert read_transcripts(path) == rows
+    for row in rows:
+        served = [logprobs(token, 3) for token in row.output_token_ids]
+        is_told = [toy.engine != "llama_cpp" or token != PART for token in row.output_token_ids]
+        assert [*row.top_logprobs] == [
+            tuple(top) if told else () for (_, top), told in zip(served, is_told, strict=True)
+        ]
+        assert row.logprobs == (tuple(own for own, _ in served) if all(is_told) else None)
+        assert row.extra["num_logprobs"] == 3
+    assert any(PART in row.output_token_ids for row in rows)
+    with pytest.raises(InvalidInput, match="num_logprobs is 3; it would be 0 now"):
+        write(toy, path)
+
+
+def test_engines_without_log_probabilities_are_refused(toy, tmp_path):
+    engine = connected(toy)
+    engine.ask_logprobs(2)
+    keys = {
+        "vllm": ("choices", 0, "logprobs"),
+        "sglang": ("meta_info", "output_top_logprobs"),
+        "llama_cpp": ("completion_probabilities",),
+    }
+    toy.changes = {keys[toy.engine]: None}
+    with pytest.raises(InvalidInput, match="the server returns log-probabilities for 0 of"):
+        write_transcripts(engine, PROMPTS[:1], SETTINGS, tmp_path / "rows.jsonl")
+
+    class Other(Engine):
+        name = "other"
+
+    with pytest.raises(InvalidInput, match="other returns no log-probabilities that a transcript"):
+        Other().ask_logprobs(2)
 
 
 FILTERS = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}

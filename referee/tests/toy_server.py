@@ -23,7 +23,7 @@ from referee.servers.client import Server
 from referee.servers.formats import FORMATS
 from resispec.sampling import Sampling
 
-EOS = 0
+EOS, PART = 0, 11
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
 ESCAPES = "\x1b[2J\x1b]0;mine\x07\x9b5m\u202e"
 """Characters that clear a terminal, rename it, make it blink,
@@ -49,6 +49,12 @@ def continuation(prompt: list[int], count: int, seed: int) -> list[int]:
     while len(tokens) < count and EOS not in tokens:
         tokens.append(drawn.choice([EOS, *range(1, 12)]))
     return tokens
+
+
+def logprobs(token: int, number: int) -> tuple[float, list[tuple[int, float]]]:
+    """The log-probability of an emitted token, and of the most probable ones: 1, 2, ..."""
+    top = [(one, -float(one)) for one in range(1, number + 1)]
+    return dict(top).get(token, -20.0), top
 
 
 class ToyServer:
@@ -139,9 +145,43 @@ class ToyServer:
                 "timings": {"draft_n": 40, "draft_n_accepted": 30},
             },
         }[self.engine]
+        keys = [key for key in ("logprobs", "top_logprobs_num", "n_probs") if asked.get(key)]
+        if keys:
+            self._add_logprobs(content, tokens, asked[keys[0]])
         for (*keys, last), value in self.changes.items():
             reduce(getitem, keys, content)[last] = value
         return content
+
+    def _add_logprobs(self, content: dict[str, Any], tokens: list[int], number: int) -> None:
+        """Add log-probabilities in the words of the engine, the emitted token among them."""
+        served = [logprobs(token, number) for token in tokens]
+        if self.engine == "vllm":  # it has the emitted token even if others are likelier
+            content["choices"][0]["logprobs"] = {
+                "token_logprobs": [own for own, _ in served],
+                "top_logprobs": [
+                    {f"token_id:{token}": own, **{f"token_id:{one}": log for one, log in top}}
+                    for token, (own, top) in zip(tokens, served, strict=True)
+                ],
+            }
+        elif self.engine == "sglang":
+            content["meta_info"] |= {
+                "output_token_logprobs": [
+                    [own, token, None] for token, (own, _) in zip(tokens, served, strict=True)
+                ],
+                "output_top_logprobs": [
+                    [[log, one, None] for one, log in top] for _, top in served
+                ],
+            }
+        else:  # a token that ends within a character has no entry
+            content["completion_probabilities"] = [
+                {
+                    "id": token,
+                    "logprob": own,
+                    "top_logprobs": [{"id": one, "logprob": log} for one, log in top],
+                }
+                for token, (own, top) in zip(tokens, served, strict=True)
+                if token != PART
+            ]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,0 +1,189 @@
+"""Matching of two arms: sampled rows that continue one prompt under one setting, from either arm.
+
+If speculation changes nothing, such rows are draws from one law, whatever that law is, and so they
+are exchangeable: which of them came from which arm is chance. That holds for rows whose random
+numbers have nothing to do with each other, so declared seeds that say otherwise are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from referee.transcripts import Transcript
+from resispec.errors import InvalidInput
+
+END = -1
+"""The symbol behind the last token of a row that ended before the limit."""
+ENDED = 3
+"""The fewest rows of an arm that ended by themselves from which the token that ends rows is told.
+"""
+LONG = 8
+"""The fewest tokens of rows that are called repeats of each other."""
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class MatchedRows:
+    """R rows of two arms in S strata of one prompt and setting each, sorted by stratum.
+
+    Their N symbols are emitted tokens, and END behind rows that ended before the limit.
+    stratum: (R,) int64. is_speculative: (R,) bool, the arm of each row; every stratum has rows of
+    both. row, token: (N,) int64, the row of each symbol and the symbol. prompts: S prompts.
+    transcripts: the R rows as they were given. limit: the number of tokens to which rows are cut.
+    """
+
+    stratum: Integers
+    is_speculative: NDArray[np.bool_]
+    row: Integers
+    token: Integers
+    prompts: Sequence[tuple[int, ...]]
+    transcripts: Sequence[Transcript]
+    limit: int
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return len(self.stratum)
+
+    def with_tokens(self, token: Integers) -> MatchedRows:
+        """These rows with other symbols in their places."""
+        return replace(self, token=token)
+
+    def tokens_of(self, is_speculative: bool) -> int:
+        """The number of emitted tokens of an arm."""
+        return int(((self.is_speculative[self.row] == is_speculative) & (self.token != END)).sum())
+
+
+def sampled(rows: Iterable[Transcript]) -> list[Transcript]:
+    """The rows that are samples: those at a temperature above 0."""
+    return [row for row in rows if row.temperature > 0]
+
+
+def by_load(rows: Iterable[Transcript]) -> dict[int, list[Transcript]]:
+    """Rows by the requests that the engine had at a time, smallest first; 0 if unknown."""
+    loads: dict[int, list[Transcript]] = {}
+    for row in rows:
+        loads.setdefault(row.concurrency or 0, []).append(row)
+    return {load: loads[load] for load in sorted(loads)}
+
+
+def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
+    """Raise InvalidInput if seeds of sampled rows say that draws are shared, within an arm or
+    between the arms.
+
+    arms: the rows by the arm's name, all under one load each.
+    """
+    owners: dict[tuple[int, int | None], tuple[str, Transcript]] = {}
+    for name, rows in arms.items():
+        for row in rows:
+            if row.seed is None:
+                continue
+            key = row.seed, row.sample
+            arm, other = owners.setdefault(key, (name, row))
+            if other is row:
+                continue
+            where = f"in the {name}" if arm == name else f"in the {arm} and in the {name}"
+            raise InvalidInput(
+                f"{row.place}: seed {row.seed} is used {where} (as in {other.place}), so their "
+                "draws need not be independent, which a comparison of two arms needs; allowed: a "
+                "seed for each row, or none, and others in the control"
+            )
+
+
+def check_ends(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
+    """Raise InvalidInput if one arm alone logs the token that ends a row."""
+    ends, seen = {}, {}
+    for name, rows in arms.items():
+        ended = [row for row in rows if _has_ended(row, limit)]
+        ends[name] = {row.output_token_ids[-1] for row in ended} if len(ended) >= ENDED else set()
+        seen[name] = {token for row in rows for token in row.output_token_ids}
+    for name, other in (tuple(arms), tuple(reversed(tuple(arms)))):
+        if len(ends[name]) == 1 and ends[other] and not ends[name] & seen[other]:
+            raise InvalidInput(
+                f"rows of the {name} that ended before a limit end with token {min(ends[name])}, "
+                f"which the {other} never has although rows of it ended, too: one of them leaves "
+                "out the end-of-sequence token; log it in both"
+            )
+
+
+def limit_of(arms: Iterable[Sequence[Transcript]]) -> int:
+    """The number of tokens that every row could have had, whichever arm it is of.
+
+    That is the least known limit: a row's `max_new_tokens`, or its length if it ended by a limit.
+    If no row has one, it is the length of the longest row of the arm whose longest is shorter.
+    """
+    rows = [list(arm) for arm in arms]
+    known = [limit for arm in rows for row in arm if (limit := _limit(row)) is not None]
+    if known:
+        return min(known)
+    return min(max(len(row.output_token_ids) for row in arm) for arm in rows)
+
+
+def _limit(row: Transcript) -> int | None:
+    limit = row.extra.get("max_new_tokens")
+    if type(limit) is int and limit > 0:
+        return limit
+    return len(row.output_token_ids) if row.finish_reason == "length" else None
+
+
+def _has_ended(row: Transcript, limit: int) -> bool:
+    """Whether a row ended by itself before the limit."""
+    return len(row.output_token_ids) < limit and row.finish_reason != "length"
+
+
+def match(
+    transcripts: Sequence[Transcript], control: Sequence[Transcript], limit: int
+) -> MatchedRows | None:
+    """The rows of strata that have rows of both arms, cut to `limit` tokens; None if there are
+    none.
+    """
+    strata: dict[tuple[tuple[int, ...], str], tuple[list[Transcript], list[Transcript]]] = {}
+    for side, rows in enumerate((transcripts, control)):
+        for row in rows:
+            strata.setdefault((row.prompt_token_ids, row.setting), ([], []))[side].append(row)
+    both = {key: sides for key, sides in strata.items() if all(sides)}
+    if not both:
+        return None
+    matched = [row for sides in both.values() for side in sides for row in side]
+    symbols = [_symbols(row, limit) for row in matched]
+    labels = [[True] * len(first) + [False] * len(second) for first, second in both.values()]
+    sizes = [len(part) for part in labels]
+    return MatchedRows(
+        np.repeat(np.arange(len(sizes)), sizes),
+        np.concatenate([np.array(part) for part in labels]),
+        np.repeat(np.arange(len(matched)), [len(part) for part in symbols]),
+        np.concatenate([np.array(part, dtype=np.int64) for part in symbols]),
+        [prompt for prompt, _ in both],
+        matched,
+        limit,
+    )
+
+
+def _symbols(row: Transcript, limit: int) -> list[int]:
+    tokens = list(row.output_token_ids[:limit])
+    return [*tokens, END] if _has_ended(row, limit) else tokens
+
+
+def doubts(rows: MatchedRows) -> Iterator[str]:
+    """A line if rows of one prompt repeat each other in both arms, so that they are no
+    independent draws.
+    """
+    shares = []
+    for arm in (True, False):
+        outputs: dict[int, list[tuple[int, ...]]] = {}
+        for row in np.flatnonzero(rows.is_speculative == arm):
+            tokens = rows.transcripts[row].output_token_ids
+            outputs.setdefault(int(rows.stratum[row]), []).append(tokens)
+        several = [texts for texts in outputs.values() if len(texts) > 1]
+        repeats = [len(set(texts)) == 1 and len(texts[0]) >= LONG for texts in several]
+        shares.append(sum(repeats) / len(repeats) if repeats else 0.0)
+    if min(shares) > 0.5:
+        yield (
+            "in both arms the rows of a prompt repeat each other: one seed for several of them, or "
+            "hardly any randomness, so they are no independent draws; give every request a seed of "
+            "its own, or none"
+        )

@@ -1,0 +1,158 @@
+"""Log-probabilities that an engine served with its tokens: the law of each token, as far as it
+goes.
+
+A server gives the K most probable tokens of each place. With the tokens beyond them as one class,
+that is a law, and emitted tokens can be scored by it: what is expected under the law is taken off,
+so that most of what differs by chance goes, too. Both arms are scored in one way, so it does not
+matter whether the law is that before or after the temperature, as long as both arms give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from referee.control.matching import END, MatchedRows
+from resispec.errors import InvalidInput
+
+LARGEST_DIFFERENCE = 0.25
+"""The largest median difference of two arms' log-probabilities of the first token after equal
+prompts; that of logits between 16 and 32 rounded to bfloat16 is at most 0.125.
+"""
+MOST_MISSING = 0.05
+"""The largest share of tokens without a law, such as those that end within a character."""
+LEAST_TAIL = 1e-4
+"""The least mass that is given to the tokens beyond the served ones."""
+RANKS = (1, 2, 3, 5)
+"""The last rank of each class of served tokens but the last, which is open."""
+
+
+@dataclass(frozen=True)
+class ServedLaws:
+    """The laws of N symbols by their K most probable tokens, in order; the rest is one class.
+
+    ids: (N, K) int64, -2 where there are fewer. masses: (N, K), 0 there. tail: (N,), the mass of
+    all other tokens. known: (N,) bool, False for END.
+    """
+
+    ids: NDArray[np.int64]
+    masses: NDArray[np.float64]
+    tail: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def laws_of(rows: MatchedRows) -> tuple[ServedLaws | None, str]:
+    """The served laws of matched rows, or None, and a line that says what was used.
+
+    Raises InvalidInput if all log-probabilities of an arm are 0.
+    """
+    lists = [row.top_logprobs for row in rows.transcripts]
+    number = sum(one is not None for one in lists)
+    if not number:
+        return None, ""
+    if number < len(lists):
+        lacking = len(lists) - number
+        return None, f"served log-probabilities were not used: {lacking} rows have none"
+    for arm, name in ((True, "transcripts"), (False, "control")):
+        of_arm = [rows.transcripts[row] for row in np.flatnonzero(rows.is_speculative == arm)]
+        values = [value for row in of_arm for top in row.top_logprobs or () for _, value in top]
+        if values and not any(values):
+            raise InvalidInput(
+                f"{of_arm[0].place}: the served log-probabilities of the {name} are all 0, as an "
+                "engine writes that does not compute them; leave the key top_logprobs out"
+            )
+    for arm, name in ((True, "transcripts"), (False, "control")):
+        share = _missing(rows, arm)
+        if share > MOST_MISSING:
+            return None, (
+                f"served log-probabilities were not used: the {name} have none at {share:.0%} of "
+                "the tokens, as of drafted ones"
+            )
+    difference = _difference(rows)
+    if difference > LARGEST_DIFFERENCE:
+        return None, (
+            "served log-probabilities were not used: those of the first token after equal prompts "
+            f"differ by {difference:.2g} between the arms (the median), so the two do not mean "
+            "the same, as before and after the temperature"
+        )
+    return _laws(rows), "served log-probabilities were used"
+
+
+def _missing(rows: MatchedRows, arm: bool) -> float:
+    """The share of an arm's tokens without served log-probabilities."""
+    tops = [
+        top
+        for row in np.flatnonzero(rows.is_speculative == arm)
+        for top in rows.transcripts[row].top_logprobs or ()
+    ]
+    return sum(not top for top in tops) / len(tops)
+
+
+def _difference(rows: MatchedRows) -> float:
+    """The median, over strata, of the largest difference of the first token's log-probabilities
+    that a row of either arm has.
+    """
+    differences = []
+    for stratum in range(len(rows.prompts)):
+        tops = []
+        for arm in (True, False):
+            row = np.flatnonzero((rows.stratum == stratum) & (rows.is_speculative == arm))[0]
+            tops.append(dict((rows.transcripts[row].top_logprobs or ((),))[0]))
+        common = tops[0].keys() & tops[1].keys()
+        # the least likely of two lists differ by rounding alone
+        likely = [token for token in common if tops[1][token] > -3.0] or common
+        if likely:
+            differences.append(max(abs(tops[0][token] - tops[1][token]) for token in likely))
+    return float(np.median(differences)) if differences else float("inf")
+
+
+def _laws(rows: MatchedRows) -> ServedLaws:
+    tops: list[Sequence[tuple[int, float]]] = []
+    counts = np.bincount(rows.row, minlength=rows.num_rows)
+    for transcript, count in zip(rows.transcripts, counts, strict=True):
+        tops += [*(transcript.top_logprobs or ())[:count]]
+        if count > len(transcript.output_token_ids[: rows.limit]):
+            tops.append(())
+    size = max(map(len, tops))
+    ids = np.full((len(tops), size), -2, dtype=np.int64)
+    logs = np.full((len(tops), size), -np.inf)
+    for place, top in enumerate(tops):
+        ordered = sorted(top, key=lambda entry: -entry[1])
+        ids[place, : len(top)] = [token for token, _ in ordered]
+        logs[place, : len(top)] = [value for _, value in ordered]
+    masses = np.exp(logs)
+    tail = np.maximum(1 - masses.sum(1), LEAST_TAIL)
+    known = rows.token != END
+    return ServedLaws(ids, masses, tail, known & (masses.sum(1) > 0))
+
+
+def served_values(rows: MatchedRows, laws: ServedLaws) -> dict[str, NDArray[np.float64]]:
+    """For each family the numbers of each row, (R,) or (K, R): sums of scores of its tokens less
+    what the served law expects.
+    """
+    ids, masses, tail = laws.ids, laws.masses, laws.tail
+    hits = ids == rows.token[:, None]
+    is_outside = ~hits.any(1)
+    own = np.where(is_outside, tail, (masses * hits).sum(1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(masses > 0, np.log(masses), 0.0)
+    entropy = -(masses * logs).sum(1) - tail * np.log(tail)
+    surprisal = -np.log(np.maximum(own, 1e-30)) - entropy
+    classes = np.searchsorted(RANKS, np.arange(1, ids.shape[1] + 1))
+    ranks = []
+    for number in range(int(classes.max()) + 1):
+        chosen = classes == number
+        ranks.append(hits[:, chosen].any(1) - masses[:, chosen].sum(1))
+    outside = is_outside - tail
+
+    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(rows.row, np.where(laws.known, values, 0.0), rows.num_rows)
+
+    return {
+        "served surprisal": sums(surprisal),
+        "served ranks": np.stack([sums(values) for values in ranks]),
+        "served tail": sums(outside),
+    }
