@@ -27,7 +27,7 @@ def started(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ids, starts = ids_file(tmp_path / "ids.jsonl", IDS), tmp_path / "it's starts"
-    command = f'"{sys.executable}" -m referee.tests.toy_server {port} "{starts}"'
+    command = f'"{sys.executable}" -m referee.tests.started_server {port} "{starts}"'
     options = ["--server", f"http://127.0.0.1:{port}", "--format", "vllm", "--start", command]
     options += ["--prompts", ids, "--num-prompts", 4, "--max-new-tokens", 5]
     return options, lambda: starts.stat().st_size

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -56,12 +55,12 @@ class ToyServer:
     """Use it as a context. It takes requests in the format of one engine.
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
-    fault of `_Handler`. state: added to every seed. changes: values of every answer, by their keys.
-    gathering: holds answers back until so many requests have come.
+    fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
+    back until so many requests have come. port: 0 for a free one.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
-        self.engine, self.has_seeds, self.state = engine, has_seeds, 0
+        self.engine, self.has_seeds = engine, has_seeds
         self.posts: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.faults: dict[int, str] = {}
@@ -104,7 +103,7 @@ class ToyServer:
             asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked
         )
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
-        tokens = continuation(prompt, most, seed + self.state)
+        tokens = continuation(prompt, most, seed)
         reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
         applied = {
             name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")
@@ -213,19 +212,3 @@ def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def main(port, starts):
-    """A server of vLLM's format as a command.
-
-    starts: a file to which every start adds a byte; the second start has a state of its own.
-    """
-    with Path(starts).open("ab") as file:
-        file.write(b".")
-    with ToyServer("vllm", port=int(port)) as toy:
-        toy.state = 7 * (Path(starts).stat().st_size == 2)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
