@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from resispec.sampling import SETTINGS, Warp
 
 if TYPE_CHECKING:  # these import torch
     from referee.rescoring import Scorer
-    from resispec.models import Pair
+    from resispec.models import Pair, TransformersTokenizer
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EMBEDDED = "embedded"
@@ -36,9 +36,9 @@ def count(text: str, least: int = 1) -> int:
     return int(text)
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """Numbers from 1, separated by commas; repeated ones count once. Raises like `count`."""
-    return tuple(dict.fromkeys(count(part) for part in text.split(",")))
+def counts(text: str, least: int = 1) -> tuple[int, ...]:
+    """Numbers from `least`, separated by commas; repeated ones count once. Raises like `count`."""
+    return tuple(dict.fromkeys(count(part, least) for part in text.split(",")))
 
 
 def settings(text: str) -> dict[str, Any]:
@@ -122,17 +122,25 @@ def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prom
     """A function from a prompt to the ids of its first `length` tokens,
     in the pair's prompt template.
 
+    target, device, dtype: see `tokenizer_of`.
+    """
+    tokenizer, template = tokenizer_of(target, device, dtype)
+    return lambda prompt: tokenizer.encode_prompt(prompt, length, template)
+
+
+@cache
+def tokenizer_of(target: str, device: str, dtype: str) -> tuple[TransformersTokenizer, str | None]:
+    """The tokenizer of a target, and the prompt template of its pair, see `encode_prompt`.
+
     target, device, dtype: see `pair_of`. Of a target that is no pair only the tokenizer is read.
     """
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
     if not is_pair(target):
-        tokenizer, template = TransformersTokenizer(read_tokenizer(target)), None
-    else:
-        tokenizer = pair_of(target, None, device, dtype).tokenizer
-        template = _read("pair", target).get("prompt_template")
-    return lambda prompt: tokenizer.encode_prompt(prompt, length, template)
+        return TransformersTokenizer(read_tokenizer(target)), None
+    tokenizer = pair_of(target, None, device, dtype).tokenizer
+    return tokenizer, _read("pair", target).get("prompt_template")
 
 
 def _read(group: str, name: str) -> dict[str, Any]:
@@ -163,28 +171,47 @@ def token_prompts(
 ) -> list[tuple[int, ...]]:
     """The token ids of the first `number` prompts of a source.
 
+    source: see `documents`. encode: gives the ids of a prompt with a text. Raises InvalidInput as
+    `documents`, and for a text without tokens.
+    """
+    return [
+        with_tokens(encode(document), place) if isinstance(document, Prompt) else document
+        for place, document in documents(source, number)
+    ]
+
+
+def with_tokens(ids: Sequence[int], place: str) -> tuple[int, ...]:
+    """Ids of a prompt, at least one. Raises InvalidInput, which begins with `place`, for none, and
+    for what is no id.
+    """
+    return Transcript(tuple(ids), (0,), place=place).prompt_token_ids
+
+
+def documents(source: str, number: int) -> list[tuple[str, Prompt | tuple[int, ...]]]:
+    """The first `number` documents of a source with their places: texts, or ids.
+
     source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or
-    `prompt_token_ids`; so a file of transcripts gives its prompts to another engine. encode: gives
-    the ids of a prompt with a text. Raises InvalidInput for another source, another row (naming
-    file and line), or too few prompts.
+    `prompt_token_ids`; so a file of transcripts gives its prompts to another engine. Raises
+    InvalidInput for another source, another row (naming file and line), ids that are none, or too
+    few documents.
     """
     path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
     is_file = not is_named and path.is_file()
     if is_file and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
-        entries = []
+        entries: list[tuple[str, Prompt | tuple[int, ...]]] = []
         for where, _, row in islice(json_lines(path), number):
             if not isinstance(row, dict) or not isinstance(row.get(IDS), list):
                 raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
-            entries.append((f"{path}, {where}", row[IDS]))
+            place = f"{path}, {where}"
+            entries.append((place, with_tokens(row[IDS], place)))
     elif is_named or source.endswith(".jsonl"):
         dataset = (
             _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
         )
-        entries = [(f"document {prompt.id}", encode(prompt)) for prompt in dataset.prompts(number)]
+        entries = [(f"document {prompt.id}", prompt) for prompt in dataset.prompts(number)]
     else:
         names = ", ".join(sorted(file.stem for file in (CONF / "dataset").iterdir()))
         raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")
-    prompts = [Transcript(tuple(ids), (0,), place=place).prompt_token_ids for place, ids in entries]
-    if len(prompts) < number:
-        raise InvalidInput(f"{number} prompts were asked for and {path} has {len(prompts)}")
-    return prompts
+    if len(entries) < number:
+        raise InvalidInput(f"{number} prompts were asked for and {path} has {len(entries)}")
+    return entries

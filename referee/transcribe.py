@@ -5,7 +5,8 @@
     resispec transcripts --out c.jsonl --engine llama_cpp --target embedded
 
 Each row is written as soon as it is there; if the command stops, the same command goes on after the
-rows that are written. With --until-decided it asks for no more prompts than a verdict takes. Prompt
+rows that are written. With --until-decided it asks for no more prompts than a verdict takes.
+--concurrency, --restarts, --turns and --context make arms, which `resispec judge` compares. Prompt
 i uses seed + i. Every setting is asked for, so that no default of an engine applies in silence, and
 is written to every row. The key of a server that wants one is read from RESISPEC_SERVER_KEY.
 """
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES
+from referee.engines.chat import TOOL_EVERY
+from referee.engines.writing import keys_of, rows_of
 from referee.inputs import EMBEDDED, count, counts
+from referee.prompts import PromptSource
 from referee.servers.formats import FORMATS
 from referee.transcripts import INDEX, Transcript
 from resispec import plugins
 from resispec.commands import as_typed
-from resispec.data import Prompt
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
@@ -38,6 +41,7 @@ from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 if TYPE_CHECKING:  # these import torch
     from referee.audit import Arm
     from referee.rescoring import Scorer
+    from resispec.models import TransformersTokenizer
 
 LOOK = 25
 """The least prompts between two looks at the evidence of --until-decided."""
@@ -100,6 +104,58 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
     return inputs.scorers(target, options.draft, options.device, options.dtype)
 
 
+def _engine(options: argparse.Namespace, folder: Path) -> Engine:
+    engine = _server(options) if options.server else _in_process(options, folder)
+    engine.ask_logprobs(options.logprobs)
+    return engine
+
+
+def _tokenizer(options: argparse.Namespace) -> tuple[TransformersTokenizer, str | None]:
+    """The tokenizer of the engine's model, and its prompt template."""
+    if options.server and options.target is None:
+        raise InvalidInput(
+            "the prompts are texts, which the tokenizer of the server's model encodes (what a tool "
+            "says in a chat is one, too); give --target, a folder or a hub name"
+        )
+    return inputs.tokenizer_of(options.target or EMBEDDED, options.device, options.dtype)
+
+
+def check_arms(options: argparse.Namespace) -> None:
+    """Raise InvalidInput for arms that cannot be asked for together."""
+    if options.start and not options.server:
+        raise InvalidInput("--start starts a server; give its --server address and --format")
+    if options.restarts and not options.start:
+        raise InvalidInput("--restarts needs --start, the command that starts the server")
+    if options.start and options.until_decided:
+        raise InvalidInput(
+            "--until-decided looks between the prompts of one start, so it is not for --start; "
+            "allowed: one of them"
+        )
+
+
+def of_starts(
+    options: argparse.Namespace,
+    whole: Callable[[int], list[Transcript] | None],
+    ask: Callable[[Engine, int, int], list[Transcript]],
+) -> list[Transcript]:
+    """The rows of all starts of a server, each by the command that is given.
+
+    whole: gives the rows of a start that has them all. A server is not started for these; the last
+    one is all the same if there is no other, since all rows are checked against what it says. ask:
+    see `main`.
+    """
+    from referee.servers.process import ServerProcess
+
+    starts = range(1, (options.restarts or 1) + 1)
+    written = {restart: whole(restart) for restart in starts}
+    due = [restart for restart in starts if written[restart] is None] or [starts[-1]]
+    log = options.out.with_name(f"{options.out.name}.server.log")
+    for restart in due:
+        with ServerProcess(options.start, options.server, log):
+            written[restart] = ask(_server(options), restart, options.num_prompts)
+    return [row for rows in written.values() for row in rows or ()]
+
+
 def until_decided(
     ask: Callable[[int], list[Transcript]], num_prompts: int, scorers: Sequence[Scorer], step: int
 ) -> tuple[list[Transcript], str]:
@@ -122,7 +178,7 @@ def until_decided(
         fresh = [row for row in rows if row.extra[INDEX] >= begin]
         arms.append(measure(fresh, *scorers))
         begin = end
-        loads = joined(arms).by_load.values()
+        loads = joined(arms).by_condition.values()
         limit = len(loads) / BET_RATE
         bets = [arm.wealth for arm in loads]
         known = [wealth for wealth in bets if wealth is not None]
@@ -181,8 +237,21 @@ def parser() -> argparse.ArgumentParser:
         "--concurrency",
         type=counts,
         default=(),
-        help="requests at a time, of a server (8 by default) or llama_cpp; 1,16 asks for "
-        "everything under either load, for the audit to compare",
+        help="requests at a time, of a server (8 by default) or llama_cpp; 1,4,16,64 asks for "
+        "everything under each load, for the audit to compare",
+    )
+    parser.add_argument(
+        "--turns",
+        type=count,
+        help="every prompt begins a chat of so many turns, whose later ones are further prompts of "
+        f"--prompts; before every turn that {TOOL_EVERY} divides a tool says something",
+    )
+    parser.add_argument(
+        "--context",
+        type=partial(counts, least=0),
+        default=(None,),
+        help="fill prompts up to so many tokens, in front, with further prompts of --prompts; "
+        "0,4096 asks for both",
     )
     settings = parser.add_argument_group("settings, all of which are always asked for")
     for name, off in {**Sampling().by_name(), "filter_order": "", "max_new_tokens": 64}.items():
@@ -202,6 +271,15 @@ def parser() -> argparse.ArgumentParser:
         metavar="K",
         help="ask for the log-probabilities of the K most probable tokens, for a comparison "
         "without a target",
+    )
+    server.add_argument(
+        "--start",
+        metavar="COMMAND",
+        help="start the server by this command, without a shell, and stop it at the end; what it "
+        "prints is in OUT.server.log",
+    )
+    server.add_argument(
+        "--restarts", type=count, help="starts of the server, each asked for everything"
     )
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument(
@@ -234,33 +312,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 
-    def encode(prompt: Prompt) -> list[int]:
-        if options.server and options.target is None:
-            raise InvalidInput(
-                "the prompts are texts, which the tokenizer of the server's model encodes; "
-                "give --target, a folder or a hub name"
-            )
-        target = options.target or EMBEDDED
-        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(prompt)
+    check_arms(options)
+    number, loads = options.num_prompts, options.concurrency or ((8,) if options.server else ())
+    source = PromptSource(options.prompts, options.prompt_tokens, partial(_tokenizer, options))
+    prompts = {context: source.prompts(number, context or 0) for context in options.context}
+    chat = source.chat(options.turns, number) if options.turns else None
 
-    prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
+    def ask(engine: Engine, restart: int | None, number: int) -> list[Transcript]:
+        """The rows of the first prompts in all arms of one start."""
+        rows = []
+        for context, parts in prompts.items():
+            arm = {"restart": restart, "context": context, "chat": chat}
+            place = options.out, options.seed, loads
+            rows += write_transcripts(engine, parts[:number], settings, *place, **arm)
+        return rows
+
+    def whole(restart: int) -> list[Transcript] | None:
+        """The rows of a start, if all are written."""
+        parts = (keys_of(number, loads, restart, context, options.turns) for context in prompts)
+        return rows_of(options.out, [key for part in parts for key in part])
+
+    line = ""
     with TemporaryDirectory(prefix="resispec-") as folder:
-        engine = _server(options) if options.server else _in_process(options, Path(folder))
-        engine.ask_logprobs(options.logprobs)
-        concurrency = options.concurrency or ((8,) if options.server else ())
-
-        def ask(number: int) -> list[Transcript]:
-            return write_transcripts(
-                engine, prompts[:number], settings, options.out, options.seed, concurrency
-            )
-
-        line = ""
         try:
             if options.until_decided:
-                step = max(LOOK, 2 * max(concurrency, default=1))
-                rows, line = until_decided(ask, len(prompts), _scorers(options), step)
+                step = max(LOOK, 2 * max(loads, default=1))
+                engine = _engine(options, Path(folder))
+                rows, line = until_decided(
+                    partial(ask, engine, None), number, _scorers(options), step
+                )
+            elif options.start:
+                rows = of_starts(options, whole, ask)
             else:
-                rows = ask(len(prompts))
+                rows = ask(_engine(options, Path(folder)), None, number)
         except Unanswered as error:
             raise InvalidInput(f"{error}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)

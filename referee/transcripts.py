@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
@@ -21,8 +21,24 @@ from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
+
+
+class Condition(NamedTuple):
+    """The condition under which an engine answered, which makes the arms of an audit.
+
+    concurrency: the number of requests that the engine had at a time. restart: the number of its
+    start, from 1. turn: the number of the user's turn in a chat, from 1. context: the number of
+    tokens to which the prompt was filled up, 0 for a prompt as it is. None: not known.
+    """
+
+    concurrency: int | None = None
+    restart: int | None = None
+    turn: int | None = None
+    context: int | None = None
+
+
 _TYPES: dict[str, type] = {
-    **dict.fromkeys(("seed", "sample", "concurrency"), int),
+    **dict.fromkeys(("seed", "sample", *Condition._fields), int),
     **dict.fromkeys(("finish_reason", "engine", "engine_version"), str),
 }
 TOP_LOGPROBS = "top_logprobs"
@@ -48,8 +64,8 @@ class Transcript(Warp):
     prompt_token_ids: the tokens that the model read, special tokens included. output_token_ids:
     every emitted token, in order, with the end-of-sequence token if there was one. The settings of
     the law are those that really applied. sample: the number of this answer, from 0, if the request
-    asked for several; the answers share the prompt and the seed, but not their draws. concurrency:
-    the number of requests that the engine had at a time, if known. logprobs: what the engine says
+    asked for several; the answers share the prompt and the seed, but not their draws. concurrency,
+    restart, turn, context: see `Condition`. logprobs: what the engine says
     of the log-probability of each emitted token. top_logprobs: for each emitted token the most
     probable tokens at its place, as pairs of id and log-probability, none where it gave none.
     extra: the other keys of the row, such as an engine's acceptance records; the audit does not
@@ -64,6 +80,9 @@ class Transcript(Warp):
     seed: int | None = None
     sample: int | None = None
     concurrency: int | None = None
+    restart: int | None = None
+    turn: int | None = None
+    context: int | None = None
     finish_reason: str | None = None
     engine: str | None = None
     engine_version: str | None = None
@@ -129,6 +148,11 @@ class Transcript(Warp):
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The prompt and the output."""
         return self.prompt_token_ids, self.output_token_ids
+
+    @property
+    def condition(self) -> Condition:
+        """The condition under which the engine answered."""
+        return Condition(*(getattr(self, name) for name in Condition._fields))
 
     @property
     def setting(self) -> str:

@@ -2,8 +2,8 @@
 which the target itself rescores?
 
 The modules in the order of the work: `terms` (with `bets`), `arm` (rescored transcripts),
-`statistics`, `comparisons`, `report` (with `own_check`), `evidence`. `resispec judge` is the
-command.
+`statistics`, `comparisons`, `report` (with `conditions`, `table`, `notes` and `own_check`),
+`evidence`. `resispec judge` is the command.
 """
 
 from referee.audit.arm import Arm, joined, measure

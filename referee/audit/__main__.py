@@ -10,6 +10,8 @@ A model is a hub name or a folder. A target can also be a pair of conf/pair, whi
 Without a target, the rows are compared with those of the control alone: samples of the same
 prompts, by their token ids and the log-probabilities that the engine served, if rows have them.
 Files can also have the keys that RL trainers write, see "Rollout files" in docs/transcripts.md.
+Rows of several loads, starts, turns or contexts are arms: each is judged, they are compared with
+each other, and a table has a line for each.
 The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference
 between the two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2
 when something is wrong with what was given. It is 5, with one line and no verdict, when rescoring

@@ -30,8 +30,9 @@ from referee.audit.terms import (
     terms_of,
     with_serial,
 )
+from referee.conditions import condition_of, in_order
 from referee.rescoring import Scorer, check_fit, rescore
-from referee.transcripts import INDEX, Transcript
+from referee.transcripts import INDEX, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 from resispec.progress import progress_bar
 
@@ -79,15 +80,16 @@ class Arm:
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
     @property
-    def by_load(self) -> dict[int, Arm]:
-        """An arm for each load (number of requests at a time, 0 if it is unknown), smallest first.
+    def by_condition(self) -> dict[Condition, Arm]:
+        """An arm for each condition of rows, see `condition_of`, in the order of `in_order`.
 
-        Loads repeat prompts and may repeat seeds, so no statistic mixes loads.
+        Loads and starts repeat prompts and may repeat seeds, so no statistic mixes conditions.
         """
-        rows: dict[int, list[int]] = {}
+        rows: dict[Condition, list[int]] = {}
         for row, transcript in enumerate(self.transcripts):
-            rows.setdefault(transcript.concurrency or 0, []).append(row)
-        return {load: self.of_rows(rows[load]) if len(rows) > 1 else self for load in sorted(rows)}
+            rows.setdefault(condition_of(transcript), []).append(row)
+        conditions = in_order(rows)
+        return {one: self.of_rows(rows[one]) if len(rows) > 1 else self for one in conditions}
 
     @cached_property
     def sharing(self) -> Statistic | None:
@@ -131,7 +133,9 @@ class Arm:
         """The rows in the order in which they were asked for, as far as they say so."""
         numbers = [row.extra.get(INDEX) for row in self.transcripts]
         rows = list(range(len(numbers)))
-        return sorted(rows, key=numbers.__getitem__) if all(map(is_number, numbers)) else rows
+        if not all(map(is_number, numbers)):
+            return rows
+        return sorted(rows, key=lambda row: (numbers[row], self.transcripts[row].turn or 0))
 
     @property
     def excess(self) -> dict[str, Excess]:
@@ -188,6 +192,12 @@ class Arm:
             for row, position in zip(rows, terms.position.tolist(), strict=True)
         )
         return shown(lines, len(terms.row), "tokens like these")
+
+
+def origin(row: Transcript) -> tuple[int, ...]:
+    """The prompt that a row continues; of a row of a chat, the chat's number if it is known."""
+    number = row.extra.get(INDEX)  # beside -1, which is no token of a prompt
+    return (-1, number) if row.turn is not None and is_number(number) else row.prompt_token_ids
 
 
 def is_number(value: object) -> bool:

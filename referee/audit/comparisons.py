@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from referee.audit.arm import Arm, paired, shown
+from referee.audit.arm import Arm, origin, paired, shown
 from referee.audit.bets import ALTERNATIVES, Excess, Wealth, in_figures
 from referee.audit.statistics import (
     PLACES,
@@ -172,7 +172,7 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         rates = rate_difference(~terms.is_inside, ~other.is_inside, prompts)
         groups[name] = {**sums[name].statistics(), "ruled out": rates}
     terms, other = (side["all"] for side in sides)
-    num_prompts = len({row.prompt_token_ids for side in (arm, control) for row in side.transcripts})
+    num_prompts = len({origin(row) for side in (arm, control) for row in side.transcripts})
     reason = (
         f"the arms have {num_prompts} prompts; at least {MIN_CLUSTERS} are needed to compare them"
     )
@@ -250,7 +250,7 @@ def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
     known: dict[tuple[int, ...], int] = {}
     numbers = []
     for arm, tokens in sides:
-        rows = [known.setdefault(row.prompt_token_ids, len(known)) for row in arm.transcripts]
+        rows = [known.setdefault(origin(row), len(known)) for row in arm.transcripts]
         numbers.append(torch.tensor(rows)[tokens.row])
     return torch.cat(numbers)
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from referee.audit.comparisons import POWER
 from referee.audit.report import TranscriptsReport, report_json
+from referee.audit.table import ArmLine, markdown_table
 from referee.rescoring import Scorer
 from referee.transcripts import Transcript
+from resispec.audit.verdict import Finding
 from resispec.files import checksums
 from resispec.machine import processor_name
 from resispec.models.checkpoint import digest_of
@@ -88,14 +90,15 @@ def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> I
     if "draft" not in models:
         yield "a small bias toward the draft: its model was not given"
     yield (
-        "other prompts, settings and loads than those of the rows; text, stop strings, "
-        "log-probabilities"
+        "other prompts, settings, loads, starts, turns and contexts than those of the rows; text, "
+        "stop strings, log-probabilities"
     )
 
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of an issue from a record of `evidence`: at most 20,
-    for at most three comparisons.
+    """The lines of an issue from a record of `evidence`: at most 20, for at most three comparisons.
+
+    Of several arms there is a table, and further lines for what is not "no bias seen".
     """
     yield from (
         f"**Audit of what the engine wrote: {found['verdict']}**",
@@ -104,7 +107,11 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
         *found["summary"],
         "",
     )
+    if lines := [ArmLine(**line) for line in found["arms"]]:
+        yield from (*markdown_table(lines), "")
     for judgement in found["judgements"]:
+        if lines and judgement["finding"] == Finding.NO_BIAS_SEEN:
+            continue  # the table has its numbers
         comparison = judgement["comparison"]
         size = f"{comparison['tokens']} tokens in {comparison['rows']} rows"
         reasons = "; ".join(judgement["reasons"][:4])

@@ -3,13 +3,12 @@ and the findings put into words.
 """
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from referee.audit.arm import SHOWN, Arm, measure, token_bar
-from referee.audit.bets import CONFIDENCE, DRAFT_SET, Wealth, in_figures
+from referee.audit.bets import CONFIDENCE, DRAFT_SET, Excess, Wealth, in_figures
 from referee.audit.comparisons import (
     BET_RATE,
     FALSE_ALARM_RATE,
@@ -22,12 +21,21 @@ from referee.audit.comparisons import (
     with_control,
     with_target,
 )
+from referee.audit.notes import notes
 from referee.audit.own_check import own_check
-from referee.audit.reported import about_reported
-from referee.audit.statistics import PLACES, z_of
+from referee.audit.statistics import z_of
+from referee.audit.table import ArmLine, arm_line, table_lines
 from referee.audit.terms import NEAR_TIE
+from referee.conditions import (
+    KINDS,
+    between,
+    condition_of,
+    control_for,
+    in_order,
+    in_words,
+)
 from referee.rescoring import Scorer, check_fit
-from referee.transcripts import NOTED, Transcript
+from referee.transcripts import NOTED, Condition, Transcript
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, printable
 
@@ -51,12 +59,6 @@ _CONTROL = {
     Finding.UNDECIDED: "whether the engine without speculation differs from the reference model "
     "is undecided",
 }
-_LOADS = {
-    Finding.NO_BIAS_SEEN: "between its loads, the requests at a time, no difference was found",
-    Finding.BIASED: "what the engine emits depends on its load, the requests that it has at a time",
-    Finding.UNDECIDED: "whether what it emits depends on its load, the requests at a time, is "
-    "undecided",
-}
 _ALONE = (
     "the transcripts deviate from the target and the control was not found to, but the difference "
     "of the two can still be chance; more tokens decide whether it is the speculation"
@@ -65,6 +67,11 @@ _GREEDY = (
     "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
     f"probable one, or as good within {NEAR_TIE:g} of its logit"
 )
+_WORST_FIRST = (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
+Case = tuple[Condition, Condition | None, Comparison]
+"""A comparison with the condition of its arm, and that of the arm beside it if there is one."""
+JudgedCase = tuple[Condition, Condition | None, JudgedComparison]
+"""A judged comparison with these two conditions."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,10 @@ class TranscriptsReport:
     """Findings of an audit.
 
     finding: about the transcripts against the control if there is one, otherwise against the
-    target; with several loads, the worse of this and the finding between loads. summary: the
+    target; with several arms, the worst of this and the findings between arms. summary: the
     verdict in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for
     readers. limit: the least p-value that a statistic may have. e_limit: the e-value below which
-    bets must stay.
+    bets must stay. arms: a line for each arm of the transcripts, if there are several.
     """
 
     finding: Finding
@@ -84,6 +91,7 @@ class TranscriptsReport:
     notes: tuple[str, ...]
     limit: float
     e_limit: float
+    arms: tuple[ArmLine, ...] = ()
 
     @property
     def allowed_z(self) -> float:
@@ -111,28 +119,46 @@ class TranscriptsReport:
 
     @property
     def headline(self) -> str:
-        """One line: the likely cause of a bias, and the certificate.
+        """One line: the arms with a bias if others have none, its likely cause, and the
+        certificate.
 
-        The certificate is of the transcripts against the target, whatever the verdict is about.
+        The certificate is of the transcripts against the target, whatever the verdict is about; of
+        several arms, of the one with the largest bound.
         """
         causes = [one.cause for one in self.judgements if one.cause]
         cause = [f"likely cause: {causes[0]}"] if self.finding is Finding.BIASED and causes else []
-        bounds = next(
-            (one.comparison.excess for one in self.judgements if one.comparison.excess), {}
-        )
+        biased = [line.name for line in self.arms if line.finding is Finding.BIASED]
+        if cause and 0 < len(biased) < len(self.arms):
+            cause.insert(0, f"found only in: {'; '.join(biased)}")
+        bounds = self._bounds
         intervals = [f"{name} {one.low:.4f} to {one.high:.4f}" for name, one in bounds.items()]
         if not intervals:
             reason = "no sampled tokens, or rows share random numbers"
             return "; ".join((*cause, f"no certificate: {reason}"))
+        of_arm = " of the worst arm" if self.arms else ""
         certificate = (
-            f"certificate: with {CONFIDENCE:.0%} confidence the target's mean mass is exceeded by "
-            f"{', '.join(intervals)}"
+            f"certificate{of_arm}: with {CONFIDENCE:.0%} confidence the target's mean mass is "
+            f"exceeded by {', '.join(intervals)}"
         )
         if not cause and DRAFT_SET in bounds:
             certificate += ", so a bias toward the draft has a total variation of at most " + (
                 f"{max(0.0, bounds[DRAFT_SET].high):.2g} (other biases are not bounded)"
             )
         return "; ".join((*cause, certificate))
+
+    @property
+    def _bounds(self) -> Mapping[str, Excess]:
+        """The bounds of the mean excess of the arm of the transcripts whose bounds are worst."""
+        cases = [one.comparison for one in self.judgements if one.comparison.excess]
+        own = [one for one in cases if not one.what.startswith("control")]
+        if not own:
+            return {}
+
+        def worst(case: Comparison) -> tuple[float, float]:
+            highs = [case.excess[name].high for name in (DRAFT_SET,) if name in case.excess]
+            return case.least_variation, max(highs, default=0.0)
+
+        return max(own, key=worst).excess
 
 
 def audit_transcripts(
@@ -164,16 +190,20 @@ def audit_transcripts(
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
-    settings: dict[tuple[int, int | None], set[str]] = {}
+    settings: dict[tuple[int, Condition], set[str]] = {}
     for side, rows in enumerate(arms):
         for row in rows:
-            settings.setdefault((side, row.concurrency), set()).add(row.setting)
+            settings.setdefault((side, condition_of(row)), set()).add(row.setting)
     lists = dict.fromkeys("; ".join(sorted(names)) for names in settings.values())
     if len(lists) > 1:
         raise InvalidInput(
-            "the transcripts and the control, under every load, have the settings "
+            "the transcripts and the control, in every arm, have the settings "
             f"{' and '.join(lists)}; allowed: the same in all"
         )
+    if control is not None:
+        controls = in_order({condition_of(row) for row in control})
+        for row in transcripts:
+            control_for(condition_of(row), controls)
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
         report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
@@ -185,54 +215,94 @@ def audit_transcripts(
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     """Audit rescored transcripts, without `own_check`. control: an arm under the same settings.
 
-    If rows name several loads (numbers of requests at a time), each load is judged against the
-    target, the larger loads against the smallest, and each against the control of this load or else
-    of its smallest.
+    If rows name several conditions (loads, starts, turns, contexts), each is judged against the
+    target, against the condition with the smallest number of one kind, see `between`, and against
+    the control of this condition or its like, see `control_for`.
     """
-    loads, controls = arm.by_load, {} if control is None else control.by_load
-    (base_load, base), *others = loads.items()
-    groups: dict[str, list[Comparison]] = {
-        "difference": [],
-        "loads": [],
-        "transcripts": [],
-        "control": [],
-    }
-    for load, part in loads.items():
-        name = _named("transcripts", load, loads)
-        if controls:
-            load_control = controls.get(load, next(iter(controls.values())))
-            groups["difference"] += with_control(f"{name} against the control", part, load_control)
-        if part is not base:
-            groups["loads"] += with_control(f"{name} against {_at_a_time(base_load)}", part, base)
-        groups["transcripts"] += with_target(name, part)
-    for load, part in controls.items():
-        groups["control"] += with_target(_named("control", load, controls), part)
-    comparisons = [comparison for group in groups.values() for comparison in group]
+    parts = arm.by_condition
+    controls = {} if control is None else control.by_condition
+    conditions = list(parts)
+    names = {one: in_words(one, conditions, "transcripts") for one in conditions}
+    groups: dict[str, list[Case]] = {"difference": []}
+    for one, part in parts.items() if controls else ():
+        other = controls[control_for(one, list(controls))]
+        cases = with_control(f"{names[one]} against the control", part, other)
+        groups["difference"] += [(one, None, case) for case in cases]
+    for kind, one, base in between(conditions, control is not None):
+        what = f"{names[one]} against {in_words(base, conditions)}"
+        cases = with_control(what, parts[one], parts[base])
+        groups.setdefault(kind.name, []).extend((one, base, case) for case in cases)
+    groups["transcripts"] = [
+        (one, None, case) for one, part in parts.items() for case in with_target(names[one], part)
+    ]
+    groups["control"] = [
+        (one, None, case)
+        for one, part in controls.items()
+        for case in with_target(in_words(one, list(controls), "control"), part)
+    ]
+    comparisons = [case for group in groups.values() for *_, case in group]
     limits = limit_of(comparisons), e_limit_of(comparisons)
-    judgements = {
-        name: [judge_comparison(case, *limits) for case in group] for name, group in groups.items()
+    judged = {
+        name: [(one, base, judge_comparison(case, *limits)) for one, base, case in group]
+        for name, group in groups.items()
     }
-    findings = {
-        name: _worst(case.finding for case in group) for name, group in judgements.items() if group
-    }
-    finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
+    findings = {name: _worst(group) for name, group in judged.items() if group}
+    finding, is_open = _decided(findings)
+    sentences = [_AGAINST_TARGET[findings["transcripts"]]]
     if control is not None:
-        difference, baseline = findings["difference"], findings["control"]
-        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, baseline)
-        finding = Finding.UNDECIDED if is_open else difference
-        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[baseline]]
-    if others:
-        finding = _worst((finding, findings["loads"]))
-        sentences.append(_LOADS[findings["loads"]])
+        first = _ALONE if is_open else _DIFFERENCE[findings["difference"]]
+        sentences = [first, _CONTROL[findings["control"]]]
+    for kind in KINDS:
+        if kind.name in findings:
+            finding = min(finding, findings[kind.name], key=_WORST_FIRST.index)
+            sentences.append(kind.sentence(findings[kind.name]))
     if arm.gaps is not None:
         sentences.append(_GREEDY)
     return TranscriptsReport(
         finding,
         (*sentences, *_unread([arm] if control is None else [arm, control])),
-        tuple(judgement for group in judgements.values() for judgement in group),
+        tuple(judgement for group in judged.values() for *_, judgement in group),
         tuple(notes(arm, control, findings)),
         *limits,
+        tuple(_arm_lines(conditions, judged, findings)) if len(conditions) > 1 else (),
     )
+
+
+def _decided(findings: Mapping[str, Finding]) -> tuple[Finding, bool]:
+    """The finding about transcripts, whether against the target or the control, and whether it is
+    open which of the two they deviate from.
+    """
+    finding = findings["transcripts"]
+    if "control" not in findings:
+        return finding, False
+    difference, baseline = findings["difference"], findings["control"]
+    is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, baseline)
+    return Finding.UNDECIDED if is_open else difference, is_open
+
+
+def _arm_lines(
+    conditions: Sequence[Condition],
+    judged: Mapping[str, Sequence[JudgedCase]],
+    findings: Mapping[str, Finding],
+) -> Iterator[ArmLine]:
+    for condition in conditions:
+        of_arm = {
+            name: [case for case in group if case[0] == condition] for name, group in judged.items()
+        }
+        own = {
+            name: findings[name] if name == "control" else _worst(of_arm[name])
+            for name in ("difference", "transcripts", "control")
+            if name in findings
+        }
+        about = of_arm["difference" if "control" in findings else "transcripts"]
+        bases = dict.fromkeys(
+            base
+            for group in of_arm.values()
+            for _, base, case in group
+            if base is not None and case.finding is Finding.BIASED
+        )
+        cases = [case for *_, case in about]
+        yield arm_line(condition, conditions, _decided(own)[0], cases, bases)
 
 
 def _unread(arms: Iterable[Arm]) -> Iterator[str]:
@@ -246,90 +316,8 @@ def _unread(arms: Iterable[Arm]) -> Iterator[str]:
         yield f"keys of the rows that were not read: {', '.join(names[:SHOWN])}{others}"
 
 
-def _at_a_time(load: int) -> str:
-    return f"{load or 'an unknown number'} at a time"
-
-
-def _named(name: str, load: int, loads: Collection[int]) -> str:
-    """A load of an arm in words; the arm's name alone if it has no other load."""
-    return f"{name}, {_at_a_time(load)}" if len(loads) > 1 else name
-
-
-def _worst(findings: Iterable[Finding]) -> Finding:
-    return min(findings, key=(Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN).index)
-
-
-def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
-    """The notes on a report, a line each.
-
-    findings: those of the arms against the target, by the arm.
-    """
-    arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
-    for name, side in arms.items():
-        loads = side.by_load
-        for load, part in loads.items():
-            settings = _about_settings(part) if findings[name] is not Finding.NO_BIAS_SEEN else ()
-            yield from (
-                f"{_named(name, load, loads)}: {line}" for line in (*_about_rows(part), *settings)
-            )
-    if control is not None:
-        prompts, others = (
-            {row.prompt_token_ids for row in side.transcripts} for side in (arm, control)
-        )
-        if count := len(prompts ^ others):
-            yield (
-                f"{count} prompts are in one arm alone; with the same in both, less differs by "
-                "chance"
-            )
-
-
-def _about_rows(arm: Arm) -> Iterator[str]:
-    rows, ids = arm.transcripts, set(arm.target.eos_token_ids)
-    engines = Counter(
-        f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine
-    )
-    if engines:
-        yield "written by " + ", ".join(
-            f"{engine} ({count} rows)" for engine, count in engines.items()
-        )
-    if ids and not any(row.output_token_ids[-1] in ids for row in rows):
-        yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
-    if line := about_reported(arm):
-        yield line
-    if overruns := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
-        yield (
-            f"{len(overruns)} rows go on after an end-of-sequence token (the first: "
-            f"{overruns[0].place}); what an engine appends to fill rows up is not emitted, so cut "
-            "it off"
-        )
-    if arm.is_shared and arm.sharing is not None:
-        yield (
-            f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several of "
-            "them makes them, or a bias at some places alone; each row alone may be right, so "
-            "many tokens count as few: give every request a seed of its own, or none"
-        )
-
-
-def _about_settings(arm: Arm) -> Iterator[str]:
-    """Notes about settings that the engine may apply although the rows do not name them."""
-    defaults = ", ".join(
-        f"{name}={value:g}"
-        for name, value in arm.target.defaults.items()
-        if any(getattr(row, name) != value for row in arm.transcripts)
-    )
-    if defaults:
-        yield (
-            f"the target's generation_config.json says {defaults}, and not every row does; engines "
-            "like vLLM apply it to requests that say nothing"
-        )
-    if arm.terms is None:
-        return
-    expected, last = arm.terms.chances.sum(0).tolist(), int(arm.terms.bucket.max())
-    if (num_missed := sum(expected[last + 1 :])) >= 10:
-        yield (
-            f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were "
-            "expected; are top_k, top_p or min_p on and not declared?"
-        )
+def _worst(cases: Iterable[JudgedCase]) -> Finding:
+    return min((case.finding for *_, case in cases), key=_WORST_FIRST.index)
 
 
 def report_lines(report: TranscriptsReport) -> Iterator[str]:
@@ -339,6 +327,8 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
     yield f"verdict: {report.verdict}"
     yield f"  {report.headline}"
     yield from (f"  {sentence}" for sentence in report.summary)
+    if report.arms:
+        yield from ("", *table_lines(report.arms))
     for judgement in report.judgements:
         comparison = judgement.comparison
         size = f"{comparison.tokens} tokens in {comparison.rows} rows"

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.transcripts import Transcript
+from referee.conditions import condition_of, in_order
+from referee.transcripts import Condition, Transcript
 from resispec.errors import InvalidInput
 
 END = -1
@@ -63,19 +64,19 @@ def sampled(rows: Iterable[Transcript]) -> list[Transcript]:
     return [row for row in rows if row.temperature > 0]
 
 
-def by_load(rows: Iterable[Transcript]) -> dict[int, list[Transcript]]:
-    """Rows by the requests that the engine had at a time, smallest first; 0 if unknown."""
-    loads: dict[int, list[Transcript]] = {}
+def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[Transcript]]:
+    """Rows by the condition under which the engine answered, see `in_order`."""
+    parts: dict[Condition, list[Transcript]] = {}
     for row in rows:
-        loads.setdefault(row.concurrency or 0, []).append(row)
-    return {load: loads[load] for load in sorted(loads)}
+        parts.setdefault(condition_of(row), []).append(row)
+    return {condition: parts[condition] for condition in in_order(parts)}
 
 
 def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
     """Raise InvalidInput if seeds of sampled rows say that draws are shared, within an arm or
     between the arms.
 
-    arms: the rows by the arm's name, all under one load each.
+    arms: the rows by the arm's name, all of one condition each.
     """
     owners: dict[tuple[int, int | None], tuple[str, Transcript]] = {}
     for name, rows in arms.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from referee.conditions import control_for, in_words
 from referee.control import matching
 from referee.control.families import CAUSES, families_of
 from referee.control.matching import MatchedRows
@@ -38,7 +39,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class ArmComparison:
-    """Findings about the rows of two arms under one load.
+    """Findings about the rows of two arms of one condition.
 
     what: the two sides in words. rows, tokens: those of the speculative arm and of the control,
     matched. prompts: the prompts that both have. p_value: None if nothing could be tested.
@@ -85,13 +86,21 @@ def judge_control(
     """Judge whether an engine emits with speculation what it emits without, by its rows alone.
 
     transcripts, control: with and without speculation, for the same prompts under the same
-    settings. Each load (requests at a time) is compared with the control under this load, or else
-    under its smallest. seed: of the shuffles. Raises InvalidInput if the arms have other settings,
-    share seeds or are the same rows, and if one arm alone logs how rows end.
+    settings. The rows of each load, start or context are compared with those of the control that
+    have the same, or else with its first ones. seed: of the shuffles. Raises
+    InvalidInput if the arms have other settings, share seeds or are the same rows, and if one arm
+    alone logs how rows end.
     """
     arms = [matching.sampled(transcripts), matching.sampled(control)]
     notes = []
-    if greedy := len(transcripts) + len(control) - sum(map(len, arms)):
+    later = [row for arm in arms for row in arm if (row.turn or 1) > 1]
+    if later:
+        arms = [[row for row in arm if (row.turn or 1) == 1] for arm in arms]
+        notes.append(
+            f"{len(later)} rows of later turns were not compared: their prompts hold the answers "
+            "of their own arm; with a --target they are judged"
+        )
+    if greedy := len(transcripts) + len(control) - len(later) - sum(map(len, arms)):
         notes.append(
             f"{greedy} rows at temperature 0 were not compared: they are no samples, and without "
             "the target's logits a near tie cannot be told from a bias"
@@ -112,14 +121,12 @@ def judge_control(
         raise InvalidInput(
             f"the transcripts and the control have the settings {names}; allowed: the same in both"
         )
-    loads, controls = (matching.by_load(arm) for arm in arms)
-    limit = FALSE_ALARM_RATE / len(loads)
+    parts, controls = (matching.by_condition(arm) for arm in arms)
+    limit = FALSE_ALARM_RATE / len(parts)
     comparisons = []
-    for load, rows in loads.items():
-        others = controls.get(load, next(iter(controls.values())))
-        name = "the transcripts"
-        if len(loads) > 1:
-            name += f", {load or 'an unknown number'} at a time,"
+    for condition, rows in parts.items():
+        others = controls[control_for(condition, [*controls])]
+        name = in_words(condition, [*parts], "the transcripts") + "," * (len(parts) > 1)
         comparison, lines = _compare(name, rows, others, limit, seed)
         comparisons.append(comparison)
         notes += [line for line in lines if line not in notes]
@@ -135,7 +142,7 @@ def _compare(
     limit: float,
     seed: int,
 ) -> tuple[ArmComparison, list[str]]:
-    """The comparison of rows under one load, and notes."""
+    """The comparison of rows of one condition, and notes."""
     arms = {"transcripts": transcripts, "control": control}
     matching.check_independent(arms)
     length = matching.limit_of(arms.values())

@@ -126,7 +126,7 @@ def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
     bets = [
         (took, wealth.winner)
-        for wealth in (one.wealth for one in arm.by_load.values())
+        for wealth in (one.wealth for one in arm.by_condition.values())
         if wealth is not None and (took := wealth.took(report.e_limit)) is not None
     ]
     tokens, bet = min(bets, default=(math.nan, ""))
@@ -153,10 +153,10 @@ def points(num_tokens: int) -> list[int]:
 
 
 def curve(arm: Arm) -> Iterator[dict[str, Any]]:
-    """The statistic that is farthest out, for every number of tokens; of several loads, under the
-    largest.
+    """The statistic that is farthest out, for every number of tokens; of several loads, under
+    the largest.
     """
-    *_, arm = arm.by_load.values()
+    *_, arm = arm.by_condition.values()
     for num_tokens in points(arm.num_tokens):
         if statistics := arm.statistics(num_tokens):
             name = farthest(statistics)

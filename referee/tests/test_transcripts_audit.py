@@ -98,7 +98,7 @@ def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are
             audit(loaded(write(), load), target(), control=control).finding is Finding.NO_BIAS_SEEN
         )
     with pytest.raises(
-        InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"
+        InvalidInput, match="in every arm, have the settings T=1 and T=0.7; allowed"
     ):
         audit(
             loaded(write(), 1) + loaded(write(drawing(temperature=0.7), temperature=0.7), 16),

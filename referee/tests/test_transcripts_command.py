@@ -4,6 +4,7 @@ import copy
 import hashlib
 import shlex
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from referee import inputs
 from referee.audit.__main__ import main
 from referee.rescoring import Scorer, load_scorers
-from referee.tests.toy_engine import drawing, write
+from referee.tests.toy_engine import drawing, plain, write
 from referee.transcripts import line_of
 from resispec.files import read_sealed
 from resispec.models import load_pair
@@ -38,6 +39,11 @@ def desk(tmp_path_factory):
         "hot": write(drawing(temperature=1.4), engine=engine, seed=1),
         "few": write(engine=engine, rows=4),
         "large": write(engine=Scorer(large, 0)),
+        "starts": [
+            replace(row, restart=start)
+            for start, law in enumerate((plain, drawing(temperature=1.4), plain), 1)
+            for row in write(law, engine=engine)
+        ],
     }.items():
         (folder / f"{name}.jsonl").write_text("".join(map(line_of, rows)))
     return folder
@@ -84,6 +90,27 @@ def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(
     program, *again = shlex.split(lines[-1].split("`")[1])[2:]
     assert program == "referee.audit" and main(again) == 3  # what it names can be run as it is
     assert read_sealed(file) == found
+
+
+def test_of_several_arms_there_is_a_table_in_the_report_and_in_an_issue(desk, capsys):
+    code, printed = run(desk, capsys, "starts")
+    lines = printed.out.splitlines()
+    [place] = [place for place, line in enumerate(lines) if line.startswith("arm ")]
+    verdicts = [line.split("  ")[0] for line in lines[place : place + 4]]
+    assert code == 3 and verdicts == ["arm", "start 1", "start 2", "start 3"]
+    assert "biased" in lines[place + 2] and "differs from start 1" in lines[place + 2]
+    code, printed = run(desk, capsys, "starts", "--markdown")
+    lines = printed.out.splitlines()
+    assert code == 3
+    table = [line.split(" | ") for line in lines if line.startswith("| ")]
+    assert [(row[0], row[5]) for row in table[2:]] == [
+        ("| start 1", "no bias seen"),
+        ("| start 2", "biased"),
+        ("| start 3", "no bias seen"),
+    ]
+    # only what the table has not said
+    comparisons = [line for line in lines if line.startswith("- transcripts, ")]
+    assert len(comparisons) == 2 and all("start 2 against" in line for line in comparisons)
 
 
 def test_a_model_that_the_precision_cannot_hold_gives_no_verdict_and_another_precision_does(

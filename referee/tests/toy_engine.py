@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from referee.audit.own_check import draw
+from referee.engines import Answer, Engine
 from referee.rescoring import Scorer
 from referee.transcripts import Transcript
 from resispec.sampling import Warp
@@ -81,3 +82,28 @@ def toward_draft(variation):
         return p + share.clamp_max(1) * (q - p)
 
     return law
+
+
+class ToyEngine(Engine):
+    """An engine that continues each prompt by the target, in this thread.
+
+    law: as for `write`, given the prompt that it reads. read: the ids that it reads in place of a
+    prompt's, which a fault changes.
+    """
+
+    name, version, orders = "toy", "1", ("transformers",)
+
+    def __init__(self, law=plain, read=tuple):
+        self.law, self.read = law, read
+        self.asked = []
+
+    def answer(self, prompt, settings, seed):
+        self.asked.append(tuple(prompt))
+        ids = self.read(tuple(prompt))
+
+        def after(logits, _):
+            return self.law(logits[0].double(), ids)
+
+        generator = torch.Generator().manual_seed(seed)
+        [(tokens, reason)] = draw(after, [ids], [target()], settings.max_new_tokens, generator)
+        return Answer(tokens, reason, seed)

@@ -62,10 +62,10 @@ class ToyServer:
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
-    back until so many requests have come.
+    back until so many requests have come. port: 0 for a free one.
     """
 
-    def __init__(self, engine: str, has_seeds: bool = False) -> None:
+    def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
         self.engine, self.has_seeds = engine, has_seeds
         self.posts: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
@@ -73,7 +73,7 @@ class ToyServer:
         self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
         self.lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
 
     @property

@@ -13,6 +13,7 @@ DAY = date(2024, 7, 26)
 where it cannot ask for the date.
 """
 
+_ANSWER = "(the answer)"  # stands for an answer where only what follows it is wanted
 # A macro that replaces transformers' own strftime_now when it is put before a template.
 _ON_THAT_DAY = "".join([
     "{% macro strftime_now(format) %}{{ format",
@@ -64,6 +65,52 @@ class TransformersTokenizer:
         get DAY, so that a prompt is the same every day. Raises InvalidInput when the tokenizer has
         no template, or a template that cannot be used.
         """
+        turns = zip(cycle(("user", "assistant")), (*earlier, text), strict=False)
+        chat = self._chat([{"role": role, "content": turn} for role, turn in turns])
+        return self._pieces(chat)
+
+    def encode_turn(
+        self, text: str, num_tokens: int, template: str | None, tool_result: str | None = None
+    ) -> list[int]:
+        """Token ids that go between two answers: the first tokens of a document, in a template.
+
+        With CHAT they are what the tokenizer's template writes between answers, the end of the
+        answer included; the other templates are as in `encode_prompt`, after a line break.
+        tool_result: what a tool returned, before the document. It has the role "tool", or is a part
+        of the document if the chat template has no such role. Raises InvalidInput as `encode_chat`.
+        """
+        beginning = self.beginning(text, num_tokens)
+        if template != CHAT:
+            said = beginning if template is None else template.replace("{text}", beginning)
+            parts = [said] if tool_result is None else [tool_result, said]
+            return self._pieces("".join(f"\n{part}" for part in parts))
+        answered = [{"role": "user", "content": "-"}, {"role": "assistant", "content": _ANSWER}]
+        question = {"role": "user", "content": beginning}
+        if tool_result is not None:
+            tool = {"role": "tool", "content": tool_result}
+            try:
+                _, _, said = self._chat([*answered, tool, question]).partition(_ANSWER)
+            except InvalidInput:
+                said = ""
+            if tool_result in said:
+                return self._pieces(said)
+            question = {"role": "user", "content": f"{tool_result}\n{beginning}"}
+        _, _, said = self._chat([*answered, question]).partition(_ANSWER)
+        if not said:
+            raise InvalidInput(
+                f"the chat template of the tokenizer {self.inner.name_or_path} leaves out an "
+                "earlier answer, so it cannot go on from one; allowed: other models, or one turn"
+            )
+        return self._pieces(said)
+
+    def _pieces(self, text: str) -> list[int]:
+        """Token ids of a text that has its special tokens."""
+        return list(self.inner.encode(text, add_special_tokens=False, verbose=False))
+
+    def _chat(self, messages: Sequence[dict[str, str]]) -> str:
+        """The text of a chat in the tokenizer's template, up to the answer; raises InvalidInput as
+        `encode_chat`.
+        """
         name = f"the tokenizer {self.inner.name_or_path}"
         if not self.inner.chat_template:
             raise InvalidInput(
@@ -71,22 +118,18 @@ class TransformersTokenizer:
                 "or prompt_template=null for bare documents"
             )
         try:
-            chat = self.inner.apply_chat_template(
-                [
-                    {"role": role, "content": turn}
-                    for role, turn in zip(
-                        cycle(("user", "assistant")), (*earlier, text), strict=False
-                    )
-                ],
-                chat_template=_ON_THAT_DAY + self.inner.get_chat_template(),
-                add_generation_prompt=True,
-                tokenize=False,
+            return str(
+                self.inner.apply_chat_template(
+                    messages,
+                    chat_template=_ON_THAT_DAY + self.inner.get_chat_template(),
+                    add_generation_prompt=True,
+                    tokenize=False,
+                )
             )
         except Exception as error:  # a template may raise anything
             raise InvalidInput(
                 f"the chat template of {name} cannot be used: {first_line(error)}"
             ) from error
-        return list(self.inner.encode(chat, add_special_tokens=False, verbose=False))
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of token ids."""

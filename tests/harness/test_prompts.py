@@ -67,6 +67,44 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(folder):
             tokenizer.encode_prompt(later, 3, template)
 
 
+CHATTING = (
+    "{% for turn in messages %}{{ turn.role[0] }}{{ turn.content }}h{% endfor %}"
+    "{% if add_generation_prompt %}gh{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (CHATTING, "htcchuab"),
+        (
+            "{% if 'tool' in messages|map(attribute='role') %}{{ raise_exception('') }}{% endif %}"
+            + CHATTING,
+            "hucc\nab",
+        ),
+        (CHATTING.replace("messages", "messages if turn.role != 'tool'"), "hucc\nab"),
+    ],
+)
+def test_a_turn_goes_on_from_an_answer_with_what_a_tool_returned(folder, template, said):
+    """A template that refuses a tool's role, or leaves it out, has its words before the user's."""
+    texts = []
+    tokenizer = tokenizer_with(folder, template)
+    encode = tokenizer.inner.encode
+    tokenizer.inner.encode = lambda text, **options: texts.append(text) or encode(text, **options)
+    tokens = tokenizer.encode_turn("ab" * 9, 1, CHAT, tool_result="cc")
+    beginning = tokenizer.beginning("ab" * 9, 1)
+    expected = said.replace("ab", beginning) + "hgh"
+    assert expected in texts and tokens == encode(expected, add_special_tokens=False)
+    bare = tokenizer.encode_turn("ab" * 9, 1, CHAT)
+    assert bare == encode(f"hu{beginning}hgh", add_special_tokens=False)
+
+
+def test_a_template_that_leaves_out_answers_is_refused(folder):
+    tokenizer = tokenizer_with(folder, "{{ messages[-1].content }}gh")
+    with pytest.raises(InvalidInput, match="leaves out an earlier answer, so it cannot go on"):
+        tokenizer.encode_turn("ab", 1, CHAT)
+
+
 def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
     inner = tokenizer_with(
         folder, "{{ strftime_now('%a %d %b %Y') }} {{ messages[0].content }}"

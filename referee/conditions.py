@@ -1,0 +1,151 @@
+"""Conditions of rows make arms: how they are named, and which of them are compared.
+
+A load (requests at a time) and a start are states of the engine, which continue the same prompts. A
+later turn of a chat and a long context have other prompts.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from referee.transcripts import Condition, Transcript
+from resispec.audit.verdict import Finding
+from resispec.errors import InvalidInput
+
+LATER = 2
+"""Turns from this one on are one arm: they go on from the engine's own answers, and the first does
+not.
+"""
+
+
+@dataclass(frozen=True)
+class ConditionKind:
+    """One of the fields of `Condition`, in words.
+
+    name: the field. value: an arm, with {} for its number. unknown: an arm without a number. words:
+    arms that have other words than `value`, by their number. values, own: all its arms, and that of
+    the engine, in a sentence. has_same_prompts: whether its arms continue the same prompts.
+    """
+
+    name: str
+    value: str
+    unknown: str
+    words: dict[int, str]
+    values: str
+    own: str
+    has_same_prompts: bool = True
+
+    def arm(self, number: int | None) -> str:
+        """An arm in words."""
+        if number is None:
+            return self.unknown
+        return self.words.get(number, self.value.format(number))
+
+    def sentence(self, finding: Finding) -> str:
+        """The finding of the comparisons between its arms."""
+        return {
+            Finding.NO_BIAS_SEEN: f"between {self.values} no difference was found",
+            Finding.BIASED: f"what the engine emits depends on {self.own}",
+            Finding.UNDECIDED: f"whether what it emits depends on {self.own} is undecided",
+        }[finding]
+
+
+KINDS = (
+    ConditionKind(
+        "concurrency",
+        "{} at a time",
+        "an unknown number at a time",
+        {},
+        "its loads, the requests at a time,",
+        "its load, the requests that it has at a time",
+    ),
+    ConditionKind(
+        "restart", "start {}", "an unknown start", {}, "its starts", "how it has started"
+    ),
+    ConditionKind(
+        "turn",
+        "turn {}",
+        "no turn",
+        {LATER: "later turns"},
+        "the first and later turns of chats",
+        "the turn of a chat, which goes on from its own answers",
+        has_same_prompts=False,
+    ),
+    ConditionKind(
+        "context",
+        "{} tokens of context",
+        "an unknown context",
+        {0: "prompts as they are"},
+        "short and long contexts",
+        "the length of the context",
+        has_same_prompts=False,
+    ),
+)
+"""The kinds of arms, in the order of the fields of `Condition`."""
+
+
+def condition_of(row: Transcript) -> Condition:
+    """The condition of a row as an arm of the audit has it, with all later turns as one."""
+    condition = row.condition
+    return condition if condition.turn is None else condition._replace(turn=min(LATER, row.turn))
+
+
+def in_order(conditions: Collection[Condition]) -> list[Condition]:
+    """Different conditions, the smallest numbers first, unknown ones before them."""
+    return sorted(set(conditions), key=lambda one: [-1 if v is None else v for v in one])
+
+
+def in_words(condition: Condition, conditions: Collection[Condition], name: str = "") -> str:
+    """A name and a condition, by the kinds that differ between some conditions.
+
+    The name alone if none differs.
+    """
+    parts = [
+        kind.arm(value)
+        for kind, value, values in zip(KINDS, condition, zip(*conditions, strict=True), strict=True)
+        if len(set(values)) > 1
+    ]
+    return ", ".join([name] * bool(name) + parts)
+
+
+def between(
+    conditions: Sequence[Condition], has_control: bool
+) -> Iterator[tuple[ConditionKind, Condition, Condition]]:
+    """The pairs of arms that differ in one kind alone, the second with its smallest number.
+
+    conditions: see `in_order`. has_control: then arms with other prompts are compared with the
+    control alone, where whatever the engine does otherwise than the target cancels; it need not
+    between different prompts.
+    """
+    for kind in KINDS:
+        if has_control and not kind.has_same_prompts:
+            continue
+        for condition in conditions:
+            alike = (one for one in conditions if _without(one, kind) == _without(condition, kind))
+            base = next(alike)
+            if base != condition:
+                yield kind, condition, base
+
+
+def _without(condition: Condition, kind: ConditionKind) -> Condition:
+    return condition._replace(**{kind.name: None})
+
+
+def control_for(condition: Condition, controls: Sequence[Condition]) -> Condition:
+    """The condition of the control's rows with which an arm is compared: its own, else the first
+    with prompts of its kind.
+
+    Raises InvalidInput if there is none.
+    """
+
+    def prompts(one: Condition) -> tuple[int, int]:
+        return one.turn or 1, one.context or 0  # rows that do not say it are as others of turn 1
+
+    alike = [one for one in controls if prompts(one) == prompts(condition)]
+    if not alike:
+        turn, context = prompts(condition)
+        of_turn = "later turns" if turn == LATER else "turn 1"
+        raise InvalidInput(
+            f"the control has no rows of {of_turn} with a context of {context}, as the transcripts "
+            "have; allowed: a control written with the same turns and contexts"
+        )
+    return condition if condition in alike else alike[0]
