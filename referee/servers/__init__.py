@@ -1,3 +1,3 @@
-"""Servers: a client (`client`), and the formats in which engines are asked
-for token ids (`formats`).
+"""Servers: a client (`client`), the formats in which engines are asked for token ids (`formats`),
+and the process of a server (`process`).
 """
