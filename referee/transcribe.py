@@ -20,13 +20,14 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
-from referee.engines.base import ENGINES, MODES
+from referee.engines.base import ENGINES, MODES, TimedOut
 from referee.inputs import EMBEDDED, count, counts
-from referee.servers.formats import FORMATS
+from referee.planned import planned_lines
+from referee.servers.formats import FORMATS, OpenAi
 from referee.transcripts import INDEX, Transcript
 from resispec import plugins
 from resispec.commands import as_typed
@@ -60,8 +61,12 @@ def _server(options: argparse.Namespace) -> Engine:
     return make(server)
 
 
-def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`. folder: a place for models in the engine's own format."""
+def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
+    """An engine of `ENGINES`, by options of `add_engine_options`, engine and concurrency.
+
+    folder: a place for models in the engine's own format. own: further options of the engine's
+    class. Raises InvalidInput without the engine's package, and for a mode that lacks its draft.
+    """
     try:
         make = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
@@ -82,7 +87,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
     engine: Engine = make(
-        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots
+        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots, **own
     )
     engine.model = target if draft is None else f"{target}, {draft}"
     if options.concurrency and not (has_slots or engine.takes_batches):
@@ -202,17 +207,19 @@ def parser() -> argparse.ArgumentParser:
     server.add_argument(
         "--plain-key", action="store_true", help=f"send {KEY} over http to another machine"
     )
-    process = parser.add_argument_group("with --engine")
-    process.add_argument("--mode", choices=MODES, default="plain")
-    process.add_argument(
-        "--draft",
-        help="of --mode assisted or --until-decided, for a --target that is no pair",
-    )
-    process.add_argument(
+    about = "of --mode assisted or --until-decided, for a --target that is no pair"
+    add_engine_options(parser.add_argument_group("with --engine"), about)
+    return parser
+
+
+def add_engine_options(group: Any, draft: str) -> None:
+    """Add the options of an engine in this process. draft: the help of --draft."""
+    group.add_argument("--mode", choices=MODES, default="plain")
+    group.add_argument("--draft", help=draft)
+    group.add_argument(
         "--num-drafted", type=count, default=5, help="tokens drafted for a step, at most"
     )
-    inputs.add_model_options(process)
-    return parser
+    inputs.add_model_options(group)
 
 
 @in_one_line(GOES_ON)
@@ -221,10 +228,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     folders = inputs.model_folders(options.target, options.draft)
     check_output(options.out, [Path(options.prompts)], folders)
+    is_told = bool(options.filter_order)
     options.filter_order = options.filter_order or filter_order_of(
         options.engine or options.format or ""
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
+    if options.format == OpenAi.name and not (
+        is_told or all(map(settings.is_as_in, FILTER_ORDERS))
+    ):
+        raise InvalidInput(
+            "the order in which this server applies temperature and filters decides the law, and "
+            f"is not known; give --filter-order: {', '.join(FILTER_ORDERS)}"
+        )
 
     def encode(prompt: Prompt) -> list[int]:
         if options.server and options.target is None:
@@ -236,9 +251,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(prompt)
 
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
+    concurrency = options.concurrency or ((8,) if options.server else ())
+    lines = planned_lines(settings, len(prompts), max(1, len(concurrency)))
+    sys.stderr.writelines(f"{line}\n" for line in lines)
     with TemporaryDirectory(prefix="resispec-") as folder:
-        engine = _server(options) if options.server else _in_process(options, Path(folder))
-        concurrency = options.concurrency or ((8,) if options.server else ())
+        engine = _server(options) if options.server else in_process(options, Path(folder))
 
         def ask(number: int) -> list[Transcript]:
             return write_transcripts(
@@ -253,7 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             else:
                 rows = ask(len(prompts))
         except Unanswered as error:
-            raise InvalidInput(f"{error}; {GOES_ON}") from error
+            is_loaded = isinstance(error, TimedOut) and max(concurrency, default=1) > 1
+            hint = "; too many requests at a time? try --concurrency 1 (CONCURRENCY=1)" * is_loaded
+            raise InvalidInput(f"{error}{hint}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(
         f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n"

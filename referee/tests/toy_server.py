@@ -1,7 +1,8 @@
 """A server on this machine that speaks the formats of three engines,
-with a model that a few lines know.
+with a model that a few lines know: every token is as likely.
 
-And engines connected to it, with prompts and settings for them.
+And engines connected to it, with prompts and settings for them. As a command, `python -m
+referee.tests.toy_server ENGINE PORT`, it serves until it is stopped.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -56,18 +58,23 @@ class ToyServer:
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
-    back until so many requests have come.
+    back until so many requests have come. gets: other statuses of paths. owner: of the
+    model, in vLLM's format. software: the
+    `Server` header. port: 0 for a free one.
     """
 
-    def __init__(self, engine: str, has_seeds: bool = False) -> None:
+    def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
         self.engine, self.has_seeds = engine, has_seeds
         self.posts: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.faults: dict[int, str] = {}
         self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
+        self.gets: dict[str, int] = {}
+        self.owner: str | None = None
+        self.software: str | None = None
         self.lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
 
     @property
@@ -88,7 +95,10 @@ class ToyServer:
         """The answer to a GET."""
         version = {"version": VERSIONS[self.engine]}
         return {
-            "vllm": {"/v1/models": {"data": [{"id": "toy-model"}]}, "/version": version},
+            "vllm": {
+                "/v1/models": {"data": [{"id": "toy-model", "owned_by": self.owner}]},
+                "/version": version,
+            },
             "sglang": {
                 "/server_info": version | {"enable_deterministic_inference": self.has_seeds}
             },
@@ -152,10 +162,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def version_string(self) -> str:
+        toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
+        return toy.software or "toy"
+
     def do_GET(self) -> None:
         toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
         found = toy.about(self.path)
-        self._send(404 if found is None else 200, json.dumps(found or {"detail": "Not Found"}))
+        status = 404 if found is None else 200
+        self._send(toy.gets.get(self.path, status), json.dumps(found or {"detail": "Not Found"}))
 
     def do_POST(self) -> None:
         toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
@@ -212,3 +227,8 @@ def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    with ToyServer(sys.argv[1], port=int(sys.argv[2])):
+        threading.Event().wait()
