@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,12 +23,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from referee import inputs
+from referee.deciding import step_of, until_decided
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES, TimedOut
 from referee.inputs import EMBEDDED, count, counts
 from referee.planned import planned_lines
 from referee.servers.formats import FORMATS, OpenAi
-from referee.transcripts import INDEX, Transcript
+from referee.transcripts import Transcript
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.data import Prompt
@@ -37,11 +38,8 @@ from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 if TYPE_CHECKING:  # these import torch
-    from referee.audit import Arm
     from referee.rescoring import Scorer
 
-LOOK = 25
-"""The least prompts between two looks at the evidence of --until-decided."""
 KEY = "RESISPEC_SERVER_KEY"
 FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
@@ -103,50 +101,6 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
         raise InvalidInput("--until-decided rescores; give --target, a folder, hub name or pair")
     target = options.target or EMBEDDED
     return inputs.scorers(target, options.draft, options.device, options.dtype)
-
-
-def until_decided(
-    ask: Callable[[int], list[Transcript]], num_prompts: int, scorers: Sequence[Scorer], step: int
-) -> tuple[list[Transcript], str]:
-    """Ask for prompts until bets decide; returns the rows, and one line that says what was found.
-
-    An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
-    all answers are there, so that none is left out for its length.
-    ask: a function from a number n to the rows of the first n prompts, by load; they stand in a
-    file, so what was asked before is not asked again. num_prompts: the most prompts. scorers: the
-    target's, and the draft's if there is one. step: the prompts between two looks.
-    """
-    from referee.audit.arm import joined, measure
-    from referee.audit.bets import in_figures
-    from referee.audit.comparisons import BET_RATE
-
-    arms: list[Arm] = []
-    begin = 0
-    for end in (*range(step, num_prompts, step), num_prompts):
-        rows = ask(end)
-        fresh = [row for row in rows if row.extra[INDEX] >= begin]
-        arms.append(measure(fresh, *scorers))
-        begin = end
-        loads = joined(arms).by_load.values()
-        limit = len(loads) / BET_RATE
-        bets = [arm.wealth for arm in loads]
-        known = [wealth for wealth in bets if wealth is not None]
-        if not known:
-            continue
-        best = max(known, key=lambda wealth: wealth.largest_log)
-        if (took := best.took(limit)) is not None:
-            return rows, (
-                f"decided: e-value {in_figures(best.largest_log)} by the bet on {best.winner}; "
-                f"{limit:,.0f} was reached after {took:,} tokens. `{as_typed('referee.audit')}` "
-                "judges the file, and checks the rescoring before it accuses"
-            )
-    if not known:
-        return rows, "not decided: rows share random numbers, or none has a temperature above 0"
-    return rows, (
-        f"not decided after {num_prompts} prompts: e-value {in_figures(best.log_e_value)}, at its "
-        f"largest {in_figures(best.largest_log)}; {limit:,.0f} decides. A larger --num-prompts "
-        "goes on from here"
-    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -265,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         line = ""
         try:
             if options.until_decided:
-                step = max(LOOK, 2 * max(concurrency, default=1))
+                step = step_of(concurrency)
                 rows, line = until_decided(ask, len(prompts), _scorers(options), step)
             else:
                 rows = ask(len(prompts))

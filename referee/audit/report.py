@@ -109,13 +109,18 @@ class TranscriptsReport:
         return next(of_transcripts, self.finding)
 
     @property
+    def cause(self) -> str:
+        """The likely cause of a bias, "" if there is none or it is not known."""
+        causes = (one.cause for one in self.judgements if one.cause)
+        return next(causes, "") if self.finding is Finding.BIASED else ""
+
+    @property
     def headline(self) -> str:
         """One line: the likely cause of a bias, and the certificate.
 
         The certificate is of the transcripts against the target, whatever the verdict is about.
         """
-        causes = [one.cause for one in self.judgements if one.cause]
-        cause = [f"likely cause: {causes[0]}"] if self.finding is Finding.BIASED and causes else []
+        cause = [f"likely cause: {self.cause}"] if self.cause else []
         bounds = next(
             (one.comparison.excess for one in self.judgements if one.comparison.excess), {}
         )

@@ -2,7 +2,7 @@
 with a model that a few lines know: every token is as likely.
 
 And engines connected to it, with prompts and settings for them. As a command, `python -m
-referee.tests.toy_server ENGINE PORT`, it serves until it is stopped.
+referee.tests.toy_server ENGINE PORT EXTRA`, it serves until it is stopped.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ and its pauses in seconds.
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 
-def continuation(prompt: list[int], count: int, seed: int) -> list[int]:
-    """Tokens of the toy model: drawn tokens until the end of the sequence or `count`."""
+def continuation(prompt: list[int], count: int, seed: int, extra: int = 0) -> list[int]:
+    """Tokens of the toy model: drawn tokens until the end of the sequence or `count`.
+
+    extra: further chances of token 3, for a faulty model.
+    """
     drawn = random.Random(f"{prompt} {seed}")
     tokens: list[int] = []
     while len(tokens) < count and EOS not in tokens:
-        tokens.append(drawn.choice([EOS, *range(1, 12)]))
+        tokens.append(drawn.choice([EOS, *range(1, 12), *[3] * extra]))
     return tokens
 
 
@@ -60,7 +63,7 @@ class ToyServer:
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
     back until so many requests have come. gets: other statuses of paths. owner: of the
     model, in vLLM's format. software: the
-    `Server` header. port: 0 for a free one.
+    `Server` header. extra: see `continuation`. port: 0 for a free one.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
@@ -71,6 +74,7 @@ class ToyServer:
         self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
         self.gets: dict[str, int] = {}
+        self.extra = 0
         self.owner: str | None = None
         self.software: str | None = None
         self.lock = threading.Lock()
@@ -113,7 +117,7 @@ class ToyServer:
             asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked
         )
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
-        tokens = continuation(prompt, most, seed)
+        tokens = continuation(prompt, most, seed, self.extra)
         reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
         applied = {
             name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")
@@ -230,5 +234,6 @@ def lines(path):
 
 
 if __name__ == "__main__":
-    with ToyServer(sys.argv[1], port=int(sys.argv[2])):
+    with ToyServer(sys.argv[1], port=int(sys.argv[2])) as server:
+        server.extra = int(sys.argv[3])
         threading.Event().wait()
