@@ -23,7 +23,7 @@ what was asked before is not asked again.
 
 
 @dataclass(frozen=True)
-class Look:
+class InterimEvidence:
     """The evidence when some prompts have their answers.
 
     rows: all rows until now, by load. arm: the same, rescored. best: the bets of the load with the
@@ -47,7 +47,9 @@ def step_of(concurrency: Sequence[int]) -> int:
     return max(LOOK, 2 * max(concurrency, default=1))
 
 
-def looks(ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int) -> Iterator[Look]:
+def looks(
+    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int
+) -> Iterator[InterimEvidence]:
     """Ask for prompts, and look at the evidence after every `step` of them.
 
     An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
@@ -68,7 +70,7 @@ def looks(ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int) -> I
         bets = (arm.wealth for arm in loads)
         known = [wealth for wealth in bets if wealth is not None]
         best = max(known, key=lambda wealth: wealth.largest_log, default=None)
-        yield Look(rows, whole, best, len(loads) / BET_RATE)
+        yield InterimEvidence(rows, whole, best, len(loads) / BET_RATE)
 
 
 def until_decided(

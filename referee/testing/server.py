@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from referee import inputs
 from referee.audit import Finding, audit_arms, report_lines
 from referee.audit.own_check import own_check
-from referee.deciding import Look, looks, step_of
+from referee.deciding import InterimEvidence, looks, step_of
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.rescoring import check_fit
 from referee.servers.client import Server
@@ -139,7 +139,7 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
 
 
 def _prompts(chosen: ServerOptions) -> list[tuple[int, ...]]:
-    """As many prompts as the tokens allow; a server with a control has half of them."""
+    """The prompts that the tokens allow; a server with a control has half of them."""
     arms = 1 if chosen.control is None else 2
     number = max(1, chosen.tokens // (arms * chosen.max_new_tokens))
     encode = inputs.encoder(chosen.target, chosen.prompt_tokens, chosen.device, chosen.dtype)
@@ -155,7 +155,7 @@ def _asked(
     folder: Path,
     prompts: Sequence[tuple[int, ...]],
     scorers: Sequence[Scorer],
-) -> Look:
+) -> InterimEvidence:
     """The last look at what a server writes: when bets decide, or a budget is spent.
 
     With a control bets do not end it, since a difference takes more tokens than they did.
