@@ -33,7 +33,7 @@ def port():
 
 
 def printed_by(folder, arguments=""):
-    """The finished run of pytest on the test, where our own command serves the pair with its draft."""
+    """The finished run of pytest on the test, where our command serves the pair with its draft."""
     number = port()
     command = f"{sys.executable} -m referee.serve --mode assisted --port {number}"
     (folder / "test_engine.py").write_text(TEST.format(arguments=arguments))
