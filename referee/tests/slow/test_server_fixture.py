@@ -68,3 +68,20 @@ def test_another_model_than_the_target_is_biased_and_the_cause_is_the_summary(tm
     summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert done.returncode == 1, done.stdout + done.stderr
     assert "AssertionError: likely cause: " in summary[0]
+
+
+def test_a_port_that_is_taken_is_one_line():
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "referee.serve", "--port", number],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.splitlines()[-1].endswith(f"at port {number}; is the port taken?")
