@@ -10,7 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY TURNS CONTEXT START RESTARTS ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY TURNS CONTEXT START RESTARTS PORT ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -39,6 +39,7 @@ RUN_SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$
 PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY LOGPROBS TURNS CONTEXT START RESTARTS
 READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
+SERVE := TARGET DRAFT MODE PORT CONCURRENCY
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
@@ -61,6 +62,7 @@ help:
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
 	  PY=python 'used as it is, without installing anything' \
 	  transcripts '$(wordlist 1,7,$(WRITE))' '' '$(wordlist 8,99,$(WRITE)) ARGS=more' \
+	  serve '$(SERVE) ARGS=more' \
 	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'
 
 # A Python that is given with PY is used as it is.
@@ -132,6 +134,10 @@ report: profile .venv/installed ## all artefacts as one page, from what exists o
 .PHONY: transcripts
 transcripts: .venv/installed ## let an engine write token ids: ENGINE=, or SERVER=address FORMAT=; OUT=file
 	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
+
+.PHONY: serve
+serve: .venv/installed ## llama.cpp at an address, for transcripts: TARGET= [MODE=assisted] [PORT=8080]
+	@$(PY) -m referee.serve $(call FLAGS,$(SERVE))
 
 .PHONY: audit-transcripts
 audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model or CONTROL=file, or both

@@ -21,17 +21,19 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from referee import inputs
+from referee.deciding import step_of, until_decided
 from referee.engines import Engine, Unanswered, write_transcripts
-from referee.engines.base import ENGINES, MODES
+from referee.engines.base import ENGINES, MODES, TimedOut
 from referee.engines.chat import TOOL_EVERY
 from referee.engines.writing import keys_of, rows_of
 from referee.inputs import EMBEDDED, count, counts
+from referee.planned import planned_lines
 from referee.prompts import PromptSource
-from referee.servers.formats import FORMATS
-from referee.transcripts import INDEX, Transcript
+from referee.servers.formats import FORMATS, OpenAi
+from referee.transcripts import Transcript
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
@@ -39,12 +41,9 @@ from resispec.files import check_output
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 if TYPE_CHECKING:  # these import torch
-    from referee.audit import Arm
     from referee.rescoring import Scorer
     from resispec.models import TransformersTokenizer
 
-LOOK = 25
-"""The least prompts between two looks at the evidence of --until-decided."""
 KEY = "RESISPEC_SERVER_KEY"
 FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
@@ -64,8 +63,12 @@ def _server(options: argparse.Namespace) -> Engine:
     return make(server)
 
 
-def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`. folder: a place for models in the engine's own format."""
+def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
+    """An engine of `ENGINES`, by options of `add_engine_options`, engine and concurrency.
+
+    folder: a place for models in the engine's own format. own: further options of the engine's
+    class. Raises InvalidInput without the engine's package, and for a mode that lacks its draft.
+    """
     try:
         make = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
@@ -86,7 +89,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
     engine: Engine = make(
-        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots
+        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots, **own
     )
     engine.model = target if draft is None else f"{target}, {draft}"
     if options.concurrency and not (has_slots or engine.takes_batches):
@@ -105,7 +108,7 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
 
 
 def _engine(options: argparse.Namespace, folder: Path) -> Engine:
-    engine = _server(options) if options.server else _in_process(options, folder)
+    engine = _server(options) if options.server else in_process(options, folder)
     engine.ask_logprobs(options.logprobs)
     return engine
 
@@ -152,52 +155,8 @@ def of_starts(
     log = options.out.with_name(f"{options.out.name}.server.log")
     for restart in due:
         with ServerProcess(options.start, options.server, log):
-            written[restart] = ask(_server(options), restart, options.num_prompts)
+            written[restart] = ask(_engine(options, Path()), restart, options.num_prompts)
     return [row for rows in written.values() for row in rows or ()]
-
-
-def until_decided(
-    ask: Callable[[int], list[Transcript]], num_prompts: int, scorers: Sequence[Scorer], step: int
-) -> tuple[list[Transcript], str]:
-    """Ask for prompts until bets decide; returns the rows, and one line that says what was found.
-
-    An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
-    all answers are there, so that none is left out for its length.
-    ask: a function from a number n to the rows of the first n prompts, by load; they stand in a
-    file, so what was asked before is not asked again. num_prompts: the most prompts. scorers: the
-    target's, and the draft's if there is one. step: the prompts between two looks.
-    """
-    from referee.audit.arm import joined, measure
-    from referee.audit.bets import in_figures
-    from referee.audit.comparisons import BET_RATE
-
-    arms: list[Arm] = []
-    begin = 0
-    for end in (*range(step, num_prompts, step), num_prompts):
-        rows = ask(end)
-        fresh = [row for row in rows if row.extra[INDEX] >= begin]
-        arms.append(measure(fresh, *scorers))
-        begin = end
-        loads = joined(arms).by_condition.values()
-        limit = len(loads) / BET_RATE
-        bets = [arm.wealth for arm in loads]
-        known = [wealth for wealth in bets if wealth is not None]
-        if not known:
-            continue
-        best = max(known, key=lambda wealth: wealth.largest_log)
-        if (took := best.took(limit)) is not None:
-            return rows, (
-                f"decided: e-value {in_figures(best.largest_log)} by the bet on {best.winner}; "
-                f"{limit:,.0f} was reached after {took:,} tokens. `{as_typed('referee.audit')}` "
-                "judges the file, and checks the rescoring before it accuses"
-            )
-    if not known:
-        return rows, "not decided: rows share random numbers, or none has a temperature above 0"
-    return rows, (
-        f"not decided after {num_prompts} prompts: e-value {in_figures(best.log_e_value)}, at its "
-        f"largest {in_figures(best.largest_log)}; {limit:,.0f} decides. A larger --num-prompts "
-        "goes on from here"
-    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -288,17 +247,19 @@ def parser() -> argparse.ArgumentParser:
     server.add_argument(
         "--plain-key", action="store_true", help=f"send {KEY} over http to another machine"
     )
-    process = parser.add_argument_group("with --engine")
-    process.add_argument("--mode", choices=MODES, default="plain")
-    process.add_argument(
-        "--draft",
-        help="of --mode assisted or --until-decided, for a --target that is no pair",
-    )
-    process.add_argument(
+    about = "of --mode assisted or --until-decided, for a --target that is no pair"
+    add_engine_options(parser.add_argument_group("with --engine"), about)
+    return parser
+
+
+def add_engine_options(group: Any, draft: str) -> None:
+    """Add the options of an engine in this process. draft: the help of --draft."""
+    group.add_argument("--mode", choices=MODES, default="plain")
+    group.add_argument("--draft", help=draft)
+    group.add_argument(
         "--num-drafted", type=count, default=5, help="tokens drafted for a step, at most"
     )
-    inputs.add_model_options(process)
-    return parser
+    inputs.add_model_options(group)
 
 
 @in_one_line(GOES_ON)
@@ -307,10 +268,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     folders = inputs.model_folders(options.target, options.draft)
     check_output(options.out, [Path(options.prompts)], folders)
+    is_told = bool(options.filter_order)
     options.filter_order = options.filter_order or filter_order_of(
         options.engine or options.format or ""
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
+    if options.format == OpenAi.name and not (
+        is_told or all(map(settings.is_as_in, FILTER_ORDERS))
+    ):
+        raise InvalidInput(
+            "the order in which this server applies temperature and filters decides the law, and "
+            f"is not known; give --filter-order: {', '.join(FILTER_ORDERS)}"
+        )
 
     check_arms(options)
     number, loads = options.num_prompts, options.concurrency or ((8,) if options.server else ())
@@ -332,11 +301,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parts = (keys_of(number, loads, restart, context, options.turns) for context in prompts)
         return rows_of(options.out, [key for part in parts for key in part])
 
+    of_start = len(keys_of(1, loads, None, None, options.turns)) * len(prompts)
+    lines = planned_lines(settings, number, of_start * (options.restarts or 1))
+    sys.stderr.writelines(f"{line}\n" for line in lines)
     line = ""
     with TemporaryDirectory(prefix="resispec-") as folder:
         try:
             if options.until_decided:
-                step = max(LOOK, 2 * max(loads, default=1))
+                step = step_of(loads)
                 engine = _engine(options, Path(folder))
                 rows, line = until_decided(
                     partial(ask, engine, None), number, _scorers(options), step
@@ -346,7 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             else:
                 rows = ask(_engine(options, Path(folder)), None, number)
         except Unanswered as error:
-            raise InvalidInput(f"{error}; {GOES_ON}") from error
+            is_loaded = isinstance(error, TimedOut) and max(loads, default=1) > 1
+            hint = "; too many requests at a time? try --concurrency 1 (CONCURRENCY=1)" * is_loaded
+            raise InvalidInput(f"{error}{hint}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(
         f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}\n"

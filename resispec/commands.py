@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": ConsoleCommand("experiments.doctor.__main__", "can a profile run on this machine?"),
     "replay": ConsoleCommand("experiments.replay", "verifiers compared on logged laws"),
     "transcripts": ConsoleCommand("referee.transcribe", "let an engine or a server write tokens"),
+    "serve": ConsoleCommand("referee.serve", "llama.cpp at an address, with a draft or without"),
     "judge": ConsoleCommand("referee.audit.__main__", "is an engine exact? by what it wrote"),
 }
 """Command -> its module, in the order of --help; `list` is of `console` itself."""

@@ -118,6 +118,12 @@ class TranscriptsReport:
         return next(of_transcripts, self.finding)
 
     @property
+    def cause(self) -> str:
+        """The likely cause of a bias, "" if there is none or it is not known."""
+        causes = (one.cause for one in self.judgements if one.cause)
+        return next(causes, "") if self.finding is Finding.BIASED else ""
+
+    @property
     def headline(self) -> str:
         """One line: the arms with a bias if others have none, its likely cause, and the
         certificate.
@@ -125,8 +131,7 @@ class TranscriptsReport:
         The certificate is of the transcripts against the target, whatever the verdict is about; of
         several arms, of the one with the largest bound.
         """
-        causes = [one.cause for one in self.judgements if one.cause]
-        cause = [f"likely cause: {causes[0]}"] if self.finding is Finding.BIASED and causes else []
+        cause = [f"likely cause: {self.cause}"] if self.cause else []
         biased = [line.name for line in self.arms if line.finding is Finding.BIASED]
         if cause and 0 < len(biased) < len(self.arms):
             cause.insert(0, f"found only in: {'; '.join(biased)}")

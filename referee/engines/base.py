@@ -30,6 +30,10 @@ class Unanswered(InvalidInput):
     """An engine gave no answer, and one line says why; asking again later may help."""
 
 
+class TimedOut(Unanswered):
+    """An engine gave no answer in time; one line as in `Unanswered`."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """An engine's answer to a prompt.

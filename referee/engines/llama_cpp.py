@@ -14,6 +14,7 @@ from referee.engines.base import require_mode
 from referee.engines.gguf_file import write_gguf
 from referee.servers.client import Server
 from referee.servers.formats import LlamaCpp
+from resispec.errors import InvalidInput, first_line
 from resispec.models import Pair
 
 
@@ -26,7 +27,9 @@ class LlamaCppEngine(LlamaCpp):
     MODES. by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in
     speculative sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF
     of the target to run in place of the one written here, say with quantised weights, whose
-    products llama.cpp rounds in its own way. slots: the most requests at a time.
+    products llama.cpp rounds in its own way. slots: the most requests at a time. port: that of
+    127.0.0.1 at which it answers; 0 chooses a free one. Raises InvalidInput
+    if the server does not start, as where the port is taken.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
@@ -39,6 +42,7 @@ class LlamaCppEngine(LlamaCpp):
         file: Path | None = None,
         slots: int = 1,
         precise: bool = True,
+        port: int = 0,
     ) -> None:
         require_mode(mode)
         target: Any = pair.target
@@ -70,7 +74,14 @@ class LlamaCppEngine(LlamaCpp):
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
             lookup = speculative.ngram_simple
             lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
-        self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
+        params.port = port
+        try:
+            self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
+        except RuntimeError as error:
+            place = f"at port {port}; is the port taken?" if port else "at any port"
+            raise InvalidInput(
+                f"llama.cpp's server does not start ({first_line(error)}) {place}"
+            ) from error
         super().__init__(Server(self._running.listening_address))
         suffix = f" of {file.name}" if file else ""
         self.name, self.version = f"llama.cpp, {mode}{suffix}", xllamacpp.__version__

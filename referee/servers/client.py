@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from referee.engines.base import Unanswered
+from referee.engines.base import TimedOut, Unanswered
 from resispec.errors import InvalidInput, first_line, printable
 
 MOST_BYTES = 16 * 2**20
@@ -33,7 +33,8 @@ class Server:
     one request, which is repeated after a refused or broken connection, a status from 500 on, or
     429 (too many requests). timeout_s: the limit of one request with all its tries, until the whole
     answer is there. first_wait_s: the wait before the second try; it doubles before each further
-    one. Raises InvalidInput for a bad address, and for a key or password that no request can carry
+    one. software: the `Server` header of the last answer, None without one. Raises InvalidInput
+    for a bad address, and for a key or password that no request can carry
     or anyone on the way could read.
     """
 
@@ -71,6 +72,7 @@ class Server:
                 "address of this machine, or --plain-key, which sends it all the same"
             )
         self.url = shown.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
+        self.software: str | None = None
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
         self._loop, self._waiting = _loop(), set[Future[tuple[int, bytes]]]()
         try:
@@ -127,7 +129,7 @@ class Server:
     async def _in_time(
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> tuple[int, bytes]:
-        problem = "it is silent, or slow"
+        problem, kind = "it is silent, or slow", Unanswered
         try:
             async with asyncio.timeout(self._timeout_s):
                 for attempt in range(self._tries):
@@ -137,15 +139,17 @@ class Server:
                         status, answer = await self._reply(method, path, body)
                         if status < 500 and status != httpx.codes.TOO_MANY_REQUESTS:
                             return status, answer
-                        problem = f"status {status}: {_beginning(answer)}"
+                        problem, kind = f"status {status}: {_beginning(answer)}", Unanswered
                     except httpx.TransportError as error:
                         problem = first_line(error)
+                        is_late = isinstance(error, httpx.TimeoutException)
+                        kind = TimedOut if is_late else Unanswered
         except TimeoutError:
-            raise Unanswered(
+            raise TimedOut(
                 f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s "
                 f"({problem})"
             ) from None
-        raise Unanswered(f"{self.url} gives no answer at {path} in {self._tries} tries ({problem})")
+        raise kind(f"{self.url} gives no answer at {path} in {self._tries} tries ({problem})")
 
     async def _reply(
         self, method: str, path: str, body: Mapping[str, Any] | None
@@ -156,6 +160,8 @@ class Server:
                 raise InvalidInput(
                     f"{self.url} answers at {path} in {packing[:20]!r}; it was asked not to pack"
                 )
+            software = printable(response.headers.get("Server", ""))[:100]
+            self.software = software or None
             async for piece in response.aiter_raw():
                 answer += piece
                 if len(answer) > MOST_BYTES:

@@ -112,31 +112,42 @@ class ServedEngine(Engine):
         """
 
 
-class Vllm(ServedEngine):
-    """vLLM's OpenAI-compatible server, or one that speaks its format; its first model is asked.
+class OpenAi(ServedEngine):
+    """An OpenAI-compatible server that returns token ids where `return_token_ids` is asked for, as
+    vLLM does; its first model is asked.
 
-    Parameters and answers: vllm/entrypoints/openai/completion/protocol.py (commit
-    002032ee2b18e1f7bd924ec47b62504ba3866063). Limits: vllm/sampling_params.py (commit
-    00388f6573ccfcffad607b8c9ecdf341a4669ceb). Acceptance, for a server that runs with
-    --per-request-spec-decode-metrics: `SpeculativeDecodingMetrics` in
-    vllm/entrypoints/generate/base/protocol.py (commit 022e555dbb75a9a96363a04933bfdd1f0b5b123d).
+    It is named as it names itself: by `owned_by` of /v1/models, else by its `Server` header, else
+    "openai". It may apply filters in any order, which the rows have to say.
     """
 
-    name, path = "vllm", "/v1/completions"
+    name, path = "openai", "/v1/completions"
     serves_logprobs = True
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
-    reason, orders = ("choices", 0, "finish_reason"), ("vllm",)
+    reason, orders = ("choices", 0, "finish_reason"), tuple(FILTER_ORDERS)
     least_temperature = 0.01
     """vLLM raises lower temperatures to this one, except 0."""
 
     def __init__(self, server: Server) -> None:
-        model = dig(server.get("/v1/models"), "data", 0, "id")
-        super().__init__(server, name_in(server.get("/version"), "version"), model)
+        models = server.get("/v1/models")
+        try:
+            version = name_in(server.get("/version"), "version")
+        except Unanswered:
+            raise
+        except InvalidInput:  # a server may answer anything where OpenAI has no path
+            version = None
+        super().__init__(server, version, name_in(models, "data", 0, "id"))
+        self.name = name_in(models, "data", 0, "owned_by") or self.unowned_name()
+        if self.name == Vllm.name:
+            self.orders = Vllm.orders
+
+    def unowned_name(self) -> str:
+        """The name of a server whose model has no owner."""
+        return (self.server.software or OpenAi.name).split("/")[0]
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for a temperature that vLLM would change, and like `Engine.check`."""
         super().check(settings)
-        if 0 < settings.temperature < self.least_temperature:
+        if self.name == Vllm.name and 0 < settings.temperature < self.least_temperature:
             raise InvalidInput(
                 f"vllm: temperature is {settings.temperature}, and vLLM would apply "
                 f"{self.least_temperature}; allowed: 0, or from {self.least_temperature}"
@@ -172,7 +183,7 @@ class Vllm(ServedEngine):
         """See `ServedEngine`."""
         metrics = dig(content, "metrics", "speculative_decoding")
         return acceptance(
-            "vllm",
+            self.name,
             whole_numbers(metrics, "acceptance_histogram"),
             whole_number(metrics, "num_draft_tokens"),
             num_spec_tokens=whole_number(metrics, "num_spec_tokens"),
@@ -180,6 +191,24 @@ class Vllm(ServedEngine):
             per_step_accepted=whole_numbers(metrics, "per_step_accepted"),
             per_step_drafted=whole_numbers(metrics, "per_step_drafted"),
         )
+
+
+class Vllm(OpenAi):
+    """vLLM's OpenAI-compatible server, or one that speaks its format, which is named as it names
+    itself.
+
+    Parameters and answers: vllm/entrypoints/openai/completion/protocol.py (commit
+    002032ee2b18e1f7bd924ec47b62504ba3866063). Limits: vllm/sampling_params.py (commit
+    00388f6573ccfcffad607b8c9ecdf341a4669ceb). Acceptance, for a server that runs with
+    --per-request-spec-decode-metrics: `SpeculativeDecodingMetrics` in
+    vllm/entrypoints/generate/base/protocol.py (commit 022e555dbb75a9a96363a04933bfdd1f0b5b123d).
+    """
+
+    name, orders = "vllm", ("vllm",)
+
+    def unowned_name(self) -> str:
+        """See `OpenAi`; vLLM has a version."""
+        return Vllm.name if self.version else super().unowned_name()
 
 
 class Sglang(ServedEngine):
@@ -353,7 +382,9 @@ class LlamaCpp(ServedEngine):
         return acceptance("llamacpp", None, *numbers, completion_tokens=num_tokens)
 
 
-FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}
+FORMATS: Mapping[str, type[Any]] = {
+    engine.name: engine for engine in (LlamaCpp, OpenAi, Sglang, Vllm)
+}
 """The formats by name; each makes the engine behind a `Server`, or raises like `Server.get`."""
 
 

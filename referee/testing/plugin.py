@@ -1,5 +1,5 @@
-"""The pytest plug-in: two options, and a summary of what every assertion
-of exactness could have seen.
+"""The pytest plug-in: two options, the fixture `resispec_server`, and a summary of what every
+assertion of exactness could have seen.
 
 pytest finds it by its entry point in the group `pytest11` and imports it in every run of an
 environment in which it is installed. So it imports no torch, and no pytest either, on which the
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+pytest_plugins = ("referee.testing.fixtures",)  # which imports pytest
 PROPERTY = "resispec"
 """Name of the property of a test that holds a note; pytest also writes it to the XML for CI."""
 
@@ -63,6 +64,8 @@ def pytest_addoption(parser: Any) -> None:
         default = getattr(AssertionDefaults, name)
         text = f"{text} (default: {default})"
         group.addoption(f"--resispec-{name}", type=int, default=default, metavar=metavar, help=text)
+    text = "KEY = VALUE lines, defaults of the fixture of this name: command, format, target, ..."
+    parser.addini("resispec_server", text, type="linelist", default=[])
 
 
 def pytest_configure(config: Any) -> None:

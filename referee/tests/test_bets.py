@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 import torch
 
-from referee import transcribe
+from referee import deciding, transcribe
 from referee.audit import Finding, audit_arms, bets, joined, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import BET_RATE, judge_comparison
@@ -257,7 +257,7 @@ def test_until_decided_ends_at_a_wrong_server_and_goes_on_from_its_file(desk, ca
         code, said, _ = ask(desk, capsys, out, *options)
         asked = len(toy.posts)
         assert code == 0 and said[1].startswith("decided: e-value ")
-        assert len(lines(out)) == asked == transcribe.LOOK
+        assert len(lines(out)) == asked == deciding.LOOK
         assert ask(desk, capsys, out, *options)[1] == said and len(toy.posts) == asked
     found = measure(read_transcripts(out), *audit_scorers(desk)).wealth
     assert f"reached after {found.took(LIMIT):,} tokens" in said[1]

@@ -91,7 +91,7 @@ def toy(request):
 def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
     path = tmp_path / "new" / "rows.jsonl"
     rows = write(toy, path)
-    assert read_transcripts(path) == rows and list(FORMATS) == ENGINES
+    assert read_transcripts(path) == rows and {*FORMATS} == {*ENGINES, "openai"}
     for index, row in enumerate(rows):
         expected = continuation(list(PROMPTS[index]), 6, 100 + index)
         assert row.prompt_token_ids == PROMPTS[index] and list(row.output_token_ids) == expected
@@ -180,6 +180,46 @@ def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
     assert acceptance("vllm", [1, 2], num_draft_tokens=1) == {}  # it contradicts itself
     assert acceptance("llamacpp", None, 40, num_accepted=10**400) == {}
     assert acceptance("vllm", [0, 0], 0)["spec_decode"]["mean_acceptance_length"] == 1
+
+
+@pytest.mark.parametrize("spoken", ["openai", "vllm"])
+@pytest.mark.parametrize(
+    ("owner", "software", "version", "name"),
+    [
+        ("mine", "uvicorn", "0.1", "mine"),
+        ("vllm", "uvicorn", "0.32.0", "vllm"),
+        (None, "mine/0.3 (linux)", None, "mine"),
+        (None, None, None, "toy"),
+    ],
+)
+def test_a_server_is_named_as_it_names_itself(spoken, owner, software, version, name, monkeypatch):
+    with ToyServer("vllm") as toy:
+        toy.owner, toy.software = owner, software
+        about = toy.about
+        versions = {"/version": {"version": version} if version else None}
+        monkeypatch.setattr(toy, "about", lambda path: versions.get(path, about(path)))
+        engine = connected(toy, spoken)
+        assert (engine.name, engine.version) == (name, version)
+        for settings, message in (
+            (Sampling(temperature=0.005), "vLLM would apply 0.01"),
+            (Sampling(**FILTERS, filter_order="llama.cpp"), "filter_order is llama.cpp"),
+        ):
+            if name == "vllm":
+                with pytest.raises(InvalidInput, match=message):
+                    engine.check(settings)
+            elif spoken == "openai":
+                engine.check(settings)
+
+
+def test_a_server_without_a_name_is_openai_and_a_path_it_lacks_is_no_error(vllm, tmp_path):
+    vllm.software = "\x1b"  # nothing that is printed
+    engine = connected(vllm, "openai")
+    assert engine.name == "openai"
+    with ToyServer("vllm") as toy:
+        toy.gets = {"/version": 405}
+        assert connected(toy, "openai").version is None
+        [row] = write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
+        assert row.engine == "openai" and row.extra["spec_decode"]["engine"] == "openai"
 
 
 def test_settings_that_mean_something_else_there_are_refused(tmp_path):

@@ -86,6 +86,41 @@ def test_a_server_that_dies_is_said_in_a_line_and_gone_on_with(tmp_path, capsys)
         assert [row.output_token_ids for row in rows] == expected
 
 
+def test_a_time_out_under_load_has_a_hint_and_the_order_of_an_unknown_server_is_asked_for(
+    tmp_path, capsys
+):
+    ids = ids_file(tmp_path / "ids.jsonl")
+    with ToyServer("vllm") as toy:
+        options = ["--server", toy.url, "--prompts", ids, "--num-prompts", 2, "--timeout", 1]
+        options += ["--tries", 1, "--format"]
+        toy.faults = dict.fromkeys(range(9), "silent")
+        for load, is_hinted in ((2, True), (1, False)):
+            given = [*options, "vllm", "--concurrency", load]
+            code, _, line = run(capsys, tmp_path / f"{load}.jsonl", *given)
+            assert code == 1 and "gives no whole answer" in line
+            assert ("too many requests at a time? try --concurrency 1 (CONC" in line) is is_hinted
+        toy.faults = dict.fromkeys(range(99), "drop")
+        code, _, line = run(capsys, tmp_path / "drop.jsonl", *options, "vllm", "--concurrency", 2)
+        assert code == 1 and "--concurrency 1" not in line
+        toy.faults, asked = {}, len(toy.posts)
+        filters = ["--top-p", 0.9, "--top-k", 5, "--temperature", 0.7]
+        code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *filters)
+        assert code == 1 and "is not known; give --filter-order: transformers, " in line
+        assert len(toy.posts) == asked
+        order = [*filters, "--filter-order", "sglang"]
+        assert run(capsys, tmp_path / "f.jsonl", *options, "openai", *order)[0] == 0
+    assert {row.filter_order for row in read_transcripts(tmp_path / "f.jsonl")} == {"sglang"}
+
+
+def test_the_tokens_are_said_before_the_first_request(tmp_path, capsys):
+    ids = ids_file(tmp_path / "ids.jsonl")
+    options = [*NOBODY, "--format", "vllm", "--tries", "1", "--prompts", ids, "--num-prompts", "2"]
+    assert transcribe.main(["--out", str(tmp_path / "rows.jsonl"), *map(str, options)]) == 1
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("asks for at most 128 tokens (2 prompts x 64)")
+    assert second.startswith("warning: ") and last.startswith("error: ")
+
+
 def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatch):
     out, ids = tmp_path / "rows.jsonl", ids_file(tmp_path / "ids.jsonl")
 
@@ -190,8 +225,11 @@ PROMPTS = {
     "server's",
 }
 OPTIONS = [
-    (NOBODY, "--server needs a --format; allowed: llama_cpp, sglang, vllm"),
-    ([*NOBODY, "--format", "nope"], "unknown server_format 'nope'; known: llama_cpp, sglang, vllm"),
+    (NOBODY, "--server needs a --format; allowed: llama_cpp, openai, sglang, vllm"),
+    (
+        [*NOBODY, "--format", "nope"],
+        "unknown server_format 'nope'; known: llama_cpp, openai, sglang, vllm",
+    ),
     (
         ["--engine", "transformers", "--mode", "prompt_lookup", "--concurrency", "4"],
         "has one request at a t",

@@ -1,7 +1,8 @@
 """A server on this machine that speaks the formats of three engines,
-with a model that a few lines know.
+with a model that a few lines know: every token is as likely.
 
-And engines connected to it, with prompts and settings for them.
+And engines connected to it, with prompts and settings for them. As a command, `python -m
+referee.tests.toy_server ENGINE PORT EXTRA`, it serves until it is stopped.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -42,12 +44,15 @@ and its pauses in seconds.
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 
-def continuation(prompt: list[int], count: int, seed: int) -> list[int]:
-    """Tokens of the toy model: drawn tokens until the end of the sequence or `count`."""
+def continuation(prompt: list[int], count: int, seed: int, extra: int = 0) -> list[int]:
+    """Tokens of the toy model: drawn tokens until the end of the sequence or `count`.
+
+    extra: further chances of token 3, for a faulty model.
+    """
     drawn = random.Random(f"{prompt} {seed}")
     tokens: list[int] = []
     while len(tokens) < count and EOS not in tokens:
-        tokens.append(drawn.choice([EOS, *range(1, 12)]))
+        tokens.append(drawn.choice([EOS, *range(1, 12), *[3] * extra]))
     return tokens
 
 
@@ -62,7 +67,9 @@ class ToyServer:
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
-    back until so many requests have come. port: 0 for a free one.
+    back until so many requests have come. gets: other statuses of paths. owner: of the
+    model, in vLLM's format. software: the
+    `Server` header. extra: see `continuation`. port: 0 for a free one.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
@@ -72,6 +79,10 @@ class ToyServer:
         self.faults: dict[int, str] = {}
         self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
+        self.gets: dict[str, int] = {}
+        self.extra = 0
+        self.owner: str | None = None
+        self.software: str | None = None
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
@@ -94,7 +105,10 @@ class ToyServer:
         """The answer to a GET."""
         version = {"version": VERSIONS[self.engine]}
         return {
-            "vllm": {"/v1/models": {"data": [{"id": "toy-model"}]}, "/version": version},
+            "vllm": {
+                "/v1/models": {"data": [{"id": "toy-model", "owned_by": self.owner}]},
+                "/version": version,
+            },
             "sglang": {
                 "/server_info": version | {"enable_deterministic_inference": self.has_seeds}
             },
@@ -109,7 +123,7 @@ class ToyServer:
             asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked
         )
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
-        tokens = continuation(prompt, most, seed)
+        tokens = continuation(prompt, most, seed, self.extra)
         reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
         applied = {
             name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")
@@ -192,10 +206,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def version_string(self) -> str:
+        toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
+        return toy.software or "toy"
+
     def do_GET(self) -> None:
         toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
         found = toy.about(self.path)
-        self._send(404 if found is None else 200, json.dumps(found or {"detail": "Not Found"}))
+        status = 404 if found is None else 200
+        self._send(toy.gets.get(self.path, status), json.dumps(found or {"detail": "Not Found"}))
 
     def do_POST(self) -> None:
         toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
@@ -252,3 +271,9 @@ def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    with ToyServer(sys.argv[1], port=int(sys.argv[2])) as server:
+        server.extra = int(sys.argv[3])
+        threading.Event().wait()

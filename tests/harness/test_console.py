@@ -104,7 +104,7 @@ def test_without_the_clone_a_command_of_the_harness_says_so_in_one_line(name, ca
 @pytest.mark.usefixtures("wheel")
 def test_without_the_clone_engines_are_judged_and_verifiers_listed(capsys):
     without = {name for name in COMMANDS if not needs_clone(COMMANDS[name].module)}
-    assert without == {"transcripts", "judge"}
+    assert without == {"transcripts", "serve", "judge"}
     assert typed("judge", "--help") == 0 and "--control" in capsys.readouterr().out
     assert typed("list", "verifiers") == 0
     lines = listed(capsys)
@@ -209,6 +209,7 @@ def test_the_table_of_exit_codes_is_complete(tmp_path, capsys):
         "table table1 --verbos": 2,
         "transcripts": 2,
         "judge": 2,
+        "serve --port 70000": 2,
         "show a b": 2,
     }
     assert set(COMMANDS) <= {line.split()[0] for line in examples}

@@ -44,6 +44,8 @@ def test_nothing_is_written_where_nothing_was_asserted_and_torch_stays_away(tmp_
     assert found.returncode == 0 and "exactness" not in found.stdout, found.stdout + found.stderr
     listed = run(tmp_path, "--help").stdout
     assert "--resispec-seed=SEED" in listed and "--resispec-samples=NUMBER" in listed
+    assert "resispec_server (linelist):" in listed
+    assert "resispec_server" in run(tmp_path, "--fixtures").stdout
 
 
 PAGE = (ROOT / "docs" / "kernel-tests.md").read_text()

@@ -1,0 +1,103 @@
+"""Looks at an engine's answers as they come, until bets decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from referee.transcripts import INDEX, Transcript
+from resispec.commands import as_typed
+
+if TYPE_CHECKING:  # these import torch
+    from referee.audit import Arm
+    from referee.audit.bets import Wealth
+    from referee.rescoring import Scorer
+
+LOOK = 25
+"""The least prompts between two looks."""
+Ask = Callable[[int], list[Transcript]]
+"""A function from a number n to the rows of the first n prompts, by load; they stand in a file, so
+what was asked before is not asked again.
+"""
+
+
+@dataclass(frozen=True)
+class InterimEvidence:
+    """The evidence when some prompts have their answers.
+
+    rows: all rows until now, by load. arm: the same, rescored. best: the bets of the load with the
+    most against it; None if rows share random numbers, or none has a temperature above 0. limit:
+    the e-value that decides.
+    """
+
+    rows: list[Transcript]
+    arm: Arm
+    best: Wealth | None
+    limit: float
+
+    @property
+    def took(self) -> int | None:
+        """The number of tokens after which bets decided, None if they have not."""
+        return None if self.best is None else self.best.took(self.limit)
+
+
+def step_of(concurrency: Sequence[int]) -> int:
+    """The prompts between two looks at an engine that has so many requests at a time."""
+    return max(LOOK, 2 * max(concurrency, default=1))
+
+
+def looks(
+    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int
+) -> Iterator[InterimEvidence]:
+    """Ask for prompts, and look at the evidence after every `step` of them.
+
+    An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
+    all answers are there, so that none is left out for its length. num_prompts: the most prompts.
+    scorers: the target's, and the draft's if there is one.
+    """
+    from referee.audit.arm import joined, measure
+    from referee.audit.comparisons import BET_RATE
+
+    arms: list[Arm] = []
+    begin = 0
+    for end in (*range(step, num_prompts, step), num_prompts):
+        rows = ask(end)
+        arms.append(measure([row for row in rows if row.extra[INDEX] >= begin], *scorers))
+        begin = end
+        whole = joined(arms)
+        loads = whole.by_condition.values()
+        bets = (arm.wealth for arm in loads)
+        known = [wealth for wealth in bets if wealth is not None]
+        best = max(known, key=lambda wealth: wealth.largest_log, default=None)
+        yield InterimEvidence(rows, whole, best, len(loads) / BET_RATE)
+
+
+def until_decided(
+    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int
+) -> tuple[list[Transcript], str]:
+    """Ask for prompts until bets decide; returns the rows, and one line that says what was found.
+
+    The arguments are those of `looks`.
+    """
+    from referee.audit.bets import in_figures
+
+    for look in looks(ask, num_prompts, scorers, step):
+        best, limit = look.best, look.limit
+        if look.took is not None:
+            return look.rows, (
+                f"decided: e-value {in_figures(best.largest_log)} by the bet on {best.winner}; "
+                f"{limit:,.0f} was reached after {look.took:,} tokens. "
+                f"`{as_typed('referee.audit')}` judges the file, and checks the rescoring before "
+                "it accuses"
+            )
+    if best is None:
+        return (
+            look.rows,
+            "not decided: rows share random numbers, or none has a temperature above 0",
+        )
+    return look.rows, (
+        f"not decided after {num_prompts} prompts: e-value {in_figures(best.log_e_value)}, at its "
+        f"largest {in_figures(best.largest_log)}; {limit:,.0f} decides. A larger --num-prompts "
+        "goes on from here"
+    )

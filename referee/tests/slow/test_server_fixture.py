@@ -1,0 +1,87 @@
+"""The fixture `resispec_server` in another repository's test of three lines,
+on llama.cpp that a command of ours serves.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TEST = """
+def test_speculation_keeps_the_law(resispec_server):
+    resispec_server({arguments})
+"""
+INI = """
+[pytest]
+resispec_server =
+    command = {command}
+    address = http://127.0.0.1:{port}
+    format = llama_cpp
+    target = embedded
+    tokens = 6000
+"""
+
+
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def printed_by(folder, arguments=""):
+    """The finished run of pytest on the test, where our command serves the pair with its draft."""
+    number = port()
+    command = f"{sys.executable} -m referee.serve --mode assisted --port {number}"
+    (folder / "test_engine.py").write_text(TEST.format(arguments=arguments))
+    (folder / "pytest.ini").write_text(INI.format(command=command, port=number))
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_llama_cpp_with_a_draft_is_acquitted(tmp_path):
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    done = printed_by(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("  llama_cpp")]
+    assert ": no bias seen (a total variation above " in line
+    assert "certificate: with 95% confidence" in done.stdout
+    assert "a bias toward the draft has a total variation of at most" in done.stdout
+
+
+def test_another_model_than_the_target_is_biased_and_the_cause_is_the_summary(tmp_path):
+    """The line of pytest's summary, which is all that many read."""
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    done = printed_by(tmp_path, "target='embedded_800k__80k', tokens=3000")
+    summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: likely cause: " in summary[0]
+
+
+def test_a_port_that_is_taken_is_one_line():
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "referee.serve", "--port", number],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.splitlines()[-1].endswith(f"at port {number}; is the port taken?")
