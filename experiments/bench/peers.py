@@ -2,18 +2,23 @@
 
 SmolLM2-135M-Instruct explains functions at T = 1, one answer at a time, by this library, by
 `generate` of transformers, by llama.cpp and by OpenVINO GenAI, at three widths of weights, each one
-token at a time and with its own speculation. All take turns, question after question, and so does a
-sum over a gigabyte, which measures the bandwidth of the memory in the same minutes. OpenVINO
-GenAI's tokens with a draft model do not follow the target's law, see docs/studies/openvino.md.
-Needs the extra `engines`; engines that are not installed are left out, and so are draft models
-until the distilled one is made (`python -m recipes smollm2 distilled`).
+token at a time and with its own speculation. Each library has a process of its own. All take turns,
+question after question, and so does a sum over a gigabyte, which measures the bandwidth of the
+memory in the same minutes. OpenVINO GenAI's tokens with a draft model do not follow the target's
+law, see docs/studies/openvino.md. Needs the extra `engines`; engines that are not installed are
+left out, and so are draft models until the distilled one is made (`python -m recipes smollm2
+distilled`).
 """
 
+import multiprocessing
 import statistics
 import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -49,12 +54,18 @@ FEW = "4 bits"
 WIDTHS = {"float32": "float32", "16 bits": "bfloat16", FEW: "int4"}
 """The width of weights -> the precision of this library. llama.cpp has float32, float16 and the
 package's Q4_1 file, OpenVINO GenAI float16."""
+ORDER = tuple(WIDTHS)
+BYTES = {"float32": 4, "16 bits": 2, FEW: 0.7}
+"""Bytes of a weight by width."""
 PLAIN = "one token at a time"
-LLAMA = f"llama.cpp, {PLAIN}"
+MODES = {"plain": PLAIN, "assisted": "draft model", "prompt_lookup": "prompt lookup"}
+"""The modes of engines, in words."""
 Maker = Callable[[], Engine]
+Ways = Callable[[Pair, str, Path], Iterator[tuple[str, Maker]]]
+"""A function from a pair, a width and a folder to names and makers of engines."""
 
 
-def ours(pair: Pair) -> Iterator[tuple[str, Maker]]:
+def ours(pair: Pair, _width: str, _folder: Path) -> Iterator[tuple[str, Maker]]:
     """Decoders of this library; all emit the target's law."""
     standard, level = get_verifier("standard"), get_verifier("level_optimal")
     decoders = {PLAIN: Decoder(NoDraft(), standard)}
@@ -64,79 +75,91 @@ def ours(pair: Pair) -> Iterator[tuple[str, Maker]]:
             "7 positions, level_optimal": Decoder(DraftModel(complete(2, 2)), level),
         }
     for name, decoder in decoders.items():
-        yield (
-            f"resispec, {name}",
-            lambda name=name, decoder=decoder: DecoderEngine(name, pair, decoder),
-        )
+        yield name, partial(DecoderEngine, f"resispec, {name}", pair, decoder)
 
 
-def peers(pair: Pair, width: str, folder: Path) -> Iterator[tuple[str, Maker]]:
-    """Engines of others with the same weights, but for their rounding to a width."""
-    names = {"plain": PLAIN, "assisted": "draft model", "prompt_lookup": "prompt lookup"}
-    modes = [mode for mode in names if mode != "assisted" or pair.draft is not None]
+def theirs(engine: str) -> Ways:
+    """The ways of decoding of an engine of ENGINES, with the pair's weights rounded to a width."""
 
-    def made(engine: str, *options: Any, **fields: Any) -> Maker:
-        return lambda: resolve_name(ENGINES[engine])(pair, *options, **fields)
+    def ways(pair: Pair, width: str, folder: Path) -> Iterator[tuple[str, Maker]]:
+        for mode, name in MODES.items():
+            if mode == "assisted" and pair.draft is None:
+                continue
+            options: dict[str, Any] = {"mode": mode, "num_drafted": NUM_DRAFTED}
+            places = () if engine == "transformers" else (folder,)
+            if places:
+                options["precise"] = width == "float32"
+            if width == FEW:
+                options["file"] = fetched(SMOLLM2)
+            yield name, partial(_made, engine, pair, *places, **options)
 
-    for mode in modes:
-        asked = {"mode": mode, "num_drafted": NUM_DRAFTED}
-        file = fetched(SMOLLM2) if width == FEW else None
-        options = {"precise": width == "float32", "file": file}
-        yield f"llama.cpp, {names[mode]}", made("llama_cpp", folder, **asked, **options)
-        if width != FEW:
-            yield f"transformers, {names[mode]}", made("transformers", **asked)
-        if width == "16 bits":
-            place = folder / "openvino"
-            yield (
-                f"OpenVINO GenAI, {names[mode]}",
-                made("openvino_genai", place, **asked, precise=False),
-            )
+    return ways
 
 
-def engines(folder: Path) -> Iterator[tuple[str, str, int, Engine]]:
-    """Width, name and engine of each way of decoding that can be had here, and the bytes of its
-    weights; 0 where drafts are read, too.
+def _made(engine: str, *arguments: Any, **options: Any) -> Engine:
+    made: Engine = resolve_name(ENGINES[engine])(*arguments, **options)
+    return made
+
+
+LIBRARIES: dict[str, tuple[Ways, Sequence[str]]] = {
+    "resispec": (ours, tuple(WIDTHS)),
+    "transformers": (theirs("transformers"), ("float32", "16 bits")),
+    "llama.cpp": (theirs("llama_cpp"), tuple(WIDTHS)),
+    "OpenVINO GenAI": (theirs("openvino_genai"), ("16 bits",)),
+}
+"""Libraries, their ways of decoding, and the widths that each has."""
+
+
+def answering(connection: Any, library: str, width: str, folder: Path) -> None:
+    """The work of a process: one library at one width, which answers when it is asked.
+
+    Threads of one library slow down another one in the same process, so each has its own. Sends the
+    bytes of the weights by name of a way, 0 where drafts are read, too; then, for each (name,
+    prompt, seed), the number of tokens and the seconds. None ends it.
     """
     is_made = DRAFTERS[DISTILLED].key() in [path.name for path in kept.folders()]
-    for width, precision in WIDTHS.items():
-        pair = load_pair(DISTILLED if is_made else None, dtype=precision)
-        target: Any = pair.target
-        num_weights = sum(weight.numel() for weight in target.module.parameters())
-        num_bytes = int(num_weights * {"float32": 4, "16 bits": 2, FEW: 0.7}[width])
-        (folder / width).mkdir()
-        for name, make in (*ours(pair), *peers(pair, width, folder / width)):
-            try:
-                engine = make()
-            except ModuleNotFoundError:
-                continue
-            yield width, name, num_bytes if name.endswith(PLAIN) else 0, engine
+    pair = load_pair(DISTILLED if is_made else None, dtype=WIDTHS[width])
+    target: Any = pair.target
+    num_weights = sum(weight.numel() for weight in target.module.parameters())
+    settings = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS)
+    engines = {}
+    with suppress(ModuleNotFoundError):
+        for name, make in LIBRARIES[library][0](pair, width, folder):
+            engines[name] = make()
+    num_bytes = int(BYTES[width] * num_weights)
+    connection.send({name: num_bytes * (name == PLAIN) for name in engines})
+    while (asked := connection.recv()) is not None:
+        name, prompt, seed = asked
+        started = time.perf_counter()
+        answer = engines[name].answer(prompt, settings, seed)
+        connection.send((len(answer.tokens), time.perf_counter() - started))
 
 
 def measure(options: Namespace) -> Measured:
-    """A row for each width and engine."""
-    settings = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS)
+    """A row for each width and way of decoding."""
     texts = [prompt.text for prompt in SmolLM2Dataset("smollm2_explain").prompts(options.prompts)]
-    with tempfile.TemporaryDirectory(prefix="resispec-") as folder:
-        decoders = [*engines(Path(folder))]
-        tokenizer: Any = load_pair(None).tokenizer
-        prompts = [tokenizer.encode_chat(text) for text in texts]
-        answers, bandwidths = _in_turn(decoders, prompts, settings)
+    tokenizer: Any = load_pair(None).tokenizer
+    prompts = [tokenizer.encode_chat(text) for text in texts]
+    with processes() as found:
+        answers, bandwidths = _in_turn(found, prompts)
     bandwidth = statistics.median(bandwidths)
     rows = []
-    for place, (width, name, num_bytes, _) in enumerate(decoders):
-        tokens, seconds = zip(*answers[place], strict=True)
+    for way in found:
+        tokens, seconds = zip(*answers[way], strict=True)
         speed = ratio(tokens, seconds)
-        rate = num_bytes * speed.value / 1e9
+        rate = way.num_bytes * speed.value / 1e9
         rows.append({
-            "weights": width, "decoder": name,
+            "weights": way.width, "decoder": f"{way.library}, {way.name}",
             "tokens/s": speed.value, "lower": speed.lower, "upper": speed.upper,
             "GB/s": rate or float("nan"),
             "share of bandwidth": rate / bandwidth or float("nan"),
         })  # fmt: skip
-    frame = pd.DataFrame(rows)
-    for name in (LLAMA, f"resispec, {PLAIN}"):
-        base = frame[frame.decoder == name].set_index("weights")["tokens/s"]
-        frame[f"over {name}"] = frame["tokens/s"] / frame.weights.map(base)
+    frame = pd.DataFrame(rows).sort_values(
+        "weights", kind="stable", key=lambda column: column.map(ORDER.index)
+    )
+    for library in ("llama.cpp", "resispec"):
+        base = frame[frame.decoder == f"{library}, {PLAIN}"].set_index("weights")["tokens/s"]
+        frame[f"over {library}, {PLAIN}"] = frame["tokens/s"] / frame.weights.map(base)
     specs = dict.fromkeys(("tokens/s", "lower", "upper", "GB/s"), ".1f")
     caption = "Decoding of SmolLM2-135M-Instruct beside its peers."
     table = plain("bench_peers", frame, caption, specs=specs | {"share of bandwidth": ".0%"})
@@ -148,28 +171,61 @@ def measure(options: Namespace) -> Measured:
         f"{bandwidth:.0f} GB/s, {min(bandwidths):.0f} to {max(bandwidths):.0f}, by a sum over "
         f"{4 * SUMMED / 1e9:.1f} GB. Speculation drafts {NUM_DRAFTED} tokens a step unless the "
         f"row says otherwise. {FEW}: here groups of the packaged Q4_1 file with scales in "
-        "bfloat16, the output layer in 8 bits; .7 bytes a weight are counted."
+        f"bfloat16, the output layer in 8 bits; {BYTES[FEW]} bytes a weight are counted."
     )
     return [table], [source], frame
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way of decoding, and the end of the pipe to its process."""
+
+    library: str
+    width: str
+    name: str
+    num_bytes: int
+    connection: Any
+
+
+@contextmanager
+def processes() -> Iterator[list[Way]]:
+    """All ways that can be had here; their processes end with the block."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="resispec-") as folder, ExitStack() as stack:
+        ways = []
+        cases = [(name, width) for name, (_, widths) in LIBRARIES.items() for width in widths]
+        for library, width in progress_bar(cases, desc="loading", unit="library"):
+            place = Path(folder) / f"{library} {width}"
+            place.mkdir()
+            connection, other = context.Pipe()
+            process = context.Process(target=answering, args=(other, library, width, place))
+            process.start()
+            other.close()
+            stack.callback(process.join)
+            stack.callback(connection.send, None)
+            ways += [
+                Way(library, width, name, num_bytes, connection)
+                for name, num_bytes in connection.recv().items()
+            ]
+        yield ways
+
+
 def _in_turn(
-    decoders: Sequence[tuple[str, str, int, Engine]],
-    prompts: Sequence[list[int]],
-    settings: Sampling,
-) -> tuple[list[list[tuple[int, float]]], list[float]]:
-    """Tokens and seconds of every answer, by decoder, and the GB/s of the memory, by prompt."""
-    answers: list[list[tuple[int, float]]] = [[] for _ in decoders]
+    ways: Sequence[Way], prompts: Sequence[list[int]]
+) -> tuple[dict[Way, list[tuple[int, float]]], list[float]]:
+    """Tokens and seconds of every answer, by way, and the GB/s of the memory, by prompt."""
+    answers: dict[Way, list[tuple[int, float]]] = {way: [] for way in ways}
     bandwidths = []
     numbers = torch.ones(SUMMED)
     order = torch.Generator().manual_seed(0)
     bar = progress_bar([prompts[0], *prompts], desc="peers", unit="prompt")
     for number, prompt in enumerate(bar):
-        for place in torch.randperm(len(decoders), generator=order).tolist():
-            started = time.perf_counter()
-            answer = decoders[place][-1].answer(prompt, settings, number)
+        for place in torch.randperm(len(ways), generator=order).tolist():
+            way = ways[place]
+            way.connection.send((way.name, prompt, number))
+            answer = way.connection.recv()
             if number:  # the first prompt warms up
-                answers[place].append((len(answer.tokens), time.perf_counter() - started))
+                answers[way].append(answer)
         started = time.perf_counter()
         numbers.sum()
         bandwidths.append(4e-9 * SUMMED / (time.perf_counter() - started))
