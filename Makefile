@@ -10,7 +10,10 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY TURNS CONTEXT START RESTARTS PORT ARGS
+WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY LOGPROBS TURNS CONTEXT START RESTARTS
+READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
+SERVE := TARGET DRAFT MODE PORT CONCURRENCY
+VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS $(sort $(WRITE) $(READ) $(SERVE)) ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -37,9 +40,6 @@ SENT_AS := $(WANDB:%=wandb.mode=%)
 RUN_SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PLANS = $(RESULTS)/$(PROFILE)/plans
-WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY LOGPROBS TURNS CONTEXT START RESTARTS
-READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
-SERVE := TARGET DRAFT MODE PORT CONCURRENCY
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
@@ -61,7 +61,7 @@ help:
 	  part=name 'of reproduce-NAME: one part of an artefact that has several' \
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
 	  PY=python 'used as it is, without installing anything' \
-	  transcripts '$(wordlist 1,7,$(WRITE))' '' '$(wordlist 8,99,$(WRITE)) ARGS=more' \
+	  transcripts '$(wordlist 1,10,$(WRITE))' '' '$(wordlist 11,99,$(WRITE)) ARGS=more' \
 	  serve '$(SERVE) ARGS=more' \
 	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'
 
@@ -160,7 +160,7 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: beside other engines
+bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: other engines, too
 ifeq ($(PROFILE),smollm2)
 	@$(WITH_ENGINES)
 	@$(PY) -m experiments.bench.peers --results $(RESULTS)

@@ -284,6 +284,11 @@ def test_make_help_names_every_target_in_groups_and_starts_at_the_start():
     assert " ".join(sorted(path.stem for path in (CONF / "experiment").iterdir())) in text
     every = set(re.findall(r"^\.PHONY: ([a-z0-9-]+)$", (ROOT / "Makefile").read_text(), re.M))
     assert every - targets == {"help", "gpu-check", "submission"}  # the last two are gone
+    variables = done.stdout.split("\nvariables, ")[1]
+    given = [f"{name}=1" for name in re.findall(r"(?<= )[A-Z_]{4,}(?=[ \n])", variables)]
+    assert len(given) > 20
+    command = ["make", "--dry-run", "transcripts", "PY=python", *given]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
 
 
 @pytest.mark.parametrize(
