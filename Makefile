@@ -160,7 +160,7 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.power $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: other engines, too
+bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: beside engines
 ifeq ($(PROFILE),smollm2)
 	@$(WITH_ENGINES)
 	@$(PY) -m experiments.bench.peers --results $(RESULTS)
