@@ -26,14 +26,14 @@ from referee import inputs
 from referee.audit import bets
 from referee.audit.comparisons import BET_RATE, FALSE_ALARM_RATE
 from referee.rescoring import Scorer
-from referee.transcripts_power import printed_table
+from referee.transcripts_power import printed_table, prompts_of
 from resispec.draws import Draws
 from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
 from resispec.progress import progress_bar
 from resispec.verifiers import get_rule
 
-PROMPT_TOKENS, FIRST = 48, 8
+FIRST = 8
 DRAWS = 300
 """Tokens that are drawn from each law; audits take theirs from these."""
 PIECE = 32
@@ -251,23 +251,9 @@ BOUNDS: dict[str, Law] = {
 """Engines whose certificates are checked."""
 
 
-def embedded_laws(num_prompts: int) -> ContextLaws:
-    """The laws of the embedded pair in its prompts."""
-    pair = inputs.pair_of("embedded", None, "cpu", "float32")
-    texts = inputs.token_prompts(
-        "embedded_reference",
-        num_prompts,
-        lambda prompt: pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS],
-    )
-    prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
-    return laws_of(inputs.scorers("embedded", None, "cpu", "float32"), prompts)
-
-
 def model_laws(model: str, num_prompts: int) -> ContextLaws:
-    """The laws of another target in the same texts."""
-    encode = inputs.encoder(model, PROMPT_TOKENS, "cpu", "float32")
-    texts = inputs.token_prompts("embedded_reference", num_prompts, encode)
-    prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
+    """The laws of a target in texts of the package."""
+    prompts = prompts_of(model, num_prompts)
     return laws_of(inputs.scorers(model, None, "cpu", "float32"), prompts)
 
 
@@ -276,7 +262,7 @@ def measured(num_prompts: int, number: int, model: str | None) -> Iterator[dict[
 
     number: of audits of a plant; twice as many of exact tokens, five times of certificates.
     """
-    laws, generator = embedded_laws(num_prompts), torch.Generator().manual_seed(0)
+    laws, generator = model_laws(inputs.EMBEDDED, num_prompts), torch.Generator().manual_seed(0)
     for engine, (law, num_tokens) in PLANTS.items():
         yield audits(engine, laws, law, num_tokens, number, generator)
     yield audits("exact", laws, exact, EXACT_TOKENS, 2 * number, generator)

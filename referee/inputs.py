@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from referee.transcripts import Transcript
 from resispec.data import JsonlDataset, Prompt, json_lines
+from resispec.embedded.pairs import NAMES, EmbeddedDataset
 from resispec.errors import InvalidInput
 from resispec.sampling import SETTINGS, Warp
 
@@ -75,8 +76,8 @@ def add_model_options(group: Any) -> None:
 
 
 def is_pair(name: str) -> bool:
-    """Whether this is the name of a pair of conf/pair."""
-    return (CONF / "pair" / f"{name}.yaml").is_file()
+    """Whether this is the name of a pair of conf/pair, or EMBEDDED, which the package brings."""
+    return name == EMBEDDED or (CONF / "pair" / f"{name}.yaml").is_file()
 
 
 def model_folders(*names: str | None) -> list[Path]:
@@ -103,7 +104,16 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
         raise InvalidInput(
             f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}"
         )
-    return _configured("pair", target, device, dtype)  # type: ignore[no-any-return]
+    return _pair(target, device, dtype)
+
+
+@cache
+def _pair(name: str, device: str, dtype: str) -> Pair:
+    if name != EMBEDDED:
+        return _configured("pair", name, device, dtype)  # type: ignore[no-any-return]
+    from resispec.embedded import load_pair
+
+    return load_pair(device=device, dtype=dtype)  # without conf, which an installed package lacks
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
@@ -118,17 +128,6 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 
 @cache
-def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prompt], list[int]]:
-    """A function from a prompt to the ids of its first `length` tokens,
-    in the pair's prompt template.
-
-    target, device, dtype: see `tokenizer_of`.
-    """
-    tokenizer, template = tokenizer_of(target, device, dtype)
-    return lambda prompt: tokenizer.encode_prompt(prompt, length, template)
-
-
-@cache
 def tokenizer_of(target: str, device: str, dtype: str) -> tuple[TransformersTokenizer, str | None]:
     """The tokenizer of a target, and the prompt template of its pair, see `encode_prompt`.
 
@@ -140,7 +139,8 @@ def tokenizer_of(target: str, device: str, dtype: str) -> tuple[TransformersToke
     if not is_pair(target):
         return TransformersTokenizer(read_tokenizer(target)), None
     tokenizer = pair_of(target, None, device, dtype).tokenizer
-    return tokenizer, _read("pair", target).get("prompt_template")
+    config = {} if target == EMBEDDED else _read("pair", target)
+    return tokenizer, config.get("prompt_template")
 
 
 def _read(group: str, name: str) -> dict[str, Any]:
@@ -150,7 +150,6 @@ def _read(group: str, name: str) -> dict[str, Any]:
     return config
 
 
-@cache
 def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     """The object that a file of conf/pair or conf/dataset describes."""
     from hydra.utils import get_method
@@ -166,20 +165,6 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     return get_method(values.pop("_target_"))(**values)
 
 
-def token_prompts(
-    source: str, number: int, encode: Callable[[Prompt], list[int]]
-) -> list[tuple[int, ...]]:
-    """The token ids of the first `number` prompts of a source.
-
-    source: see `documents`. encode: gives the ids of a prompt with a text. Raises InvalidInput as
-    `documents`, and for a text without tokens.
-    """
-    return [
-        with_tokens(encode(document), place) if isinstance(document, Prompt) else document
-        for place, document in documents(source, number)
-    ]
-
-
 def with_tokens(ids: Sequence[int], place: str) -> tuple[int, ...]:
     """Ids of a prompt, at least one. Raises InvalidInput, which begins with `place`, for none, and
     for what is no id.
@@ -190,13 +175,13 @@ def with_tokens(ids: Sequence[int], place: str) -> tuple[int, ...]:
 def documents(source: str, number: int) -> list[tuple[str, Prompt | tuple[int, ...]]]:
     """The first `number` documents of a source with their places: texts, or ids.
 
-    source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or
-    `prompt_token_ids`; so a file of transcripts gives its prompts to another engine. Raises
+    source: a data set of conf/dataset or of the package, or a .jsonl file, whose rows have a `text`
+    or `prompt_token_ids`; so a file of transcripts gives its prompts to another engine. Raises
     InvalidInput for another source, another row (naming file and line), ids that are none, or too
     few documents.
     """
-    path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
-    is_file = not is_named and path.is_file()
+    path, files = Path(source), {file.stem for file in (CONF / "dataset").glob("*.yaml")}
+    is_file = source not in files and path.is_file()
     if is_file and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
         entries: list[tuple[str, Prompt | tuple[int, ...]]] = []
         for where, _, row in islice(json_lines(path), number):
@@ -204,14 +189,17 @@ def documents(source: str, number: int) -> list[tuple[str, Prompt | tuple[int, .
                 raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
             place = f"{path}, {where}"
             entries.append((place, with_tokens(row[IDS], place)))
-    elif is_named or source.endswith(".jsonl"):
-        dataset = (
-            _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
-        )
-        entries = [(f"document {prompt.id}", prompt) for prompt in dataset.prompts(number)]
     else:
-        names = ", ".join(sorted(file.stem for file in (CONF / "dataset").iterdir()))
-        raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")
+        if source in files:
+            dataset = _configured("dataset", source, "cpu", "float32")
+        elif source in NAMES:
+            dataset = EmbeddedDataset(source)
+        elif source.endswith(".jsonl"):
+            dataset = JsonlDataset(source)
+        else:
+            names = ", ".join(sorted(files.union(NAMES)))
+            raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")
+        entries = [(f"document {prompt.id}", prompt) for prompt in dataset.prompts(number)]
     if len(entries) < number:
         raise InvalidInput(f"{number} prompts were asked for and {path} has {len(entries)}")
     return entries

@@ -1,7 +1,7 @@
 """Let an engine continue prompts, and write what it emits to a file that can be audited.
 
-    resispec transcripts --out a.jsonl --server http://localhost:8000 --format vllm --target
-    NAME resispec transcripts --out b.jsonl --engine transformers --mode assisted
+    resispec transcripts --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
+    resispec transcripts --out b.jsonl --engine transformers --mode assisted
     resispec transcripts --out c.jsonl --engine llama_cpp --target embedded
 
 Each row is written as soon as it is there; if the command stops, the same command goes on after the

@@ -15,6 +15,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.comparisons import BET_RATE
 from referee.audit.own_check import draw
+from referee.prompts import PromptSource
 from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
 from resispec.progress import progress_bar
@@ -177,16 +179,17 @@ def false_alarms(name: str, arm: Arm, audits: int, num_arms: int, generator) -> 
     return row | {f"below_{level:g}": float((chances < level).double().mean()) for level in LEVELS}
 
 
+def prompts_of(target: str, number: int) -> list[tuple[int, ...]]:
+    """The first PROMPT_TOKENS ids of texts, without those of shorter ones among `number`."""
+    tokenizer = partial(inputs.tokenizer_of, target, "cpu", "float32")
+    prompts = PromptSource("embedded_reference", PROMPT_TOKENS, tokenizer).prompts(number)
+    return [prompt for prompt in prompts if len(prompt) == PROMPT_TOKENS]
+
+
 def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
     """The rows of all laws, the exact one last."""
-    pair = inputs.pair_of("embedded", None, "cpu", "float32")
     scorers = inputs.scorers("embedded", None, "cpu", "float32")
-    texts = inputs.token_prompts(
-        "embedded_reference",
-        num_prompts,
-        lambda prompt: pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS],
-    )
-    prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
+    prompts = prompts_of("embedded", num_prompts)
     generator = torch.Generator().manual_seed(0)
     for seed, (name, law) in enumerate(LAWS.items(), start=EXACT_DRAWS):
         yield power(name, measure(drawn(law, prompts, scorers, seed), *scorers), audits, generator)

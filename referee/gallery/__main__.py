@@ -9,6 +9,7 @@ results. An engine that is not installed is skipped; `make gallery` installs all
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from referee.engines.generate import TransformersEngine
 from referee.gallery.exhibits import GALLERIES, Gallery
 from referee.gallery.measures import checks, curve, verdict, write
 from referee.inputs import EMBEDDED
+from referee.prompts import PromptSource
 from referee.rescoring import pair_scorers
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, first_line, in_one_line
 from resispec.files import write_atomically
@@ -86,8 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pair == EMBEDDED:
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     pair = inputs.pair_of(options.pair, None, *machine)
-    encode = inputs.encoder(options.pair, exhibition.prompt_tokens, *machine)
-    prompts = inputs.token_prompts(exhibition.dataset, exhibition.prompts, encode)
+    tokenizer = partial(inputs.tokenizer_of, options.pair, *machine)
+    source = PromptSource(exhibition.dataset, exhibition.prompt_tokens, tokenizer)
+    prompts = source.prompts(exhibition.prompts)
     for frame in gallery(exhibition, pair, prompts, folder / "gallery"):
         write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
     sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")

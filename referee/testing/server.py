@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from referee.audit import Finding, audit_arms, report_lines
 from referee.audit.own_check import own_check
 from referee.deciding import InterimEvidence, looks, step_of
 from referee.engines import Engine, Unanswered, write_transcripts
+from referee.prompts import PromptSource
 from referee.rescoring import check_fit
 from referee.servers.client import Server
 from referee.servers.formats import FORMATS
@@ -25,16 +27,12 @@ from referee.servers.process import ServerProcess
 from referee.testing.plugin import SESSION, Report
 from referee.transcribe import FORMAT, KEY
 from resispec import plugins
-from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling, filter_order_of
 
 if TYPE_CHECKING:
     from referee.audit.report import TranscriptsReport
     from referee.rescoring import Scorer
-
-TEXTS = "embedded_docstrings"
-"""The data set of prompts that comes with the package and is asked if no other is given."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,15 @@ class ServerOptions:
     with it a bias toward it shows in fewer tokens. control: the command that starts the same server
     without speculation, at the same address; it is started after the first one has been stopped,
     and only if that deviates from the target. address: where both answer. prompts: as
-    `resispec transcripts --prompts` takes them; None for texts that come with the package.
-    prompt_tokens: texts are cut to so many. tokens: the most that are emitted, with a control by
-    both together. seconds: the time for asking and rescoring, from when the server answers; a look
-    at the answers that has begun is ended, and the own check of an accusation comes after it. At
-    half of it a server with a control gives way. max_new_tokens: of an answer. temperature: above
-    0. concurrency: the requests at a time. start_s: the most seconds until a server answers.
-    device, dtype: of the models that rescore. seed: that of the first prompt, prompt i has seed +
-    i; by default the pytest run's. folder: where rows and the servers' logs are written; None for a
-    new one.
+    `resispec transcripts --prompts` takes them; by default texts of the package. prompt_tokens:
+    texts are cut to so many. tokens: the most that are emitted, with a control by both together.
+    seconds: the time for asking and rescoring, from when the server answers; a look at the answers
+    that has begun is ended, and the own check of an accusation comes after it. At half of it a
+    server with a control gives way. max_new_tokens: of an answer. temperature: above 0.
+    concurrency: the requests at a time. start_s: the most seconds until a server answers. device,
+    dtype: of the models that rescore. seed: that of the first prompt, prompt i has seed + i; by
+    default the pytest run's. folder: where rows and the servers' logs are written; None for a new
+    one.
     """
 
     format: str = ""
@@ -62,7 +60,7 @@ class ServerOptions:
     draft: str | None = None
     control: str | Sequence[str] | None = None
     address: str = "http://localhost:8000"
-    prompts: str | None = None
+    prompts: str = "embedded_docstrings"
     prompt_tokens: int = 48
     tokens: int = 20_000
     seconds: float = 300.0
@@ -79,9 +77,12 @@ class ServerOptions:
         for name in ("format", "target"):
             if not getattr(self, name):
                 raise InvalidInput(f"a server's test needs a {name}; allowed: see ServerOptions")
-        for name in ("tokens", "seconds", "max_new_tokens", "temperature", "concurrency"):
-            if not (value := getattr(self, name)) > 0:
-                raise InvalidInput(f"{name} is {value}; allowed: a number above 0")
+        for name in ("tokens", "prompt_tokens", "max_new_tokens", "concurrency"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise InvalidInput(f"{name} is {value!r}; allowed: a whole number from 1")
+        for name in ("seconds", "temperature", "start_s"):
+            if not isinstance(value := getattr(self, name), int | float) or not value > 0:
+                raise InvalidInput(f"{name} is {value!r}; allowed: a number above 0")
         self.engine  # noqa: B018 - an unknown format is refused
 
     @property
@@ -142,10 +143,8 @@ def _prompts(chosen: ServerOptions) -> list[tuple[int, ...]]:
     """The prompts that the tokens allow; a server with a control has half of them."""
     arms = 1 if chosen.control is None else 2
     number = max(1, chosen.tokens // (arms * chosen.max_new_tokens))
-    encode = inputs.encoder(chosen.target, chosen.prompt_tokens, chosen.device, chosen.dtype)
-    if chosen.prompts is not None:
-        return inputs.token_prompts(chosen.prompts, number, encode)
-    return [tuple(encode(prompt)) for prompt in EmbeddedDataset(TEXTS).prompts(number)]
+    tokenizer = partial(inputs.tokenizer_of, chosen.target, chosen.device, chosen.dtype)
+    return PromptSource(chosen.prompts, chosen.prompt_tokens, tokenizer).prompts(number)
 
 
 def _asked(

@@ -110,7 +110,8 @@ def test_what_is_wrong_is_said_before_a_server_is_started(options, tmp_path):
     for changes, message in (
         ({"targets": "x"}, "unknown option 'targets'; allowed: format, target, draft, control"),
         ({"target": ""}, "needs a target"),
-        ({"tokens": 0}, "tokens is 0; allowed: a number above 0"),
+        ({"tokens": 2e3}, "tokens is 2000.0; allowed: a whole number from 1"),
+        ({"start_s": "long"}, "start_s is 'long'; allowed: a number above 0"),
         ({"temperature": 0.0}, "temperature is 0.0"),
         ({"format": "nope"}, "unknown server_format 'nope'"),
         ({"tokens": 50_000}, "4166 prompts were asked for and"),

@@ -5,15 +5,18 @@ errors in one line.
 import json
 import sys
 import time
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
 from referee import inputs, transcribe
+from referee.prompts import PromptSource
 from referee.tests.toy_server import ToyServer, continuation, lines
 from referee.transcripts import read_transcripts
-from resispec.data import CHAT, Prompt
+from resispec.data import CHAT
+from resispec.errors import InvalidInput
 from resispec.models.checkpoint import read_tokenizer
 from tests.toys import save_prompts, save_tiny_pair
 
@@ -251,12 +254,28 @@ def test_prompts_have_the_template_of_their_pair(monkeypatch):
     """
     templates = []
     tokenizer = SimpleNamespace(
-        encode_prompt=lambda prompt, length, template: templates.append(template)
+        encode_prompt=lambda prompt, length, template: templates.append(template) or [1]
     )
     monkeypatch.setattr(inputs, "pair_of", lambda *_: SimpleNamespace(tokenizer=tokenizer))
     for pair in ("llama2_7b_chat__eagle", "smollm2", "embedded"):
-        inputs.encoder.__wrapped__(pair, 8, "cpu", "float32")(Prompt("0", "Why?"))
+        find = partial(inputs.tokenizer_of.__wrapped__, pair, "cpu", "float32")
+        assert PromptSource("embedded_reference", 8, find).prompts(1) == [(1,)]
     assert templates[0].endswith("{text} [/INST] ") and templates[1:] == [CHAT, None]
+
+
+def test_a_package_without_conf_has_its_own_pair_and_texts(tmp_path, monkeypatch):
+    tokenizer, template = inputs.tokenizer_of("embedded", "cpu", "float32")
+    expected = PromptSource("embedded_reference", 5, lambda: (tokenizer, template)).prompts(3)
+    monkeypatch.setattr(inputs, "CONF", tmp_path / "conf")
+    monkeypatch.setitem(sys.modules, "hydra.utils", None)
+    monkeypatch.setitem(sys.modules, "omegaconf", None)
+    inputs._pair.cache_clear()
+    find = partial(inputs.tokenizer_of.__wrapped__, "embedded", "cpu", "float32")
+    assert PromptSource("embedded_reference", 5, find).prompts(3) == expected
+    assert len(inputs.scorers("embedded", None, "cpu", "float32")) == 2
+    allowed = "allowed: embedded_code, embedded_docstrings, embedded_reference, or a .jsonl file"
+    with pytest.raises(InvalidInput, match=allowed):
+        inputs.documents("c4", 1)
 
 
 def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
