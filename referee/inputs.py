@@ -71,7 +71,10 @@ def add_model_options(group: Any) -> None:
         "--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ..."
     )
     group.add_argument(
-        "--dtype", default="float32", help="float32, bfloat16, float16, int8 or int4"
+        "--dtype",
+        default="float32",
+        help="float32 (the default), bfloat16, float16, int8 or int4; or the target's and the "
+        "draft's, like float32/int8",
     )
 
 

@@ -22,6 +22,7 @@ from resispec.models.base import check_one_side
 from resispec.models.causal import TransformersModel, switches_in
 from resispec.models.checkpoint import (
     check_device,
+    dtypes_of,
     end_token_ids,
     found_device,
     read_checkpoint,
@@ -225,7 +226,7 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
 def load_scorers(
     names: Sequence[str], device: str = "auto", dtype: str = "float32"
 ) -> list[Scorer]:
-    """Scorers of models that share a tokenizer, from hub names or folders.
+    """Scorers of a target, and of a draft if there is one, from hub names or folders.
 
     device: a torch device, or auto: CUDA if there is a device. dtype: as for
     `resispec.models.load_pair`. Raises InvalidInput when a model cannot be found, the device or
@@ -233,7 +234,10 @@ def load_scorers(
     """
     device = found_device(device)
     check_device(device)
-    models = [read_checkpoint(name, None, dtype, device) for name in names]
+    models = [
+        read_checkpoint(name, None, precision, device)
+        for name, precision in zip(names, dtypes_of(dtype), strict=False)
+    ]
     scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in models]
     size = min(scorer.vocab_size for scorer in scorers)
     check_tokenizers(names, [tokenizer for _, tokenizer in models], size)

@@ -48,7 +48,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--target", default=EMBEDDED, help="folder, hub name, or pair of conf/pair; embedded"
+        "--target",
+        default=EMBEDDED,
+        help="folder, hub name, or pair of conf/pair; embedded by default",
     )
     parser.add_argument("--port", type=port, default=PORT, help=f"of 127.0.0.1, by default {PORT}")
     parser.add_argument(

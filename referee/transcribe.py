@@ -177,9 +177,11 @@ def parser() -> argparse.ArgumentParser:
         "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
     )
     parser.add_argument(
-        "--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file"
+        "--prompts",
+        default="embedded_reference",
+        help="of conf/dataset, or a .jsonl file; embedded_reference by default",
     )
-    parser.add_argument("--num-prompts", type=count, default=100)
+    parser.add_argument("--num-prompts", type=count, default=100, help="100 by default")
     parser.add_argument(
         "--until-decided",
         action="store_true",
@@ -187,7 +189,7 @@ def parser() -> argparse.ArgumentParser:
         "show a bias, or after --num-prompts; valid however often one looks",
     )
     parser.add_argument(
-        "--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens"
+        "--prompt-tokens", type=count, default=48, help="texts are cut to so many; 48 by default"
     )
     parser.add_argument(
         "--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i"
@@ -254,10 +256,14 @@ def parser() -> argparse.ArgumentParser:
 
 def add_engine_options(group: Any, draft: str) -> None:
     """Add the options of an engine in this process. draft: the help of --draft."""
-    group.add_argument("--mode", choices=MODES, default="plain")
+    text = "how tokens are drafted: not at all (the default), with the draft, from the text before"
+    group.add_argument("--mode", choices=MODES, default="plain", help=text)
     group.add_argument("--draft", help=draft)
     group.add_argument(
-        "--num-drafted", type=count, default=5, help="tokens drafted for a step, at most"
+        "--num-drafted",
+        type=count,
+        default=5,
+        help="tokens drafted for a step, at most; 5 by default",
     )
     inputs.add_model_options(group)
 

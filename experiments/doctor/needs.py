@@ -118,12 +118,15 @@ class Needs:
             yield Line(OK, name, made)
         models = [found for source in models_of(cell) if (found := self.found[source])]
         weights = [found for found in models if isinstance(found, Weights)]
-        num_parameters = sum(found.num_parameters for found in weights)
+        sizes = [found.num_parameters for found in weights]
         if "shape" in pair:
-            num_parameters = find_shape(pair["shape"]).num_parameters
-        if device.missing or not num_parameters or len(weights) < len(models):
+            sizes = [find_shape(pair["shape"]).num_parameters]
+        if device.missing or not sizes or len(weights) < len(models):
             return
-        num_bytes = num_parameters * LOADED_BYTES[dtype.partition("/")[0]]
+        precisions = dtype.split("/") * 2  # one for both models, or the target's and the draft's
+        num_bytes = sum(
+            size * LOADED_BYTES[name] for size, name in zip(sizes, precisions, strict=False)
+        )
         reserved = 0 if cell.config["device"] == "cpu" else RESERVED_BYTES
         needed = (1 + CACHES) * num_bytes + reserved
         found = f"needs about {gib(needed)} (weights {gib(num_bytes)} in {dtype})"

@@ -115,6 +115,22 @@ def found_device(name: str) -> str:
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def dtypes_of(text: str) -> tuple[str, str]:
+    """The precisions of a target and of its draft, from text like "int8" or "float32/int8".
+
+    Raises InvalidInput for more than two, and for a name that is not of `PRECISIONS`.
+    """
+    target, *drafts = text.split("/")
+    if len(drafts) > 1:
+        raise InvalidInput(
+            f"dtype is {text!r}; allowed: one precision, or a target's and a draft's, like "
+            "float32/int8"
+        )
+    for name in (target, *drafts):
+        entry("dtype", name, dict.fromkeys(PRECISIONS))
+    return target, (drafts or [target])[0]
+
+
 def check_dtype(name: str, device: str) -> None:
     """Raise InvalidInput for a name that is not of `PRECISIONS`, or not for this device."""
     entry("dtype", name, dict.fromkeys(PRECISIONS))

@@ -54,9 +54,12 @@ def load_eagle_pair(
 ) -> Pair:
     """Load a target and its EAGLE drafter from hub names or folders.
 
-    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, and when the drafter's
+    device, dtype: as for `load_pair`, but one dtype for both; a drafter has no grids, and is in
+    bfloat16 beside a target of few bits. Raises InvalidInput as `load_pair`, and when the drafter's
     files are faulty or were made for another target.
     """
+    if "/" in dtype:
+        raise InvalidInput(f"dtype is {dtype}; allowed: one, which an EAGLE drafter's target has")
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
         return pair

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
-from resispec.models.checkpoint import check_device, found_device, read_checkpoint
+from resispec.models.checkpoint import check_device, dtypes_of, found_device, read_checkpoint
 from resispec.models.eagle import EagleModel
 from resispec.models.grid import precision_of
 from resispec.models.pair import Pair
@@ -46,7 +46,7 @@ def load_pair(
     tokenizers differ.
     """
     check_device(device)
-    target_dtype, draft_dtype = (dtype.split("/") * 2)[:2]
+    target_dtype, draft_dtype = dtypes_of(dtype)
     module, tokenizer = read_checkpoint(target, target_revision, target_dtype, device)
     model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
     if draft is None:

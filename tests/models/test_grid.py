@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from referee.rescoring import load_scorers
 from resispec.errors import InvalidInput
-from resispec.models import TransformersModel, load_pair
+from resispec.models import TransformersModel, load_eagle_pair, load_pair
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.grid import BITS, grid_of, precision_of, put_on_grids, rounded
 from resispec.models.linear import FEW_BITS, FORCED, PLAIN, quicken
@@ -105,8 +106,15 @@ def test_what_has_no_grid_is_refused(tmp_path):
     folder = str(tmp_path / "target")
     with pytest.raises(InvalidInput, match="int4 is for the device cpu; found meta"):
         read_checkpoint(folder, None, "int4", "meta")
-    with pytest.raises(InvalidInput, match=r"unknown dtype 'int3'; allowed: float32, .*int4"):
-        load_pair(folder, None, dtype="int3")
+    for dtype in ("int3", "float32/int3"):
+        with pytest.raises(InvalidInput, match=r"unknown dtype 'int3'; allowed: float32, .*int4"):
+            load_pair(folder, None, dtype=dtype)
+    with pytest.raises(InvalidInput, match="dtype is 'int8/int8/int4'; allowed: one precision, or"):
+        load_pair(folder, folder, dtype="int8/int8/int4")
+    with pytest.raises(InvalidInput, match="dtype is float32/int8; allowed: one, which an EAGLE"):
+        load_eagle_pair(folder, folder, dtype="float32/int8")
+    scorers = load_scorers([folder, folder], "cpu", "float32/int8")
+    assert [scorer.precision for scorer in scorers] == ["float32", "int8"]
     with pytest.raises(InvalidInput, match="is 24 wide; allowed: multiples of 32"):
         module = nn.Sequential(nn.Linear(24, 8))
         module.get_output_embeddings = lambda: None
