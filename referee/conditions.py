@@ -4,7 +4,7 @@ A load (requests at a time) and a start are states of the engine, which continue
 later turn of a chat and a long context have other prompts.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from referee.transcripts import Condition, Transcript
@@ -92,6 +92,44 @@ def condition_of(row: Transcript) -> Condition:
 def in_order(conditions: Collection[Condition]) -> list[Condition]:
     """Different conditions, the smallest numbers first, unknown ones before them."""
     return sorted(set(conditions), key=lambda one: [-1 if v is None else v for v in one])
+
+
+def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[int]]:
+    """The numbers of the rows of each condition, see `condition_of`, in the order of `in_order`."""
+    parts: dict[Condition, list[int]] = {}
+    for number, row in enumerate(rows):
+        parts.setdefault(condition_of(row), []).append(number)
+    return {condition: parts[condition] for condition in in_order(parts)}
+
+
+def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> None:
+    """Raise InvalidInput for a control with the same rows as the transcripts.
+
+    At temperature 0 an exact engine writes the same rows twice.
+    """
+    if list(control) == list(transcripts) and any(row.temperature > 0 for row in transcripts):
+        raise InvalidInput(
+            "the control has the same rows as the transcripts, so it can show nothing; allowed: "
+            "rows of another run, without speculation, that differ in their tokens, `seed`, "
+            "`engine` or any other key"
+        )
+
+
+def check_settings(sides: Iterable[Sequence[Transcript]]) -> None:
+    """Raise InvalidInput unless every condition has the same settings, in transcripts and in a
+    control if there is one.
+    """
+    settings = [
+        {rows[number].setting for number in numbers}
+        for rows in sides
+        for numbers in by_condition(rows).values()
+    ]
+    lists = dict.fromkeys("; ".join(sorted(names)) for names in settings)
+    if len(lists) > 1:
+        raise InvalidInput(
+            "the transcripts and the control, in every arm, have the settings "
+            f"{' and '.join(lists)}; allowed: the same in all"
+        )
 
 
 def in_words(condition: Condition, conditions: Collection[Condition], name: str = "") -> str:

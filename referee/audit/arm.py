@@ -30,7 +30,7 @@ from referee.audit.terms import (
     terms_of,
     with_serial,
 )
-from referee.conditions import condition_of, in_order
+from referee.conditions import by_condition
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import INDEX, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
@@ -81,15 +81,12 @@ class Arm:
 
     @property
     def by_condition(self) -> dict[Condition, Arm]:
-        """An arm for each condition of rows, see `condition_of`, in the order of `in_order`.
+        """An arm for each condition of rows, see `conditions.by_condition`.
 
         Loads and starts repeat prompts and may repeat seeds, so no statistic mixes conditions.
         """
-        rows: dict[Condition, list[int]] = {}
-        for row, transcript in enumerate(self.transcripts):
-            rows.setdefault(condition_of(transcript), []).append(row)
-        conditions = in_order(rows)
-        return {one: self.of_rows(rows[one]) if len(rows) > 1 else self for one in conditions}
+        parts = by_condition(self.transcripts)
+        return {one: self.of_rows(rows) if len(parts) > 1 else self for one, rows in parts.items()}
 
     @cached_property
     def sharing(self) -> Statistic | None:

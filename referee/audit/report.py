@@ -29,15 +29,16 @@ from referee.audit.terms import NEAR_TIE
 from referee.conditions import (
     KINDS,
     between,
-    condition_of,
+    by_condition,
+    check_other_run,
+    check_settings,
     control_for,
-    in_order,
     in_words,
 )
 from referee.rescoring import Scorer, check_fit
 from referee.transcripts import NOTED, Condition, Transcript
-from resispec.audit.verdict import Finding
-from resispec.errors import InvalidInput, printable
+from resispec.audit.verdict import Finding, worst
+from resispec.errors import printable
 
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law "
@@ -67,7 +68,6 @@ _GREEDY = (
     "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
     f"probable one, or as good within {NEAR_TIE:g} of its logit"
 )
-_WORST_FIRST = (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
 Case = tuple[Condition, Condition | None, Comparison]
 """A comparison with the condition of its arm, and that of the arm beside it if there is one."""
 JudgedCase = tuple[Condition, Condition | None, JudgedComparison]
@@ -184,31 +184,15 @@ def audit_transcripts(
     NoVerdict if a model's logits are not numbers, or if something is biased but `own_check` does
     not clear the target's own tokens.
     """
-    # At temperature 0 an exact engine writes the same rows twice.
-    is_same = control is not None and list(control) == list(transcripts)
-    if is_same and any(row.temperature > 0 for row in transcripts):
-        raise InvalidInput(
-            "the control has the same rows as the transcripts, so it can show nothing; allowed: "
-            "rows of another run, without speculation, that differ in their tokens, `seed`, "
-            "`engine` or any other key"
-        )
+    if control is not None:
+        check_other_run(transcripts, control)
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
-    settings: dict[tuple[int, Condition], set[str]] = {}
-    for side, rows in enumerate(arms):
-        for row in rows:
-            settings.setdefault((side, condition_of(row)), set()).add(row.setting)
-    lists = dict.fromkeys("; ".join(sorted(names)) for names in settings.values())
-    if len(lists) > 1:
-        raise InvalidInput(
-            "the transcripts and the control, in every arm, have the settings "
-            f"{' and '.join(lists)}; allowed: the same in all"
-        )
-    if control is not None:
-        controls = in_order({condition_of(row) for row in control})
-        for row in transcripts:
-            control_for(condition_of(row), controls)
+    parts, *others = map(by_condition, arms)
+    check_settings(arms)
+    for condition in parts if others else ():
+        control_for(condition, [*others[0]])
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
         report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
@@ -259,7 +243,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         sentences = [first, _CONTROL[findings["control"]]]
     for kind in KINDS:
         if kind.name in findings:
-            finding = min(finding, findings[kind.name], key=_WORST_FIRST.index)
+            finding = worst([finding, findings[kind.name]])
             sentences.append(kind.sentence(findings[kind.name]))
     if arm.gaps is not None:
         sentences.append(_GREEDY)
@@ -322,7 +306,7 @@ def _unread(arms: Iterable[Arm]) -> Iterator[str]:
 
 
 def _worst(cases: Iterable[JudgedCase]) -> Finding:
-    return min((case.finding for *_, case in cases), key=_WORST_FIRST.index)
+    return worst(case.finding for *_, case in cases)
 
 
 def report_lines(report: TranscriptsReport) -> Iterator[str]:

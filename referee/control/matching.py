@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.conditions import condition_of, in_order
-from referee.transcripts import Condition, Transcript
+from referee.transcripts import Transcript
 from resispec.errors import InvalidInput
 
 END = -1
@@ -62,14 +61,6 @@ class MatchedRows:
 def sampled(rows: Iterable[Transcript]) -> list[Transcript]:
     """The rows that are samples: those at a temperature above 0."""
     return [row for row in rows if row.temperature > 0]
-
-
-def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[Transcript]]:
-    """Rows by the condition under which the engine answered, see `in_order`."""
-    parts: dict[Condition, list[Transcript]] = {}
-    for row in rows:
-        parts.setdefault(condition_of(row), []).append(row)
-    return {condition: parts[condition] for condition in in_order(parts)}
 
 
 def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:

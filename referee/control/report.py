@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from referee.conditions import control_for, in_words
+from referee.conditions import (
+    by_condition,
+    check_other_run,
+    check_settings,
+    control_for,
+    in_words,
+)
 from referee.control import matching
 from referee.control.families import CAUSES, families_of
 from referee.control.matching import MatchedRows
@@ -16,7 +22,7 @@ from referee.control.permutation import PermutationTest, log_arrangements
 from referee.control.planting import smallest_shares
 from referee.control.served import ServedLaws, laws_of
 from referee.transcripts import Transcript
-from resispec.audit.verdict import MIN_TOKENS, Finding
+from resispec.audit.verdict import MIN_TOKENS, Finding, worst
 from resispec.errors import InvalidInput
 
 FALSE_ALARM_RATE = 1e-3
@@ -110,28 +116,25 @@ def judge_control(
             "an arm has no row at a temperature above 0, and without a --target only samples are "
             "compared; give --target, or rows of another temperature"
         )
-    if arms[0] == arms[1]:
-        raise InvalidInput(
-            "the control has the same rows as the transcripts, so it can show nothing; allowed: "
-            "rows of another run, without speculation"
-        )
-    settings = [{row.setting for row in arm} for arm in arms]
-    if settings[0] != settings[1]:
-        names = " and ".join("; ".join(sorted(part)) for part in settings)
-        raise InvalidInput(
-            f"the transcripts and the control have the settings {names}; allowed: the same in both"
-        )
-    parts, controls = (matching.by_condition(arm) for arm in arms)
+    check_other_run(*arms)
+    check_settings(arms)
+    parts, controls = map(by_condition, arms)
     limit = FALSE_ALARM_RATE / len(parts)
     comparisons = []
-    for condition, rows in parts.items():
-        others = controls[control_for(condition, [*controls])]
+    unused = set(controls)
+    for condition, numbers in parts.items():
+        beside = control_for(condition, [*controls])
+        unused.discard(beside)
+        rows = [arms[0][number] for number in numbers]
+        others = [arms[1][number] for number in controls[beside]]
         name = in_words(condition, [*parts], "the transcripts") + "," * (len(parts) > 1)
         comparison, lines = _compare(name, rows, others, limit, seed)
         comparisons.append(comparison)
         notes += [line for line in lines if line not in notes]
-    order = (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
-    finding = min((one.finding for one in comparisons), key=order.index)
+    if unused:
+        names = "; ".join(in_words(one, [*controls]) for one in controls if one in unused)
+        notes.append(f"rows of the control were not compared, those of {names}")
+    finding = worst(one.finding for one in comparisons)
     return ControlReport(finding, tuple(comparisons), tuple(notes), limit)
 
 

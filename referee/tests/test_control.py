@@ -166,7 +166,9 @@ def test_each_load_is_compared_with_the_control_under_it(control):
     fine = several(plain, seed=5)
     loads = [replace(row, concurrency=1) for row in fine]
     loads += [replace(row, concurrency=16) for row in hot]
-    report = judge_control(loads, control)
+    others = [replace(row, concurrency=4) for row in control]
+    report = judge_control(loads, [*control, *others])
+    assert report.notes == ("rows of the control were not compared, those of 4 at a time",)
     findings = {one.what[:32]: one.finding for one in report.comparisons}
     assert findings == {
         "the transcripts, 1 at a time, ag": Finding.NO_BIAS_SEEN,
@@ -205,7 +207,7 @@ LONG = Transcript((9,), (5,) * 9, finish_reason="length")
         (
             [replace(row, seed=None) for row in ROWS],
             [replace(row, seed=None, temperature=0.5) for row in ROWS],
-            "have the settings T=1 and T=0.5; allowed: the same in both",
+            "have the settings T=1 and T=0.5; allowed: the same in all",
         ),
         (
             [*ENDED, LONG],

@@ -4,7 +4,7 @@ Audits, transcripts, the pytest plug-in and the tables share it; this module imp
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import NormalDist
@@ -67,6 +67,12 @@ class Finding(StrEnum):
     INCONSISTENT = "inconsistent"
     NO_BIAS_SEEN = "no bias seen"
     UNDECIDED = "undecided"
+
+
+def worst(findings: Iterable[Finding]) -> Finding:
+    """The worst of one or more findings: with too little evidence is worse than with enough."""
+    order = (Finding.BIASED, Finding.INCONSISTENT, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
+    return min(findings, key=order.index)
 
 
 @dataclass(frozen=True)
