@@ -268,7 +268,8 @@ def _settings(
             raise InvalidInput(
                 f"{place}: {TEMPERATURES} differ within the row; allowed: one temperature a row"
             )
-        values.setdefault("temperature", temperatures[0])
+        if values.setdefault("temperature", temperatures[0]) != temperatures[0]:
+            raise InvalidInput(f"{place}: temperature and {TEMPERATURES} differ; leave one of them")
     for name, value in settings.items():
         if values.setdefault(name, value) != value:
             raise InvalidInput(

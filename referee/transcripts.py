@@ -21,6 +21,8 @@ from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
+TOO_LARGE = 2**31
+"""The first number that is no token's id."""
 
 
 class Condition(NamedTuple):
@@ -103,9 +105,10 @@ class Transcript(Warp):
                     f"{place} is {found}; allowed: a list of token ids, at least one"
                 )
             for token in tokens:
-                if type(token) is not int or token < 0:
+                if type(token) is not int or not 0 <= token < TOO_LARGE:
                     raise InvalidInput(
-                        f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0"
+                        f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0, below "
+                        f"{TOO_LARGE}"
                     )
         self.check(self.place)
         for name, kind in _TYPES.items():

@@ -174,10 +174,10 @@ class OpenAi(ServedEngine):
         """See `ServedEngine`; ids stand in texts like "token_id:17"."""
         found = dig(content, "choices", 0, "logprobs")
         tops = []
-        for top in dig(found, "top_logprobs") or []:
-            pairs = (top or {}).items()
+        for top in list_in(found, "top_logprobs"):
+            pairs = top.items() if isinstance(top, dict) else ()
             tops.append(pairs_of((name.removeprefix("token_id:"), value) for name, value in pairs))
-        return dig(found, "token_logprobs") or [], tops
+        return list_in(found, "token_logprobs"), tops
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`."""
@@ -264,11 +264,11 @@ class Sglang(ServedEngine):
 
     def served(self, content: Any, tokens: Sequence[int]) -> Served:
         """See `ServedEngine`; entries are lists of log-probability, id and text."""
-        own = dig(content, "meta_info", "output_token_logprobs")
-        tops = dig(content, "meta_info", "output_top_logprobs") or []
+        own = list_in(content, "meta_info", "output_token_logprobs")
+        tops = list_in(content, "meta_info", "output_top_logprobs")
         return (
-            [dig(entry, 0) for entry in own or []],
-            [pairs_of((dig(entry, 1), dig(entry, 0)) for entry in top or []) for top in tops],
+            [dig(entry, 0) for entry in own],
+            [pairs_of((dig(one, 1), dig(one, 0)) for one in list_in(top)) for top in tops],
         )
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
@@ -335,14 +335,14 @@ class LlamaCpp(ServedEngine):
 
     def served(self, content: Any, tokens: Sequence[int]) -> Served:
         """See `ServedEngine`; tokens that end within a character have no entry of their own."""
-        entries = iter(dig(content, "completion_probabilities") or [])
+        entries = iter(list_in(content, "completion_probabilities"))
         entry = next(entries, None)
         own, tops = [], []
         for token in tokens:
             is_told = dig(entry, "id") == token
-            top = dig(entry, "top_logprobs") if is_told else None
+            top = list_in(entry, "top_logprobs") if is_told else []
             own.append(dig(entry, "logprob") if is_told else None)
-            tops.append(pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top or []))
+            tops.append(pairs_of((dig(one, "id"), dig(one, "logprob")) for one in top))
             entry = next(entries, None) if is_told else entry
         return own, tops
 
@@ -401,6 +401,12 @@ def dig(content: Any, *keys: str | int) -> Any:
         except (LookupError, TypeError):
             return None
     return content
+
+
+def list_in(content: Any, *keys: str | int) -> list[Any]:
+    """The list under these keys, empty if there is none."""
+    value = dig(content, *keys)
+    return value if isinstance(value, list) else []
 
 
 def pairs_of(entries: Iterable[tuple[Any, Any]]) -> list[tuple[int, float]]:

@@ -145,6 +145,7 @@ VERL = FILES["verl, agent loop"]
             {},
             "completion_temperatures differ within the row",
         ),
+        (FILES["prime-rl"] | {"temperature": 0.5}, {}, "temperature and completion_temperatures d"),
         (
             FILES["transcripts"] | {"top_logprobs": [[[1, 0.0], [2, 0.0]]] * 3},
             {},

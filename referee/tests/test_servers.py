@@ -138,9 +138,10 @@ def test_engines_without_log_probabilities_are_refused(toy, tmp_path):
         "sglang": ("meta_info", "output_top_logprobs"),
         "llama_cpp": ("completion_probabilities",),
     }
-    toy.changes = {keys[toy.engine]: None}
-    with pytest.raises(InvalidInput, match="the server returns log-probabilities for 0 of"):
-        write_transcripts(engine, PROMPTS[:1], SETTINGS, tmp_path / "rows.jsonl")
+    for served in (None, 3, [3, [4]], {"top_logprobs": [3, [4]], "token_logprobs": 5}):
+        toy.changes = {keys[toy.engine]: served}
+        with pytest.raises(InvalidInput, match="the server returns log-probabilities for 0 of"):
+            write_transcripts(engine, PROMPTS[:1], SETTINGS, tmp_path / "rows.jsonl")
 
     class Other(Engine):
         name = "other"

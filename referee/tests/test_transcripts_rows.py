@@ -46,6 +46,7 @@ BAD = {
     '{"output_token_ids": "abc"}': "output_token_ids is 'abc'; allowed: a list",
     '{"output_token_ids": [true]}': "holds True; allowed: whole numbers from 0",
     '{"prompt_token_ids": [-1]}': "holds -1; allowed: whole numbers from 0",
+    '{"prompt_token_ids": [18446744073709551616]}': "allowed: whole numbers from 0, below 2147483",
     '{"temperature": 1e-300}': "temperature is 1e-300; allowed: 0, which is greedy, or from 1e-6",
     '{"top_k": 2.0}': "top_k is 2.0; allowed: whole numbers from 0",
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
