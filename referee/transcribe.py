@@ -1,4 +1,5 @@
-"""Let an engine continue prompts, and write what it emits to a file that can be audited.
+"""Let an engine continue prompts, and write what it emits to a file that can be audited; see
+docs/writing-transcripts.md.
 
     resispec transcripts --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
     resispec transcripts --out b.jsonl --engine transformers --mode assisted
