@@ -45,7 +45,8 @@ IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 RUNS = "runs"
-"""Parts of an artefact whose names begin so measure its cells again with other base seeds."""
+"""Parts of an artefact whose names begin so measure its cells again with other base seeds; only
+`part=all`, or their own names, ask for them."""
 COMPARED = (
     "temperature",
     "seed",

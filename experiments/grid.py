@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis.labels import Label, options, owner_of_tree
-from analysis.load import composed_of, filters_of
+from analysis.load import RUNS, composed_of, filters_of
 from experiments.cell import Cell, file_name, filter_suffix
 from experiments.composition import (
     composed,
@@ -44,6 +44,8 @@ NEUTRAL = (
 """Beginnings of overrides that leave an artefact its profile's cells."""
 # keys of the profile that experiments refer to
 _OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")
+ALL = "all"
+"""The value of `part` with which further runs are parts, too."""
 LEFT_OUT = "place to them"
 """`Part.lacks` of artefacts and parts that the profile's `artefacts` leave out."""
 
@@ -54,13 +56,15 @@ class Part:
 
     name: "table1", "frontier/d5b3" if the artefact has parts, "" for typed cells. sources: the
     configuration files that the cells were composed from. lacks: the thing that the profile does
-    not give, if there are no cells for that reason.
+    not give, if there are no cells for that reason. is_named: whether the command line names the
+    part, and not the whole artefact.
     """
 
     name: str
     cells: list[Cell] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
     lacks: str = ""
+    is_named: bool = False
 
     @property
     def artefact(self) -> str:
@@ -194,7 +198,7 @@ def _expand(
 
     The values of a part may refer to the profile. The profile's `artefacts` replace values of the
     part, and overrides replace both. A part that `artefacts` leave out gets cells only if the
-    command line names it.
+    command line names it; further runs, see `RUNS`, also if it names ALL.
     """
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
@@ -205,12 +209,15 @@ def _expand(
     keys = {override.get_key_element() for override in overrides}
     sweep, parts, of_profile = (content(config[key]) for key in ("sweep", "parts", "artefacts"))
     named = [suffix] if suffix else suffixes
+    has_runs, named = ALL in named, [part for part in named if part != ALL]
     for part_name in named or parts or [""]:
         if part_name and not parts:
             raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
         if part_name and part_name not in parts:
             raise unknown(f"part of {artefact}", part_name, parts)
-        part = Part(f"{artefact}/{part_name}" if part_name else artefact)
+        if part_name.startswith(RUNS) and not (named or has_runs):
+            continue
+        part = Part(f"{artefact}/{part_name}" if part_name else artefact, is_named=bool(named))
         skippable = [artefact] if skips else []
         if part_name:
             skippable.append(part.name)

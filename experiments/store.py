@@ -202,8 +202,8 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
             ],
         }
         write_json(path, sealed(content))
-        num_parts = sum(part.artefact == name for part in sweep.parts)
-        if sweep.is_artefacts and num_parts > 1:  # an earlier version planned it as a whole
+        if sweep.is_artefacts and part_name and not parts[0].is_named:
+            # an earlier version planned it as a whole
             path.parent.with_suffix(".json").unlink(missing_ok=True)
 
 

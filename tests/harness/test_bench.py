@@ -5,19 +5,24 @@ asserted.
 import re
 import runpy
 import sys
+from argparse import Namespace
+from contextlib import nullcontext
 from itertools import count
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
-from experiments.bench import decoders, forwards, frame, memory, rules
+from experiments.bench import decoders, forwards, frame, memory, peers, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
 from experiments.bench.rules import law_call
 from resispec import timing
 from resispec.decode import Sampling
 from resispec.draws import Draws
+from resispec.embedded import EmbeddedDataset
 from resispec.models import Pair
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule
@@ -207,3 +212,55 @@ def test_forwards_are_split_into_matrices_and_the_rest(monkeypatch, tmp_path):
     ratios = frame["lean"] / frame["matrices alone"]
     assert frame["lean over matrices"].tolist() == pytest.approx(ratios.tolist())
     assert (frame["lean over one position"][::2] == 1).all()
+
+
+class Answering:
+    """The end of a pipe to a process that takes `seconds` for `tokens` tokens."""
+
+    def __init__(self, tokens, seconds):
+        self.answer, self.asked = (tokens, seconds), []
+
+    def send(self, question):
+        self.asked.append(question)
+
+    def recv(self):
+        return self.answer
+
+
+def test_peers_take_turns_and_are_compared_at_their_width(monkeypatch):
+    ways = [
+        peers.Way("resispec", "float32", peers.PLAIN, 10**9, Answering(8, 2.0)),
+        peers.Way("resispec", "4 bits", peers.PLAIN, 10**8, Answering(8, 0.5)),
+        peers.Way("llama.cpp", "float32", peers.PLAIN, 10**9, Answering(8, 1.0)),
+        peers.Way("llama.cpp", "float32", "draft model", 0, Answering(12, 1.0)),
+    ]
+    pair = table_pair()
+    monkeypatch.setattr(peers, "processes", lambda: nullcontext(ways))
+    monkeypatch.setattr(peers, "SmolLM2Dataset", lambda _: EmbeddedDataset("embedded_reference"))
+    monkeypatch.setattr(pair.tokenizer, "encode_chat", len, raising=False)
+    monkeypatch.setattr(peers, "load_pair", lambda _: pair)
+    monkeypatch.setattr(peers, "SUMMED", 100)
+    _, _, found = peers.measure(Namespace(prompts=2, device=CPU))
+    assert found["tokens/s"].tolist() == [4, 8, 12, 16] and found.weights.tolist()[-1] == "4 bits"
+    assert found["GB/s"].tolist()[:2] == [4, 8] and found["GB/s"].isna().tolist()[2]
+    assert found[f"over llama.cpp, {peers.PLAIN}"].tolist()[:3] == [0.5, 1.0, 1.5]
+    assert found[f"over resispec, {peers.PLAIN}"].tolist()[:3] == [1.0, 2.0, 3.0]
+    for way in ways:  # the first question warms up
+        assert [number for _, _, number in way.connection.asked] == [0, 1, 2]
+        assert way.connection.asked[0][:2] == (way.name, way.connection.asked[1][1])
+
+
+def test_a_process_of_a_peer_answers_until_it_is_told_to_end(monkeypatch, tmp_path):
+    pair = table_pair()
+    monkeypatch.setattr(peers, "load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr(pair.target, "module", nn.Linear(3, 4, bias=False), raising=False)
+    here, there = Pipe()
+    questions = [(peers.PLAIN, [0, 1], 3), ("chain of 4", [0, 1], 3), None]
+    for question in questions:
+        here.send(question)
+    peers.answering(there, "resispec", "float32", tmp_path)
+    ways = here.recv()
+    assert ways[peers.PLAIN] == 48 and ways["chain of 4"] == 0
+    for _ in questions[:-1]:
+        tokens, seconds = here.recv()
+        assert tokens == peers.NEW_TOKENS and seconds > 0

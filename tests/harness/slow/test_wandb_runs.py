@@ -83,8 +83,7 @@ def shown(folder, tmp_path_factory):
             patch.setenv(name, value)
         wandb.teardown()
         overrides = [*toy_overrides(folder, results), "temperature=1.0", "wandb.mode=offline"]
-        words = ["experiment=table1", "part=main", *overrides]
-        words += ["name=ours", "tree=d4b4", "verifier=standard"]
+        words = ["experiment=table1", *overrides, "name=ours", "tree=d4b4", "verifier=standard"]
         done = run(*words)
         assert done.returncode == 0, done.stderr
         during = set(runs_in(results))
