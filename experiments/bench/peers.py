@@ -29,10 +29,9 @@ import torch
 from analysis.stats import ratio
 from analysis.table import plain
 from experiments.bench.frame import Measured, run_bench
+from experiments.cell import build
+from experiments.grid import cells_of
 from experiments.provenance import device_name
-from recipes.smollm2 import SmolLM2Dataset
-from recipes.smollm2.pairs import load_pair
-from recipes.smollm2.recipe import DISTILLED, DRAFTERS
 from referee.engines import Engine
 from referee.engines.base import ENGINES
 from referee.engines.decoder import DecoderEngine
@@ -110,6 +109,21 @@ LIBRARIES: dict[str, tuple[Ways, Sequence[str]]] = {
 """Libraries, their ways of decoding, and the widths that each has."""
 
 
+def dataset() -> Any:
+    """The data set whose questions are asked."""
+    [cell] = cells_of(["pair=smollm2", "dataset=smollm2_explain"])
+    return build(cell.config["dataset"])
+
+
+def load_pair(dtype: str) -> Pair:
+    """The pair on the CPU, without its draft until that is made, which takes long."""
+    [cell] = cells_of(["pair=smollm2", "device=cpu", f"dtype={dtype}"])
+    node = dict(cell.config["pair"])
+    is_made = {path.name for path in kept.folders()}.issuperset(node["fingerprint"].split("-"))
+    pair: Pair = build(node if is_made else node | {"draft": None, "fingerprint": None})
+    return pair
+
+
 def answering(connection: Any, library: str, width: str, folder: Path) -> None:
     """The work of a process: one library at one width, which answers when it is asked.
 
@@ -117,8 +131,7 @@ def answering(connection: Any, library: str, width: str, folder: Path) -> None:
     bytes of the weights by name of a way, 0 where drafts are read, too; then, for each (name,
     prompt, seed), the number of tokens and the seconds. None ends it.
     """
-    is_made = DRAFTERS[DISTILLED].key() in [path.name for path in kept.folders()]
-    pair = load_pair(DISTILLED if is_made else None, dtype=WIDTHS[width])
+    pair = load_pair(WIDTHS[width])
     target: Any = pair.target
     num_weights = sum(weight.numel() for weight in target.module.parameters())
     settings = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS)
@@ -137,8 +150,8 @@ def answering(connection: Any, library: str, width: str, folder: Path) -> None:
 
 def measure(options: Namespace) -> Measured:
     """A row for each width and way of decoding."""
-    texts = [prompt.text for prompt in SmolLM2Dataset("smollm2_explain").prompts(options.prompts)]
-    tokenizer: Any = load_pair(None).tokenizer
+    texts = [prompt.text for prompt in dataset().prompts(options.prompts)]
+    tokenizer: Any = load_pair("float32").tokenizer
     prompts = [tokenizer.encode_chat(text) for text in texts]
     with processes() as found:
         answers, bandwidths = _in_turn(found, prompts)

@@ -236,7 +236,7 @@ def test_peers_take_turns_and_are_compared_at_their_width(monkeypatch):
     ]
     pair = table_pair()
     monkeypatch.setattr(peers, "processes", lambda: nullcontext(ways))
-    monkeypatch.setattr(peers, "SmolLM2Dataset", lambda _: EmbeddedDataset("embedded_reference"))
+    monkeypatch.setattr(peers, "dataset", lambda: EmbeddedDataset("embedded_reference"))
     monkeypatch.setattr(pair.tokenizer, "encode_chat", len, raising=False)
     monkeypatch.setattr(peers, "load_pair", lambda _: pair)
     monkeypatch.setattr(peers, "SUMMED", 100)
@@ -248,6 +248,20 @@ def test_peers_take_turns_and_are_compared_at_their_width(monkeypatch):
     for way in ways:  # the first question warms up
         assert [number for _, _, number in way.connection.asked] == [0, 1, 2]
         assert way.connection.asked[0][:2] == (way.name, way.connection.asked[1][1])
+
+
+def test_the_peers_pair_has_no_draft_until_that_is_made(monkeypatch):
+    nodes = []
+    monkeypatch.setattr(peers, "build", nodes.append)
+    monkeypatch.setattr(peers.kept, "folders", list)
+    peers.load_pair("int4")
+    keys = peers.cells_of(["pair=smollm2"])[0].config["pair"]["fingerprint"].split("-")
+    monkeypatch.setattr(peers.kept, "folders", lambda: list(map(Path, keys)))
+    peers.load_pair("float32")
+    assert [(node["draft"], node["dtype"]) for node in nodes] == [
+        (None, "int4"),
+        ("distilled", "float32"),
+    ]
 
 
 def test_a_process_of_a_peer_answers_until_it_is_told_to_end(monkeypatch, tmp_path):
