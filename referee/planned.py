@@ -20,8 +20,7 @@ def planned_lines(settings: Sampling, num_prompts: int, num_arms: int) -> Iterat
     """Lines about the most tokens of a file, a warning among them if these are too few.
 
     num_arms: the arms (loads, starts, turns, contexts) in which every prompt is asked for; each is
-    judged by itself. A shift
-    half as large takes four times as many tokens.
+    judged by itself. A shift half as large takes four times as many tokens.
     """
     tokens = num_prompts * settings.max_new_tokens
     arms = f" x {num_arms} arms" if num_arms > 1 else ""

@@ -59,6 +59,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
 }
 """For each value of a row, the keys that hold it, and who writes them."""
 PROMPT_MASK, LENGTH, TEMPERATURES = "prompt_mask", "response_length", "completion_temperatures"
+ATTENTION_MASK = "attention_mask"
 STOP_REASON = "stop_reason"
 _READ = {PROMPT_MASK, TEMPERATURES}.union(*TABLE.values())
 
@@ -98,7 +99,7 @@ def emitted_rows(
         prompt, output = row[prompt_key], row[output_key]
         mask = _mask(row, len(prompt), len(output), place)
         logprobs = _logprobs(row, len(prompt), len(output), place)
-        prompt = _without_padding(prompt, row, place)
+        prompt = _without_padding(prompt, len(output), row, place)
     values = _settings(row, settings, place, is_own)
     extra = {
         name: value
@@ -216,41 +217,39 @@ def _of_whole(
             f"begins; allowed: {LENGTH}, token_loss_mask or action_mask, which begin with a prompt"
         )
     first = mask.index(True)
-    padding = _num_padding(row.get("attention_mask"), first)
     logprobs = _logprobs(filled, 0, len(tokens), place)
     return (
-        tokens[padding:first],
+        _without_padding(tokens[:first], len(tokens) - first, row, place),
         tokens[first:],
         None if logprobs is None else logprobs[first:],
         mask[first:],
     )
 
 
-def _num_padding(mask: Any, prompt: int) -> int:
-    """The number of zeros at the start of a prompt's mask."""
-    if not isinstance(mask, list):
-        return 0
-    return next((place for place, value in enumerate(mask[:prompt]) if value), 0)
-
-
-def _without_padding(prompt: list[Any], row: Mapping[str, Any], place: str) -> list[Any]:
+def _without_padding(
+    prompt: list[Any], output: int, row: Mapping[str, Any], place: str
+) -> list[Any]:
     """A prompt without the padding on its left.
 
-    A `prompt_mask` of zeros alone says that nothing there is trained on, as prime-rl writes it.
+    output: the number of tokens behind it in `attention_mask`. A `prompt_mask` of zeros alone says
+    that nothing there is trained on, as prime-rl writes it.
     """
-    padding = 0
-    mask = row.get(PROMPT_MASK)
-    if isinstance(mask, list) and any(mask):
-        padding = _num_padding(mask, len(prompt))
+    masks = {}
+    if isinstance(mask := row.get(PROMPT_MASK), list) and any(mask):
+        masks[PROMPT_MASK] = mask
+    attention = row.get(ATTENTION_MASK)
+    if isinstance(attention, list) and len(attention) == len(prompt) + output:
+        masks[ATTENTION_MASK] = attention[: len(prompt)]
+    most = 0
+    for name, mask in masks.items():
+        padding = next((number for number, value in enumerate(mask) if value), 0)
         if len(mask) != len(prompt) or not all(mask[padding:]):
             raise InvalidInput(
-                f"{place}: {PROMPT_MASK} is not one 0 or 1 for each token of the prompt, the 0 of "
+                f"{place}: {name} is not one 0 or 1 for each token of the prompt, the 0 of "
                 "padding first; what it says is not known"
             )
-    attention = row.get("attention_mask")
-    if isinstance(attention, list) and len(attention) > len(prompt):
-        padding = max(padding, _num_padding(attention, len(prompt)))
-    return prompt[padding:]
+        most = max(most, padding)
+    return prompt[most:]
 
 
 def _settings(

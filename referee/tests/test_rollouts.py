@@ -136,6 +136,7 @@ VERL = FILES["verl, agent loop"]
             "logprobs holds 1.0; allowed: finite numbers",
         ),
         (VERL | {"prompt_mask": [1, 0]}, T1, "prompt_mask is not one 0 or 1 for each token of the"),
+        (VERL | {"attention_mask": [1, 0, 1, 1, 1]}, T1, "attention_mask is not one 0 or 1 for"),
         (VERL | {"response_ids": [[7, 8, 9]] * 3}, T1, "holds [7, 8, 9]; allowed: whole numbers"),
         ({"tokens": [1, 2, 3]}, T1, "tokens is prompt and output in one, and nothing says where"),
         ({"prompts": "a", "responses": "b"}, T1, "prompt_token_ids is missing; the ids that the"),
