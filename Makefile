@@ -58,7 +58,7 @@ help:
 	@printf '  %-17s  %s\n' \
 	  PROFILE=name '$(PROFILES)' \
 	  RESULTS=folder 'of raw/ and PROFILE/, now '$(RESULTS) \
-	  part=name 'of reproduce-NAME: one part of an artefact that has several; all: further runs, too' \
+	  part=name 'of reproduce-NAME: one part of several; all: further runs, too' \
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
 	  PY=python 'used as it is, without installing anything' \
 	  transcripts '$(wordlist 1,10,$(WRITE))' '' '$(wordlist 11,99,$(WRITE)) ARGS=more' \
