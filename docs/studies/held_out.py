@@ -3,7 +3,8 @@
 The engines of held_out_engines.py continue the same prompts of the embedded pair and write
 transcripts under shuffled names, which are numbers. Every file is judged as `resispec judge` does
 it, with target and draft, and its verdict is written down. Only then numbers and names are joined.
-Found: see results/published/embedded/held_out.md.
+Found (results/published/embedded/held_out.md): no exact engine of ten is called biased, and
+seventeen of twenty-nine faulty ones are; docs/gallery.md says why the others are not.
 
     python docs/studies/held_out.py [--results RESULTS]
 
@@ -139,12 +140,11 @@ def page_of(frame: pd.DataFrame) -> str:
         "tokens, by": [decided(row) for row in frame.itertuples()],
         "likely cause": texts,
     }
-    is_biased = frame.finding == Finding.BIASED
     faulty, exact = frame[~frame.is_exact], frame[frame.is_exact]
-    missed = faulty[~is_biased].engine
+    missed = faulty[faulty.finding != Finding.BIASED].engine
     accused = exact[exact.finding != Finding.NO_BIAS_SEEN].engine
     counts = (
-        f"Counts: of {len(faulty)} faulty engines {(is_biased & ~frame.is_exact).sum()} are called "
+        f"Counts: of {len(faulty)} faulty engines {len(faulty) - len(missed)} are called "
         f"biased; not: {', '.join(missed) or 'none'}. Of {len(exact)} exact engines "
         f"{len(exact) - len(accused)} are acquitted; not: {', '.join(accused) or 'none'}."
     )
