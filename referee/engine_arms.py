@@ -25,7 +25,6 @@ import pandas as pd
 from referee.audit.__main__ import EXIT_CODES
 from referee.audit.table import ArmLine
 from referee.conditions import KINDS
-from referee.inputs import count
 from referee.transcripts import Transcript, read_transcripts
 from referee.transcripts_power import printed_table
 from resispec.audit.verdict import Finding
@@ -33,7 +32,7 @@ from resispec.errors import CommandParser, InvalidInput, in_one_line
 from resispec.files import checksums, read_sealed, write_atomically
 from resispec.progress import progress_bar
 
-PROMPTS, NEW_TOKENS = 100, 64
+NEW_TOKENS = 64
 SEEDS = {"plain": 1000, "assisted": 2000}
 PORT = 8090
 OPTIONS = {
@@ -43,6 +42,7 @@ OPTIONS = {
     "context": ("--context", "{} tokens of context"),
 }
 """The option that makes the arms of a kind, and these in words by its value."""
+JUDGED = [code for verdict, code in EXIT_CODES.items() if verdict != "no verdict"]
 SAME_PROMPTS = {kind.name for kind in KINDS if kind.has_same_prompts}
 
 
@@ -52,45 +52,47 @@ class Run:
 
     engine: of `resispec transcripts --engine`. mode: "plain" or "assisted". kind: the name of a
     kind of arms, see `referee.conditions`. value: that of the option that makes them.
+    prompts: the number of them in each arm.
     """
 
     engine: str
     mode: str
     kind: str
     value: str
+    prompts: int
 
     @property
     def stem(self) -> str:
         """The name of its files, without a suffix."""
         return f"{self.engine}-{self.mode}-{self.kind}"
 
-    def asked(self, prompts: int) -> list[str]:
+    def asked(self) -> list[str]:
         """The command that writes the transcripts, without its file."""
         engine = ["--engine", self.engine, "--mode", self.mode]
         if self.kind == "restart":
             served = ["resispec", "serve", "--mode", self.mode, "--port", str(PORT)]
             engine = ["--server", f"http://localhost:{PORT}", "--format", self.engine]
             engine += ["--target", "embedded", "--start", shlex.join(served)]
-        lengths = ["--num-prompts", str(prompts), "--max-new-tokens", str(NEW_TOKENS)]
+        lengths = ["--num-prompts", str(self.prompts), "--max-new-tokens", str(NEW_TOKENS)]
         arms = [OPTIONS[self.kind][0], self.value]
         words = ["resispec", "transcripts", *engine, *arms, *lengths]
         return [*words, "--seed", str(SEEDS[self.mode])]
 
 
-def runs_of(engine: str, mode: str, **arms: str) -> list[Run]:
+def runs_of(engine: str, mode: str, prompts: int, **arms: str) -> list[Run]:
     """The runs of an engine in a mode. arms: values of the options, by the kind of arms."""
-    return [Run(engine, mode, kind, value) for kind, value in arms.items()]
+    return [Run(engine, mode, kind, value, prompts) for kind, value in arms.items()]
 
 
 LLAMA_CPP = {"concurrency": "1,4,16,64", "restart": "3", "turn": "3", "context": "0,256"}
 OPENVINO = {"concurrency": "1,4", "turn": "3"}
 RUNS = [
-    *runs_of("transformers", "plain", concurrency="1,4,16", turn="3", context="0,256"),
-    *runs_of("transformers", "assisted", turn="3", context="0,256"),
-    *runs_of("llama_cpp", "plain", **LLAMA_CPP),
-    *runs_of("llama_cpp", "assisted", **LLAMA_CPP),
-    *runs_of("openvino_genai", "plain", **OPENVINO),
-    *runs_of("openvino_genai", "assisted", **OPENVINO),
+    *runs_of("transformers", "plain", 100, concurrency="1,4,16", turn="3", context="0,256"),
+    *runs_of("transformers", "assisted", 60, turn="3", context="0,256"),
+    *runs_of("llama_cpp", "plain", 80, **LLAMA_CPP),
+    *runs_of("llama_cpp", "assisted", 80, **LLAMA_CPP),
+    *runs_of("openvino_genai", "plain", 60, **OPENVINO),
+    *runs_of("openvino_genai", "assisted", 60, **OPENVINO),
 ]
 """All runs, the engines in the order of the table."""
 
@@ -114,19 +116,19 @@ def command(words: Sequence[str], allowed: Sequence[int] = (0,)) -> None:
         raise InvalidInput(f"{shlex.join(words)} ended with {ended.returncode}: {reason}")
 
 
-def judged(run: Run, folder: Path, prompts: int) -> Iterator[dict[str, Any]]:
+def judged(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of a run's arms, after its transcripts are written and judged.
 
     What is there already is kept; rows are judged again if they have changed.
     """
     rows, evidence = folder / f"{run.stem}.jsonl", folder / f"{run.stem}.json"
-    asked = run.asked(prompts)
+    asked = run.asked()
     command([*asked, "--out", str(rows)])
     hashes = checksums(folder, [rows.name])
     found = read_sealed(evidence) if evidence.is_file() else None
     if found is None or found["files"]["transcripts"]["sha256"] != hashes[rows.name]:
         words = ["resispec", "judge", str(rows), "--target", "embedded"]
-        command([*words, "--evidence", str(evidence)], [EXIT_CODES[one] for one in Finding])
+        command([*words, "--evidence", str(evidence)], JUDGED)
         found = read_sealed(evidence)
     yield from rows_of(run, found, read_transcripts(rows), shlex.join(asked))
 
@@ -210,8 +212,8 @@ def page_of(frame: pd.DataFrame) -> str:
         "share of an arm's answers that are token for token those of the first arm. TV: the bias "
         "of a token that would have been found nine times in ten in every arm; against the target "
         "alone, and in all comparisons. –: other prompts, or draws of their own.",
-        f"Engines: {named}; at T = 1, on the embedded pair in float32, on a CPU. A CSV has a line "
-        "for each arm, with the command that wrote it.",
+        f"Engines: {named}; at T = 1, on the embedded pair in float32 on a CPU, with 60 to 100 "
+        "prompts an arm. A CSV has a line for each arm, with the command that wrote it.",
         "Made by: `python -m referee.engine_arms`.",
     )
     return "\n\n".join(paragraphs) + "\n"
@@ -228,12 +230,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results"
     )
-    parser.add_argument("--prompts", type=count, default=PROMPTS, help="of each arm")
     options = parser.parse_args(arguments)
     stem = options.results / "embedded" / "arms"
     stem.mkdir(parents=True, exist_ok=True)
     runs = progress_bar(RUNS, total=len(RUNS), unit="run")
-    rows = [row for run in runs for row in judged(run, stem, options.prompts)]
+    rows = [row for run in runs for row in judged(run, stem)]
     frame = pd.DataFrame(rows)
     write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
     write_atomically(stem.with_suffix(".md"), page := page_of(frame))
