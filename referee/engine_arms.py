@@ -90,9 +90,9 @@ RUNS = [
     *runs_of("transformers", "plain", 100, concurrency="1,4,16", turn="3", context="0,256"),
     *runs_of("transformers", "assisted", 60, turn="3", context="0,256"),
     *runs_of("llama_cpp", "plain", 80, **LLAMA_CPP),
-    *runs_of("llama_cpp", "assisted", 80, **LLAMA_CPP),
-    *runs_of("openvino_genai", "plain", 60, **OPENVINO),
-    *runs_of("openvino_genai", "assisted", 60, **OPENVINO),
+    *runs_of("llama_cpp", "assisted", 60, **LLAMA_CPP),
+    *runs_of("openvino_genai", "plain", 30, **OPENVINO),
+    *runs_of("openvino_genai", "assisted", 30, **OPENVINO),
 ]
 """All runs, the engines in the order of the table."""
 
@@ -212,7 +212,7 @@ def page_of(frame: pd.DataFrame) -> str:
         "share of an arm's answers that are token for token those of the first arm. TV: the bias "
         "of a token that would have been found nine times in ten in every arm; against the target "
         "alone, and in all comparisons. –: other prompts, or draws of their own.",
-        f"Engines: {named}; at T = 1, on the embedded pair in float32 on a CPU, with 60 to 100 "
+        f"Engines: {named}; at T = 1, on the embedded pair in float32 on a CPU, with 30 to 100 "
         "prompts an arm. A CSV has a line for each arm, with the command that wrote it.",
         "Made by: `python -m referee.engine_arms`.",
     )
