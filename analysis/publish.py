@@ -3,8 +3,9 @@
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact to results/published/PROFILE, and the searched trees if its
-plan names any. By default it copies all artefacts of results/PROFILE and a file about their origin.
-It puts plans and cells into an archive an artefact there, and renews the quotes in README and docs
+plan names any. Transcripts and evidence in a folder of the artefact's name go to an archive beside
+them. By default it copies all artefacts of results/PROFILE and a file about their origin. It puts
+plans and cells into an archive an artefact there, and renews the quotes in README and docs
 (`analysis.quotes`).
 """
 
@@ -38,8 +39,8 @@ CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
-    """Publish one artefact: its files, further tables `ARTEFACT_*` and trees;
-    return the written paths.
+    """Publish one artefact: its files, further tables `ARTEFACT_*`, trees, and what it keeps in a
+    folder; return the written paths.
 
     root: the folder of the repository to write to.
     Raises InvalidInput when the artefact has no page to publish.
@@ -57,6 +58,10 @@ def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path
             file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv")
         )
         paths += [_copy(file, folder / "growmap" / file.name) for file in trees]
+    kept = [file for file in (source / artefact).glob("*") if file.suffix in (".json", ".jsonl")]
+    if kept:
+        paths.append(folder / f"{artefact}.tar.xz")
+        pack({file.name: file.read_bytes() for file in kept}, paths[-1])
     return paths
 
 

@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _end)
     with TemporaryDirectory(prefix="resispec-") as folder:
-        own = {"port": options.port, "by_ratio": options.by_ratio}
+        # By its name, since the path of its file is another one after each start.
+        own = {"port": options.port, "by_ratio": options.by_ratio, "alias": options.target}
         engine = in_process(options, Path(folder), **own)
         sys.stdout.write(
             f"{engine.name} {engine.version} on {options.target}: {engine.server.url}, "

@@ -28,8 +28,9 @@ class LlamaCppEngine(LlamaCpp):
     speculative sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF
     of the target to run in place of the one written here, say with quantised weights, whose
     products llama.cpp rounds in its own way. slots: the most requests at a time. port: that of
-    127.0.0.1 at which it answers; 0 chooses a free one. Raises InvalidInput
-    if the server does not start, as where the port is taken.
+    127.0.0.1 at which it answers; 0 chooses a free one. alias: the model's name for those who ask
+    the server; None for the path of its file. Raises InvalidInput if the server does not start, as
+    where the port is taken.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
@@ -43,6 +44,7 @@ class LlamaCppEngine(LlamaCpp):
         slots: int = 1,
         precise: bool = True,
         port: int = 0,
+        alias: str | None = None,
     ) -> None:
         require_mode(mode)
         target: Any = pair.target
@@ -75,6 +77,8 @@ class LlamaCppEngine(LlamaCpp):
             lookup = speculative.ngram_simple
             lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
         params.port = port
+        if alias:
+            params.model_alias = {alias}
         try:
             self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
         except RuntimeError as error:

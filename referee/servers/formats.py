@@ -307,7 +307,8 @@ class LlamaCpp(ServedEngine):
 
     def __init__(self, server: Server) -> None:
         info = server.get("/props")
-        super().__init__(server, name_in(info, "build_info"), name_in(info, "model_path"))
+        model = name_in(info, "model_alias") or name_in(info, "model_path")
+        super().__init__(server, name_in(info, "build_info"), model)
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""

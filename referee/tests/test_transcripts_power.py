@@ -5,14 +5,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from referee import bets_power, transcripts_power
+from referee import bets_power, engine_arms, transcripts_power
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
 
-@pytest.mark.parametrize("module", [transcripts_power, bets_power])
+@pytest.mark.parametrize("module", [transcripts_power, bets_power, engine_arms])
 def test_the_published_page_is_that_of_its_numbers(module):
-    stem = PUBLISHED / module.__name__.split(".")[-1]
+    stem = PUBLISHED / module.__name__.split(".")[-1].removeprefix("engine_")
     assert (
         module.page_of(pd.read_csv(stem.with_suffix(".csv"))) == stem.with_suffix(".md").read_text()
     )

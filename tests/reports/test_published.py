@@ -195,6 +195,18 @@ def published_in(root, monkeypatch):
     return published.archive_of("table1", published.FOLDER / "embedded")
 
 
+def test_transcripts_of_an_artefact_are_published_beside_its_table(tmp_path):
+    folder = tmp_path / "results" / "embedded"
+    (folder / "arms").mkdir(parents=True)
+    (folder / "arms.md").write_text("| a |")
+    for name in ("b.json", "a.jsonl", ".a.jsonl.lock", "a.jsonl.server.log"):
+        (folder / "arms" / name).write_text(name)
+    *_, path = publish.publish("arms", "embedded", tmp_path / "results", tmp_path)
+    assert path.name == "arms.tar.xz"
+    with tarfile.open(path) as file:
+        assert file.getnames() == ["a.jsonl", "b.json"]
+
+
 def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(tmp_path, monkeypatch):
     """Also if other artefacts are published before it."""
     published_in(tmp_path, monkeypatch)

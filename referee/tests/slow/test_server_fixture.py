@@ -2,6 +2,7 @@
 on llama.cpp that a command of ours serves.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from referee import transcribe
 
 ROOT = Path(__file__).parents[3]
 TEST = """
@@ -85,3 +88,17 @@ def test_a_port_that_is_taken_is_one_line():
         )
     assert done.returncode == 1 and not done.stdout
     assert done.stderr.splitlines()[-1].endswith(f"at port {number}; is the port taken?")
+
+
+def test_several_starts_go_to_one_file(tmp_path, capsys):
+    """Rows once named the model by its file, which is another one after each start."""
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    number, out = port(), tmp_path / "rows.jsonl"
+    words = ["--server", f"http://127.0.0.1:{number}", "--format", "llama_cpp", "--restarts", "2"]
+    words += ["--start", f"{sys.executable} -m referee.serve --port {number}"]
+    words += ["--num-prompts", "1", "--max-new-tokens", "4", "--target", "embedded"]
+    code = transcribe.main([*words, "--out", str(out)])
+    assert code == 0, capsys.readouterr().err
+    rows = [json.loads(line) for line in out.open()]
+    assert [row["restart"] for row in rows] == [1, 2]
+    assert {row["model"] for row in rows} == {"embedded"}
