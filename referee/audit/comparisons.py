@@ -289,20 +289,20 @@ class JudgedComparison(Judgement):
 
     @property
     def verdict(self) -> str:
-        """The finding in words; if no bias was seen, with the size above
-        which a bias would have shown.
+        """The finding in words; if no bias was seen, with the kinds of bias and the size above
+        which these would have shown.
         """
         least = self.comparison.least_variation
         if self.finding is Finding.BIASED and least > 0:
             return f"{self.finding}, total variation at least {least:.2g}"
         if self.finding is not Finding.NO_BIAS_SEEN or not self.smallest_bias:
             return self.finding
-        is_sampled = self.comparison.smallest_share is None
-        unit = "total variation" if is_sampled else "share of tokens that are not greedy"
-        return (
-            f"{self.finding} (a {unit} above {max(self.smallest_bias.values()):.2g} would "
-            "have shown)"
-        )
+        size = f"above {max(self.smallest_bias.values()):.2g} would have shown"
+        if self.comparison.smallest_share is not None:
+            return f"{self.finding} (a share of tokens that are not greedy {size})"
+        # other kinds of bias can need more tokens, whatever their size
+        kinds = " or ".join(self.smallest_bias)
+        return f"{self.finding} ({kinds} with a total variation {size})"
 
     @property
     def more_tokens(self) -> int:
