@@ -149,7 +149,7 @@ def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path
     for options, message in (
         ({"target": missing}, f"model folder {missing} does not exist"),
         ({"target": "owner/unreachable"}, "ways out"),
-        ({"dtype": "int8"}, "unknown dtype 'int8'; allowed: float32, bfloat16, float16"),
+        ({"dtype": "int2"}, "unknown dtype 'int2'; allowed: float32, bfloat16, .*, int8, int4"),
         ({"device": "cuda:99"}, "device 'cuda:99' cannot be used; this machine has cpu"),
     ):
         with pytest.raises(InvalidInput, match=f"^.*{message}.*$"):

@@ -217,7 +217,8 @@ def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, capsys):
             ["shape=7b", "output=x"],
             "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n",
         ),
-        (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),
+        (["shape=cpu_74m__6m", "output=x", "dtype=int2"], "dtype is 'int2'; allowed: "),
+        ([*arguments[:-1], f"output={tmp_path / 'x'}", "dtype=int8"], "unknown dtype 'int8'; "),
     ):
         assert inflate_command(*wrong) == 1
         line = capsys.readouterr().err
