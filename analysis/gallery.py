@@ -94,6 +94,8 @@ def table_of(frame: pd.DataFrame, pair: str) -> Table:
         else "engines with their defaults"
     )
     notes = list(TEXTS["notes"])
+    if "bet" in frame:
+        notes.append(TEXTS["bet"])
     if "against_control" in frame:
         notes.append(TEXTS["control"])
     by_name = {row["engine"]: row for row in rows}

@@ -3,6 +3,7 @@ memory of a call.
 """
 
 import argparse
+import gc
 import json
 import sys
 import tempfile
@@ -131,6 +132,7 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         return torch.cuda.max_memory_allocated(device) - baseline
+    gc.collect()  # what others left behind must not be freed during the call
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
     with tempfile.TemporaryDirectory() as folder:

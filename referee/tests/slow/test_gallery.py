@@ -226,7 +226,7 @@ def test_from_engines_to_the_page(pair, tmp_path):
     assert (exact["verdict"], exact["tokens"]) == ("undecided", 64) and math.isnan(
         exact["first_biased"]
     )
-    assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 50)
+    assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 12)  # by a bet
     row = '{"prompt_token_ids":[1],"output_token_ids":[1]}'
     (folder / "greedy_verification.jsonl").write_text(f"{row}\n")
     [failing] = gallery(replace(few, exhibits=shown[1:2]), pair, PROMPTS[:8], folder)
