@@ -134,11 +134,19 @@ def put_on_grids(module: Any, name: str) -> Any:
 
 def precision_of(module: Any) -> str:
     """The name of the precision that a module was loaded in, like "float16" or "int4"."""
-    bits = [grid.bits for layer in module.modules() if (grid := vars(layer).get("grid"))]
+    bits = [grid.bits for layer in module.modules() if (grid := _kept(layer)) is not None]
     return f"int{min(bits)}" if bits else str(module.dtype).removeprefix("torch.")
 
 
 def grid_of(layer: Any) -> Grid | None:
     """The grid of a linear layer; None if it has none, or if its weight has changed since."""
-    grid: Grid | None = vars(layer).get("grid")
+    grid = _kept(layer)
     return grid if grid is not None and torch.equal(grid.dense(), layer.weight) else None
+
+
+def _kept(layer: Any) -> Grid | None:
+    """The grid that a layer keeps; None if it has none, or was moved or converted since."""
+    grid: Grid | None = vars(layer).get("grid")
+    if grid is None or layer.weight.dtype != torch.bfloat16:
+        return None
+    return grid if layer.weight.device == grid.numbers.device else None

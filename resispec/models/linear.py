@@ -100,7 +100,6 @@ class QuickLinear(nn.Linear):
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         vars(self).pop("product", None)
-        vars(self).pop("grid", None)
         return super()._apply(*arguments, **options)
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

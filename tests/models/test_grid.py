@@ -92,6 +92,9 @@ def test_a_layer_that_was_changed_or_moved_has_no_grid(tmp_path):
     module, _ = read_checkpoint(str(tmp_path / "target"), None, "int4", "cpu")
     layer = module.base_model.layers[0].mlp.down_proj
     assert grid_of(layer) is not None and grid_of(copy.deepcopy(layer)) is not None
+    wide = copy.deepcopy(module).float()
+    assert precision_of(module) == "int4" and precision_of(wide) == "float32"
+    assert grid_of(wide.base_model.layers[0].mlp.down_proj) is None
     model = TransformersModel(module)
     with torch.no_grad():
         layer.weight.mul_(2)
