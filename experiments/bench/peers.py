@@ -38,6 +38,7 @@ from referee.engines.decoder import DecoderEngine
 from resispec import kept
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
+from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.packages import SMOLLM2, fetched
 from resispec.progress import progress_bar
@@ -200,6 +201,21 @@ class Way:
     connection: Any
 
 
+def received(connection: Any, library: str, width: str) -> Any:
+    """The next message of a process. Raises InvalidInput if the process has ended."""
+    try:
+        return connection.recv()
+    except EOFError as error:
+        raise InvalidInput(
+            f"the process of {library}, {width}, ended; its reason is above"
+        ) from error
+
+
+def _end(connection: Any) -> None:
+    with suppress(OSError):  # it has ended already
+        connection.send(None)
+
+
 @contextmanager
 def processes() -> Iterator[list[Way]]:
     """All ways that can be had here; their processes end with the block."""
@@ -215,10 +231,10 @@ def processes() -> Iterator[list[Way]]:
             process.start()
             other.close()
             stack.callback(process.join)
-            stack.callback(connection.send, None)
+            stack.callback(_end, connection)
             ways += [
                 Way(library, width, name, num_bytes, connection)
-                for name, num_bytes in connection.recv().items()
+                for name, num_bytes in received(connection, library, width).items()
             ]
         yield ways
 
@@ -236,7 +252,7 @@ def _in_turn(
         for place in torch.randperm(len(ways), generator=order).tolist():
             way = ways[place]
             way.connection.send((way.name, prompt, number))
-            answer = way.connection.recv()
+            answer = received(way.connection, way.library, way.width)
             if number:  # the first prompt warms up
                 answers[way].append(answer)
         started = time.perf_counter()

@@ -23,6 +23,7 @@ from resispec import timing
 from resispec.decode import Sampling
 from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset
+from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule
@@ -262,6 +263,14 @@ def test_the_peers_pair_has_no_draft_until_that_is_made(monkeypatch):
         (None, "int4"),
         ("distilled", "float32"),
     ]
+
+
+def test_a_peer_whose_process_ends_is_one_line():
+    here, there = Pipe()
+    there.close()
+    with pytest.raises(InvalidInput, match=r"^the process of abacus, 4 bits, ended; its reason"):
+        peers.received(here, "abacus", "4 bits")
+    peers._end(here)
 
 
 def test_a_process_of_a_peer_answers_until_it_is_told_to_end(monkeypatch, tmp_path):
