@@ -87,7 +87,7 @@ def paired_difference(own: PairOfSums, baseline: PairOfSums, level: float = LEVE
 
     level: of the interval.
     """
-    values, resamples = zip(*map(_resampled, (own, baseline)), strict=True)
+    values, resamples = zip(*map(resampled, (own, baseline)), strict=True)
     return _bounded(values[0] - values[1], resamples[0] - resamples[1], level)
 
 
@@ -111,14 +111,16 @@ def _interval(factors: list[PairOfSums]) -> Interval:
     """The product of ratios of sums, with its interval."""
     value, resamples = 1.0, np.ones(())
     for factor in factors:
-        ratio_of_all, ratios = _resampled(factor)
+        ratio_of_all, ratios = resampled(factor)
         value = value * ratio_of_all
         resamples = resamples * ratios
     return _bounded(value, resamples, LEVEL)
 
 
-def _resampled(sums: PairOfSums) -> tuple[float, np.ndarray]:
-    """A ratio of sums, and the same of every resample, (NUM_RESAMPLES,)."""
+def resampled(sums: PairOfSums) -> tuple[float, np.ndarray]:
+    """A ratio of sums, and the same of every resample, (NUM_RESAMPLES,);
+    fewer than MIN_PROMPTS prompts have no resamples.
+    """
     above, below = (np.asarray(numbers, np.float64) for numbers in sums)
     draws = resample(len(above))
     return float(divide(above.sum(), below.sum())), divide(draws @ above, draws @ below)

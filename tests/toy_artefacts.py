@@ -398,6 +398,41 @@ def length(root: Path) -> None:
         write_plan(root, "length", [*cells, make_cell(root, "resispec")], part=part)
 
 
+def acceptance_rows(overlap: float) -> list[dict[str, Any]]:
+    """Rows of 20 positions a prompt, at which a first sibling is accepted so often."""
+    spread = (-0.5, 0.5, 0.0, 0.25, -0.25, 0.0, 0.5, -0.5)
+    return [
+        identity(index, 20) | {"selected": [20 * overlap + off]} for index, off in enumerate(spread)
+    ]
+
+
+def agreement(root: Path) -> None:
+    """Pairs of two targets, of which one is not done on a data set;
+    at T = 0.6 too few for a fit.
+    """
+    paths = {"tree": "chains_121"}
+    pairs = ("embedded_800k__420k", "embedded_800k__180k", "embedded_800k__80k", "embedded")
+    overlaps, cells = [], []
+    for place, (pair, dataset) in enumerate(product(pairs, ("c4", "cnn_dm"))):
+        at = {"pair": pair, "dataset": dataset}
+        own = replace(make_cell(root, "standard", **at), cell_id=f"overlap-{pair}-{dataset}")
+        overlaps.append(save(own, acceptance_rows(0.8 - 0.05 * place)))
+        for name, more in (("standard", {}), ("resispec", {}), ("level_optimal", paths)):
+            cell = make_cell(root, name, **at, **more)
+            if place == 1 and more:
+                cells.append(save(cell, None, "failed", REASON))
+                continue
+            # the method without a bias gains with the overlap
+            method = "more" if more and place < 6 else name if not more else "standard"
+            cells.append(save(cell, decoded(method, shift=place)))
+            cells.append(make_audit(cells[-1], 600, 0.2 if name == "resispec" else 0.0))
+    warm = {"temperature": 0.6, "dataset": "c4", "pair": pairs[0]}
+    overlaps.append(replace(make_cell(root, "standard", **warm), cell_id="overlap-warm"))
+    cells.append(save(make_cell(root, "standard", **warm), decoded("standard")))
+    write_plan(root, "agreement", overlaps, part="overlap")
+    write_plan(root, "agreement", cells, part="d5b3")
+
+
 def text(root: Path) -> None:
     """Texts of two runs on two data sets; ResiSpec's differ, and the dial's are not all done."""
     cells = []
@@ -506,7 +541,7 @@ ARTEFACTS = {
     made.__name__: made
     for made in (
         *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
-        *(frontier, field, length, levels, lossy, speed, text, overview),
+        *(frontier, field, length, levels, lossy, speed, text, overview, agreement),
     )
 }
 """Every artefact, and what writes its cells and its plan."""

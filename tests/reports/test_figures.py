@@ -270,7 +270,11 @@ def test_the_page_of_the_joint_optimum_follows_from_its_rows():
 
 
 @pytest.mark.parametrize(
-    "name", ["figure1", "figure2", "figure3", "frontier", "field", "speed", "overview", "lossy"]
+    "name",
+    [
+        *("figure1", "figure2", "figure3", "frontier", "field", "speed", "overview", "lossy"),
+        "agreement",
+    ],
 )
 @pytest.mark.parametrize("width", [3.3, 6.75, 13.0])
 def test_a_figure_of_any_width_has_text_of_8_to_9_pt_inside_of_it(name, width, tmp_path):

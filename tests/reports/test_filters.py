@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis import (
+    agreement,
     categories,
     field,
     frontier,
@@ -97,7 +98,9 @@ def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(
         )
 
 
-@pytest.mark.parametrize("make", [frontier.make, field.make, overview.make, lossy.make])
+@pytest.mark.parametrize(
+    "make", [frontier.make, field.make, overview.make, lossy.make, agreement.make]
+)
 def test_what_averages_over_data_sets_is_of_one_law(make, tmp_path):
     """A sweep of one law is named by its filter."""
     cells = save_methods(tmp_path)

@@ -14,7 +14,7 @@ from analysis import cells, load, published
 from tests import toy_artefacts
 from tests.toy_cells import write_artefact
 
-FIGURES = ("frontier", "field", "length", "lossy", "speed", "overview")
+FIGURES = ("frontier", "field", "length", "lossy", "speed", "overview", "agreement")
 """Artefacts that have one, beside those that are figures of the paper."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
 
