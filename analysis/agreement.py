@@ -180,7 +180,7 @@ def _lines(decoded: Results, overlaps: Results) -> Iterator[AgreementLine]:
 
 
 def _measured(results: Results, cells: pd.DataFrame) -> Measured:
-    """What cells of one method measured, in the order of their data sets."""
+    """The cells of one method, in the order of their data sets."""
     gaps = cells[cells.status != "done"]
     first = (gaps if len(gaps) else cells).iloc[0]
     rows = None
