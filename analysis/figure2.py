@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,12 @@ LEAST_WIDTH = 5.0
 """The smallest width with room for the names of tokens, in inches."""
 QUOTED = 70
 """The largest number of characters of the context in the title."""
+PROSE = 0.9
+"""The least share of letters and white space in words."""
+WHITE_SPACE = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
+"""Visible signs of white space; of any other kind it is that of a space."""
+LONGEST_RUN = 4
+"""The longest run of equal white space that is shown sign by sign."""
 
 
 @dataclass(frozen=True)
@@ -111,26 +117,72 @@ def choose(results: Results) -> Context | None:
     standard = done_cells[done_cells.verifier == "standard"]
     cell = (done_cells if standard.empty else standard).iloc[0]
     rows = results.rows[cell.cell_id]
-    row, prefix = typical(rows, ("rejected", "overlap", "outside"))
-    quote = " ".join(rows.context.iloc[row][prefix].split())
+    row, prefix = typical(
+        rows,
+        ("rejected", "overlap", "outside"),
+        lambda row, prefix: is_prose(rows.context.iloc[row][prefix]),
+    )
+    quote = quoted(rows.context.iloc[row][prefix])
     setting = [*results.setting]
     cells = results.cells.cell_id[(results.cells[setting] == cell[setting]).all(axis=1)]
     return Context(frozenset(cells), cell.verifier, row, prefix, quote)
 
 
-def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
+def typical(
+    rows: pd.DataFrame,
+    fields: Sequence[str],
+    is_wanted: Callable[[int, int], bool] = lambda _row, _prefix: True,
+) -> tuple[int, int]:
     """Places of the prompt and the prefix with the numbers nearest (Euclid)
-    to the medians over all prefixes.
+    to the medians over all prefixes, of the wanted prefixes if there are any.
 
-    rows: those of one cell; each field has one list of numbers per prefix. Among equals, the first
-    is taken.
+    rows: those of one cell; each field has one list of numbers per prefix. is_wanted: takes both
+    places. Among equals, the first is taken.
     """
     places = [
         (row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)
     ]
     numbers = np.hstack([np.concatenate(rows[field].tolist()) for field in fields])
     distances = np.linalg.norm(numbers - np.median(numbers, axis=0), axis=1)
-    return places[int(distances.argmin())]
+    wanted = np.array([is_wanted(*place) for place in places])
+    return places[int(np.where(wanted | ~wanted.any(), distances, np.inf).argmin())]
+
+
+def is_prose(context: str) -> bool:
+    """Whether a text reads as words: nearly all of it are letters and white space."""
+    count = sum(character.isalpha() or character.isspace() for character in context)
+    return count >= PROSE * len(context) > 0
+
+
+def quoted(context: str) -> str:
+    """The end of a text in one line; line breaks at its very end, after which the next token
+    stands, are visible.
+    """
+    words = " ".join(context.split())
+    last_break = context[len(context.rstrip()) :].count("\n")
+    return f"{words} {visible(chr(10) * last_break)}" if last_break else words
+
+
+def visible(text: str) -> str:
+    """A token's text with its white space made visible, long runs of it by their length.
+
+    A part of a character, such as a byte of several, is the replacement character.
+    """
+
+    def sign(match: re.Match[str]) -> str:
+        kind = WHITE_SPACE.get(match[1], "␣")
+        return f"{kind}×{len(match[0])}" if len(match[0]) > LONGEST_RUN else kind * len(match[0])
+
+    return re.sub(r"(\s)\1*", sign, text)
+
+
+def shortened(quote: str) -> str:
+    """The end of a quote that has room in a title, from the beginning of a word."""
+    if len(quote) <= QUOTED:
+        return quote
+    end = quote[-QUOTED:]
+    is_whole = quote[-QUOTED - 1] == " "
+    return f"… {end if is_whole else end.partition(' ')[2] or end}"
 
 
 def _records(
@@ -175,7 +227,7 @@ def _bars(
             "verifier": about["verifier"],
             "side": OVERDRAFTED if entry < len(row["tokens"]) // 2 else "q <= p",
             "token": token,
-            "text": text.replace("\n", "⏎").replace(" ", "␣") if token >= 0 else text,
+            "text": visible(text) if token >= 0 else text,
             **{name: row[name][entry] for name in ("target", "draft")},
             **{f"residual_{k}": law[entry] for k, law in enumerate(row["residual"]) if k},
             **{name: row[name][entry] for name in ("emitted", "emitted_error")},
@@ -254,8 +306,9 @@ def _models(
     axes.text(middle + 0.2, 0.97, names[1], color=UNDER, **style)
     legend_top = 0.93 - 0.08 * (1 + names[0].count("\n")) if is_narrow else 0.9
     axes.legend(loc="upper left", bbox_to_anchor=(0, legend_top), frameon=False, fontsize=SIZE)
-    end = quote if len(quote) <= QUOTED else f"… {quote[-QUOTED:].lstrip()}"
-    title = axes.set_title(f"The next token after “{end}”", loc="left", fontsize=SIZE + 1.5)
+    title = axes.set_title(
+        f"The next token after “{shortened(quote)}”", loc="left", fontsize=SIZE + 1.5
+    )
     said = f"overlap of target and draft: {_percent(overlap)}"
     if is_narrow:
         axes.set_xlabel(said, fontsize=SIZE)

@@ -49,7 +49,9 @@ def make(plan: Plan) -> Artefact:
         return beside(figures, values, {"dataset": str(row["dataset"])})
 
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
-    notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
+    beside_paper = TEXTS["beside"] if frame.paper_low.notna().any() else []
+    about = [*beside_paper, *TEXTS["about"]]
+    notes = footer(results, plan, about, definitions(metrics.METRICS, results))
     varying, _ = long.split_keys(with_column(frame, COLUMNS), ("decoder",))
     keys = [*MODELS, *long.names(["temperature", "dataset", "tree", *results.more, *varying])]
     table = side_by_side("table6", frame, keys, COLUMNS, TEXTS["caption"], notes)
@@ -60,9 +62,9 @@ def _by_draft(results: Results) -> Table:
     """The drafts' table: a draft's accepted length over the next weaker draft's,
     over all data sets together.
 
-    Drafts of one target go from the least capable to the most, which is the reverse of the order of
-    `labels`. A draft that is not measured keeps its line, so that the next draft is compared with
-    its neighbour alone.
+    Drafts of one target go from the least capable to the most, which is the reverse of the `order`
+    of the pairs' labels. A draft that is not measured keeps its line, so that the next draft is
+    compared with its neighbour alone.
     """
     cells = results.timed.assign(target=[labels.models(pair)[0] for pair in results.timed.pair])
     records: list[dict[str, Any]] = []
@@ -97,7 +99,9 @@ def _by_draft(results: Results) -> Table:
     lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], columns)
     # for printed lines only
     frame = frame.drop(columns=["status", "reason", "num_asked"], errors="ignore")
-    return Table("table6_drafts", *lines, TEXTS["drafts"], frame, Notes((TEXTS["over"], BRACKETS)))
+    is_paper = any(labels.paper_models(pair)["target"] for pair in cells.pair)
+    over = TEXTS["over"].format(order=TEXTS["order_of_paper" if is_paper else "order_of_labels"])
+    return Table("table6_drafts", *lines, TEXTS["drafts"], frame, Notes((over, BRACKETS)))
 
 
 def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str, Interval]:

@@ -53,10 +53,18 @@ class SiblingTask(Task):
     def __call__(self, workload: Workload, index: int) -> PrefixRow:
         """See `Task`."""
         lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
+        return self.row_of(workload, index, lengths)
+
+    def row_of(
+        self, workload: Workload, index: int, lengths: list[int], **fields: Any
+    ) -> PrefixRow:
+        """The row of prefixes of a prompt that have these lengths.
+
+        fields: those that have other values than `measure` and `identity` give them.
+        """
         counts = {"num_prefixes": len(lengths), "num_tuples": self.num_tuples}
-        return self.row(
-            **identity(workload, index) | counts | self.measure(workload, index, lengths)
-        )
+        measured = self.measure(workload, index, lengths)
+        return self.row(**identity(workload, index) | counts | measured | fields)
 
     def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
         """The other fields of the row, from the laws after prefixes of a prompt

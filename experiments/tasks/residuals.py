@@ -3,7 +3,7 @@ and what is emitted in the end.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +11,13 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
+from experiments.tasks.prefix_laws import (
+    PrefixRow,
+    SiblingTask,
+    prefix_laws,
+    prefix_lengths,
+    written,
+)
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.row_checks import emitted
 from resispec.distributions import invert, normalise
@@ -39,8 +45,9 @@ class ResidualRow(PrefixRow):
     of k drafted siblings was selected, averaged over siblings; lists over k begin with k = 0, the
     target itself.
 
-    context: the end of the prefix. tokens, texts: of every entry; -1 if the entry is no single
-    token. target, draft: p and q. residual: [k], laws. rejected: [k], probability that none of k
+    context: the end of the prefix, or of the part of it that the target wrote. tokens, texts: of
+    every entry; -1 if the entry is no single token. target, draft: p and q. residual: [k], laws.
+    rejected: [k], probability that none of k
     siblings is selected. overlap: [k], sum of min(residual, q), averaged over siblings; with a rule
     of Algorithm 1, the chance that the next sibling is accepted. outside: [k], the residual's mass
     outside of the draft's support, see SUPPORT. overdraft: [k], its mass on tokens with q > p.
@@ -71,12 +78,15 @@ class Residuals(SiblingTask):
     """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings,
     and the law that is emitted.
 
-    num_tokens, num_next: the entries in which laws are given, see `ResidualRow`.
+    num_tokens, num_next: the entries in which laws are given, see `ResidualRow`. in_answer: whether
+    prefixes end within the text that the target writes after a prompt, as they should where
+    prompts are questions; it is quoted then, and not the question.
     """
 
     row: ClassVar[type[ResidualRow]] = ResidualRow
     num_tokens: int
     num_next: int
+    in_answer: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,16 +95,34 @@ class Residuals(SiblingTask):
                 f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}"
             )
 
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> PrefixRow:
+        """See `Task`."""
+        prompt_id, text = workload.prompts[index]
+        begin, lengths = 0, prefix_lengths(len(text), self.num_prefixes)
+        if self.in_answer:
+            begin, answer = len(text), written(workload, index, workload.generator(index))
+            steps = range(1, self.num_prefixes + 1)
+            ends = {len(answer) * step // (self.num_prefixes + 1) for step in steps}
+            lengths, text = [begin + end for end in sorted(ends)], [*text, *answer]
+            prompts = [*workload.prompts]
+            prompts[index] = prompt_id, text
+            workload = replace(workload, prompts=prompts)
+        quotes = [text[max(begin, length - CONTEXT_TOKENS) : length] for length in lengths]
+        return self.row_of(
+            workload,
+            index,
+            lengths,
+            context=[workload.pair.tokenizer.decode(quote) for quote in quotes],
+            num_prompt_tokens=begin or len(text),
+        )
+
     def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
         """See `SiblingTask`."""
-        prompt, generator = workload.prompts[index][1], workload.generator(index)
-        decode = workload.pair.tokenizer.decode
+        generator, decode = workload.generator(index), workload.pair.tokenizer.decode
         rule, laws = rule_of(workload.decoder.verifier), prefix_laws(workload, index, lengths)
         prefixes = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
         fields = {name: [prefix[name] for prefix in prefixes] for name in prefixes[0]}
-        fields["context"] = [
-            decode(prompt[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths
-        ]
         fields["texts"] = [
             [decode([token]) if token >= 0 else "" for token in tokens]
             for tokens in fields["tokens"]

@@ -382,6 +382,19 @@ def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier):
     assert (abs(excess) > 0.01) == (verifier == "resispec")
 
 
+def test_residuals_of_an_answer_are_after_its_beginnings_and_quote_it_alone():
+    """8 tokens are written: prefixes end at a third and at two thirds, and never at the end."""
+    setting = workload(length=5)
+    answer = written(setting, 0, setting.generator(0))
+    row = Residuals(2, 1, 8, num_tokens=2, num_next=1, in_answer=True)(setting, 0)
+    decode = setting.pair.tokenizer.decode
+    assert len(answer) == 8 and row.context == [decode(answer[:2]), decode(answer[:5])]
+    assert row.num_prompt_tokens == 5 and row.num_prefixes == 2
+    target, _ = bigram_rows(setting.pair)
+    for prefix, last in enumerate((answer[1], answer[4])):
+        assert row.target[prefix][0] == pytest.approx(float(target[last][row.tokens[prefix][0]]))
+
+
 def test_laws_are_told_by_side_and_the_likeliest_come_first():
     p = (0.30, 0.10, 0.05, 0.25, 0.10, 0.08, 0.02, 0.10)
     q = (0.10, 0.20, 0.15, 0.05, 0.04, 0.30, 0.07, 0.09)

@@ -158,6 +158,28 @@ def test_the_picture_of_residuals_says_its_numbers_in_words(tmp_path):
     )
 
 
+def test_a_context_in_words_is_preferred_to_a_typical_one():
+    frame = pd.DataFrame({"num_prefixes": [2, 1], "one": [[[1.0], [2.0]], [[9.0]]]})
+    contexts = [["x = [f(1), 2]", "a, b = (1, 2)"], ["The list has a name."]]
+    assert typical(frame, ("one",)) == (0, 1)
+
+    def is_wanted(row, prefix):
+        return figure2.is_prose(contexts[row][prefix])
+
+    assert typical(frame, ("one",), is_wanted) == (1, 0)
+    assert typical(frame, ("one",), lambda *_: False) == (0, 1)
+    assert not figure2.is_prose("")
+
+
+def test_white_space_of_tokens_and_at_the_end_of_a_quote_is_visible():
+    assert figure2.visible(" the") == "␣the" and figure2.visible("\n\n") == "⏎⏎"
+    assert figure2.visible(" " * 12 + "\t") == "␣×12⇥"
+    assert figure2.quoted(" a\n  list:\n\n") == "a list: ⏎⏎" and figure2.quoted("a b ") == "a b"
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+    assert figure2.shortened(words) == f"… {words.partition('one two three ')[2]}"
+    assert figure2.shortened(words[-70:]) == words[-70:]
+
+
 def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_path):
     row = toy_artefacts.residual_row(0, [0.5, 0.25], [[0.1, 0.2, 0.4, 0.3]] * 3, 0.0)
     row["context"] = ["a word in ``code`` and *more*" for _ in row["context"]]

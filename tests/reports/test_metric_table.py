@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from analysis import audits, metrics, table1, table6
+from analysis import audits, labels, metrics, table1, table6
 from analysis.load import load
 from analysis.metric_table import measure
 from analysis.stats import across_runs
@@ -142,6 +142,30 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
     found = shown(table_of(table6, cells, 1)).set_index("Draft")
     assert found["Over the weaker draft"].tolist() == ["–"] * 3
     assert found["Data sets"].to_dict() == {"80k": "1 of 2", "180k": "2 of 2", "420k": "0 of 2"}
+
+
+def test_table6_of_drafts_that_the_paper_does_not_have(tmp_path, monkeypatch):
+    """One target with three drafts, ordered by their labels; nothing stands beside them."""
+    orders = {"best": 1, "middle": 2, "weakest": 3}
+    pairs = {
+        name: {"label": {"target": "T", "draft": name, "order": order}}
+        for name, order in orders.items()
+    }
+    real = labels.options
+    monkeypatch.setattr(labels, "options", lambda group: pairs if group == "pair" else real(group))
+    cells = [
+        save(make_cell(tmp_path, verifier, pair=pair), repeated(rows_of(METHODS[verifier])))
+        for pair in reversed(orders)
+        for verifier in ("standard", "resispec")
+    ]
+    table, drafts = (table_of(table6, cells, place) for place in (0, 1))
+    assert shown(table)["Draft"].tolist() == list(orders)
+    assert set(shown(table)["Target"]) == {"T"} and "(paper)" not in " ".join(table.notes)
+    assert not any(column.kind == "paper" for column in table.columns)
+    found = shown(drafts)
+    assert found["Draft"].tolist() == 2 * ["weakest", "middle", "best"]
+    assert found["Over the weaker draft"].str[:5].tolist() == 2 * ["–", "1.000", "1.000"]
+    assert "paper" not in " ".join(drafts.notes)
 
 
 # pandas warns of lists of several lengths, and will refuse them
