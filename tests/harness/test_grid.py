@@ -131,16 +131,16 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     """A whole artefact where a glob names it, a part also where its artefact is named;
     both say so.
     """
-    parts = parts_of(["experiment=glob([figure2,frontier])", "profile=smollm2"])
+    parts = parts_of(["experiment=glob([table6,frontier])", "profile=smollm2"])
     asked = {part.name: part for part in parts}
     left = [name for name, part in asked.items() if part.lacks == LEFT_OUT]
     parts_left = ("best_sequoia", "best_top_k", "greedy", "long", "sequoia", "temperature")
-    assert sorted(left) == ["figure2", *(f"frontier/{part}" for part in parts_left)]
+    assert sorted(left) == [*(f"frontier/{part}" for part in parts_left), "table6"]
     assert not any(asked[name].cells for name in left)
     [kseq] = cells_of(["experiment=frontier/d5b3", "profile=smollm2", "verifier=kseq", "audit=true",
                        "dataset=humaneval", "temperature=1.0"])  # fmt: skip
     assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
-    named = parts_of(["experiment=figure2,frontier/greedy", "profile=smollm2"])
+    named = parts_of(["experiment=table6,frontier/greedy", "profile=smollm2"])
     assert all(part.cells and not part.lacks for part in named) and len(named) == 2
 
 
