@@ -15,7 +15,7 @@ from referee.audit.statistics import (
     two_sided,
     z_of,
 )
-from referee.audit.terms import TokenTerms, lookups, terms_of, with_serial
+from referee.audit.terms import TokenTerms, lookups, terms_of, with_rows
 from referee.rescoring import Stretch, rescore
 from referee.tests.toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 from referee.transcripts import Transcript
@@ -59,14 +59,14 @@ def test_a_model_may_rule_tokens_out():
 
 def test_nan_is_no_statistic():
     """It would be farther out than anything that is allowed."""
-    terms = with_serial(TokenTerms.join([one_token([math.nan] * 4, 2)]))
+    terms = with_rows(TokenTerms.join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
         against_reference(terms, is_shared=True).statistics()
 
 
 def test_an_event_too_rare_for_any_number_is_not_judged():
     """The cube of its standard error is 0."""
-    rare = with_serial(
+    rare = with_rows(
         TokenTerms.join([one_token([0.985, 0.005, 0.005, 0.005], 0, temperature=0.01)])
     )
     assert "surprisal" not in against_reference(rare, is_shared=False).statistics()
@@ -210,7 +210,7 @@ def test_terms_are_joined_in_order_and_follow_each_other():
         torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1))
     )
     shuffled = replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])
-    again = with_serial(TokenTerms.join([shuffled]))
+    again = with_rows(TokenTerms.join([shuffled]))
     assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)
     centred, follows = terms.pits[:, 0] - 0.5, terms.position > 0
     expected = 12 * centred[1:] * centred[:-1]
