@@ -14,9 +14,10 @@ LARGEST_FACTOR, so that one token alone decides nothing. A token with p(x) = 0 h
 probability 0 under p, so any factor will do. It is 1 here, since `Arm.ruled_out` judges these
 tokens, on sight, and knows which of them lie at the edge of a filter.
 
-**The alternatives** are those of `alternatives`. The tail mass t(x) = sum{p(y): p(y) <= p(x)} is a p-value of
-the token: P(t <= a) <= a. So k t^(k - 1) with 0 < k < 1, which falls and has integral 1, has a mean
-of at most 1 under p (the calibrator of Vovk and Wang 2021, arXiv 1912.06116), and stands for r / p.
+**The alternatives** are those of `alternatives`. The tail mass t(x) = sum{p(y): p(y) <= p(x)} is a
+p-value of the token: P(t <= a) <= a. So k t^(k - 1) with 0 < k < 1, which falls and has integral 1,
+has a mean of at most 1 under p (the calibrator of Vovk and Wang 2021, arXiv 1912.06116), and stands
+for r / p.
 
 **Two arms.** Without a law that is known exactly, pairs of rows that continue the same prompt are
 compared, one of either arm. Let A and B be the wealth of a bet over the rows alone, and s(W) = W /
@@ -164,8 +165,8 @@ class Excess:
 def excess_of(terms: Tensor, largest_mass: float, confidence: float) -> Excess:
     """The bounds of the mean excess after all terms (N,), which hold at all N together.
 
-    terms: those of a set, see `alternatives.bet_terms`. largest_mass: a bound of p(S). confidence: the
-    probability.
+    terms: those of a set, see `alternatives.bet_terms`. largest_mass: a bound of p(S). confidence:
+    the probability.
     """
     sides = []
     for rates in _rates(largest_mass):

@@ -18,8 +18,8 @@ show:
     serial      the product of the places of a token and the token before it, each in its law
     repeats     the same product for tokens further apart, by place and by id, and of a token with
                 all of those before it together, see REPEATS
-    first tokens    the first token of every answer alone, see FIRST_TOKENS. After a prefill, engines
-                draw it in another way than the rest, and among all tokens it does not show
+    first tokens    the first token of every answer alone, see FIRST_TOKENS. Engines draw it after
+                the prefill, in another way than the rest, and among all tokens it does not show
 At temperature 0 the question is another one, whether a token is the most probable one: see
 `GreedyGaps`.
 """
@@ -45,7 +45,7 @@ Place 1 is the most probable token's.
 """
 LARGEST_RATIO = 4.0
 FAR = 8
-"""The most tokens that lie between a random number and its repetition, plus one."""
+"""The largest distance in tokens of a random number and its repetition."""
 ORDERS = ("place", "id")
 """The orders of the law's tokens by which `pits` are measured."""
 _PAIRS = tuple((order, lag) for order in ORDERS for lag in range(1, FAR + 1))

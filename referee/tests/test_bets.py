@@ -131,8 +131,8 @@ def test_a_pair_of_rows_has_the_mean_1_if_both_have_one_law_however_they_depend(
     def factor(first, second):
         sides = []
         for row in (first, second):
-            ratios, _ = alternatives.bet_terms(p.expand(len(row), -1), torch.tensor([*row])[:, None],
-                                       q.expand(len(row), -1), EOS)  # fmt: skip
+            wide = p.expand(len(row), -1), torch.tensor([*row])[:, None], q.expand(len(row), -1)
+            ratios, _ = alternatives.bet_terms(*wide, EOS)
             sides.append((torch.cat([*ratios.values()], -1), torch.zeros(len(row)).long()))
         return math.exp(bets.paired_wealth([*ratios], sides).log_e_value)
 
