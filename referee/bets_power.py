@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from referee import inputs
-from referee.audit import bets
+from referee.audit import alternatives, bets
 from referee.audit.comparisons import BET_RATE, FALSE_ALARM_RATE
 from referee.rescoring import Scorer
 from referee.transcripts_power import printed_table, prompts_of
@@ -155,7 +155,7 @@ def drawn(
         tokens = torch.multinomial(emitted[piece], DRAWS, True, generator=generator)
         q = None if laws.draft is None else laws.draft[piece].softmax(-1)
         p = laws.target[piece].softmax(-1)
-        parts = bets.bet_terms(p, tokens, q, laws.eos)
+        parts = alternatives.bet_terms(p, tokens, q, laws.eos)
         names = [*parts[0]]
         for column, part in zip(columns, parts, strict=True):
             column.append(torch.stack([*part.values()], -1))
@@ -216,8 +216,8 @@ def coverage(
     p, q, emitted = laws.p, laws.q, law(laws)
     tail = p.sort(-1).values
     sets = {
-        bets.DRAFT_SET: q > p,
-        bets.TAIL_SET: p < bets.tail_edge(tail, tail.cumsum(-1), bets.TAIL),
+        alternatives.DRAFT_SET: q > p,
+        alternatives.TAIL_SET: p < alternatives.tail_edge(tail, tail.cumsum(-1), alternatives.TAIL),
     }
     truths = [((emitted - p) * members).sum(-1) for members in sets.values()]
     held, ends = 0, []
@@ -230,7 +230,7 @@ def coverage(
         is_held = True
         for name, truth, column in zip(sets, truths, values.T, strict=True):
             means = truth[context].cumsum(0) / torch.arange(1, num_tokens + 1)
-            given = bets.LARGEST_MASS[name], confidence
+            given = alternatives.LARGEST_MASS[name], confidence
             is_held &= not bool(bets.is_excluded(column, means, *given).any())
         held += is_held
         if len(ends) < 50:

@@ -38,8 +38,8 @@ EXACT_DRAWS = 6
 ROWS = 40
 """Rows of an audit of exact rows."""
 WITH_DRAFT = ("overdraft", "log(q/p)")
-NOT_LINEAR = ("places", "pit")
-"""Statistics whose z does not grow with the root of the number of tokens."""
+NOT_LINEAR = ("places", "pit", "repeats", "first tokens")
+"""Statistics whose z does not grow with the root of the number of tokens: families among them."""
 LEAST_Z = 3.0
 """Least z in all the rows from which a number of tokens is told."""
 LEVELS = (0.1, 0.01, 0.001)

@@ -1,9 +1,9 @@
 """Audit of transcripts: is an engine exact, judged by its token ids,
 which the target itself rescores?
 
-The modules in the order of the work: `terms` (with `bets`), `arm` (rescored transcripts),
-`statistics`, `comparisons`, `report` (with `conditions`, `table`, `notes` and `own_check`),
-`evidence`. `resispec judge` is the command.
+The modules in the order of the work: `terms` (with `alternatives` and `bets`), `arm` (rescored
+transcripts), `statistics`, `comparisons`, `report` (with `conditions`, `table`, `notes` and
+`own_check`), `evidence`. `resispec judge` is the command.
 """
 
 from referee.audit.arm import Arm, joined, measure

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import torch
 
+from referee.audit.alternatives import LARGEST_MASS
 from referee.audit.bets import (
     CONFIDENCE,
-    LARGEST_MASS,
     Excess,
     Wealth,
     excess_of,
@@ -28,7 +28,7 @@ from referee.audit.terms import (
     gaps_of,
     lookups,
     terms_of,
-    with_serial,
+    with_rows,
 )
 from referee.conditions import by_condition
 from referee.rescoring import Scorer, check_fit, rescore
@@ -282,5 +282,5 @@ def measure(
         else:
             gaps.append(gaps_of(stretch, row))
         on_tokens(len(stretch.logits))
-    sampled = with_serial(TokenTerms.join(terms)) if terms else None
+    sampled = with_rows(TokenTerms.join(terms)) if terms else None
     return Arm(transcripts, target, sampled, GreedyGaps.join(gaps) if gaps else None)

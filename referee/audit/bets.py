@@ -14,9 +14,10 @@ LARGEST_FACTOR, so that one token alone decides nothing. A token with p(x) = 0 h
 probability 0 under p, so any factor will do. It is 1 here, since `Arm.ruled_out` judges these
 tokens, on sight, and knows which of them lie at the edge of a filter.
 
-**The alternatives**, see ALTERNATIVES. The tail mass t(x) = sum{p(y): p(y) <= p(x)} is a p-value of
-the token: P(t <= a) <= a. So k t^(k - 1) with 0 < k < 1, which falls and has integral 1, has a mean
-of at most 1 under p (the calibrator of Vovk and Wang 2021, arXiv 1912.06116), and stands for r / p.
+**The alternatives** are those of `alternatives`. The tail mass t(x) = sum{p(y): p(y) <= p(x)} is a
+p-value of the token: P(t <= a) <= a. So k t^(k - 1) with 0 < k < 1, which falls and has integral 1,
+has a mean of at most 1 under p (the calibrator of Vovk and Wang 2021, arXiv 1912.06116), and stands
+for r / p.
 
 **Two arms.** Without a law that is known exactly, pairs of rows that continue the same prompt are
 compared, one of either arm. Let A and B be the wealth of a bet over the rows alone, and s(W) = W /
@@ -41,133 +42,20 @@ for every m of a grid and takes m_t to be constant; the division replaces that a
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from referee.audit.alternatives import ALTERNATIVES
+
 LARGEST_FACTOR = 1e3
 """The most by which a token multiplies a bet's wealth."""
-CALIBRATOR = 0.1
-"""The k of the tail's bet."""
-TAIL = 1e-3
-"""The most mass of the tail whose excess is bounded."""
 CONFIDENCE = 0.95
 """Probability that all confidence sequences of an arm hold at all numbers of tokens."""
-DRAFT_SET, TAIL_SET = "tokens that the draft overrates", f"tokens of the tail (mass {TAIL:g})"
-LARGEST_MASS = {DRAFT_SET: 1.0, TAIL_SET: TAIL}
-"""The sets whose excess is bounded, and the most mass that each has."""
 NUM_RATES = 16
 """The number of values of L on either side of 0."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A law r that an engine may have in place of the target's p, and its likely cause.
-
-    stakes: the values of b, each a bet of its own. weight: its share of the mean of all bets, for
-    all its stakes together, before all weights are divided by their sum.
-    """
-
-    cause: str
-    stakes: tuple[float, ...]
-    weight: float = 1.0
-
-
-_STRAYS = (
-    "tokens from nowhere, as from a division by zero, a corrupt cache or another sequence's logits"
-)
-_CUT = "a filter that the rows do not say (top_k, top_p, min_p)"
-_COLD = "a temperature lower than the rows say, or greedy tokens among them"
-_HOT = "a temperature higher than the rows say"
-ALTERNATIVES: Mapping[str, Alternative] = {
-    "toward the draft": Alternative(
-        "drafted tokens are kept too often: the acceptance test, the residual, or a q that the "
-        "drafts were not drawn from",
-        (0.025, 0.06, 0.25),
-        16.0,
-    ),
-    "away from the draft": Alternative(
-        "drafted tokens are kept too rarely: noise of the draft used again for the residual, or a "
-        "q that the drafts were not drawn from",
-        (0.05, 0.2, 0.8),
-    ),
-    "stray tokens": Alternative(_STRAYS, (0.001, 0.005), 4.0),
-    "the tail": Alternative(_STRAYS, (0.0015, 0.01)),
-    "top-p 0.95": Alternative(_CUT, (0.3, 0.95)),
-    "top-p 0.99": Alternative(_CUT, (0.3, 0.95)),
-    "top-k 10": Alternative(_CUT, (0.3, 0.95)),
-    "top-k 50": Alternative(_CUT, (0.3, 0.95)),
-    "temperature x 0.5": Alternative(_COLD, (0.1, 0.5)),
-    "temperature x 0.9": Alternative(_COLD, (0.3, 0.9)),
-    "temperature x 1.1": Alternative(_HOT, (0.3, 0.9)),
-    "temperature x 1.5": Alternative(_HOT, (0.1, 0.5)),
-    "no end of sequence": Alternative(
-        "sequences go on where they should end, or the end is not in the transcripts", (0.3, 0.95)
-    ),
-}
-"""The alternatives by name. toward the draft: its law q. away from it: p (1 + E f - f) with the
-score f = q / (p + q) in [0, 1]. stray tokens: the uniform law over the vocabulary. the tail: see
-above. top-p, top-k: p without its tail. temperature x T: p^(1 / T), divided by its sum. no end of
-sequence: p without these tokens.
-"""
-
-
-def bet_terms(
-    probs: Tensor, tokens: Tensor, draft_probs: Tensor | None, eos_token_ids: Sequence[int]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The ratios r(x) / p(x) of every alternative, and the terms f of every set: (K, M) each.
-
-    By name; without q, two alternatives and a set are left out, without an end of sequence another
-    alternative. probs, draft_probs: (K, V) float64, the laws p and q. tokens: (K, M) int64, M
-    tokens x for each law.
-    """
-    own, rising = probs.gather(-1, tokens), probs.sort(-1).values
-    sums = rising.cumsum(-1)
-    ratios, sets = {}, {TAIL_SET: probs < tail_edge(rising, sums, TAIL)}
-    if draft_probs is not None:
-        sets = {DRAFT_SET: draft_probs > probs} | sets
-        ratios["toward the draft"] = draft_probs.gather(-1, tokens) / own
-        score = draft_probs / (probs + draft_probs).clamp_min(1e-300)
-        mean = (probs * score).sum(-1, keepdim=True)
-        ratios["away from the draft"] = 1 + mean - score.gather(-1, tokens)
-    ratios["stray tokens"] = 1 / (probs.shape[-1] * own)
-    last = torch.searchsorted(rising, own, right=True) - 1
-    tail_mass = sums.gather(-1, last).clamp(1e-300, 1.0)
-    ratios["the tail"] = CALIBRATOR * tail_mass ** (CALIBRATOR - 1)
-    for name, least in (
-        ("top-p 0.95", tail_edge(rising, sums, 0.05)),
-        ("top-p 0.99", tail_edge(rising, sums, 0.01)),
-        ("top-k 10", rising[:, -min(10, rising.shape[-1]), None]),
-        ("top-k 50", rising[:, -min(50, rising.shape[-1]), None]),
-    ):
-        ratios[name] = (own >= least) / (probs * (probs >= least)).sum(-1, keepdim=True)
-    logs = probs.log()
-    for factor in (0.5, 0.9, 1.1, 1.5):
-        total = (logs / factor).exp().sum(-1, keepdim=True)
-        ratios[f"temperature x {factor}"] = own ** (1 / factor - 1) / total
-    if eos_token_ids:
-        eos = torch.tensor(eos_token_ids, device=tokens.device)
-        ratios["no end of sequence"] = ~torch.isin(tokens, eos) / (
-            1 - probs[:, eos].sum(-1, keepdim=True)
-        ).clamp_min(1e-300)
-    return (
-        {name: torch.where(own > 0, ratio, 1.0) for name, ratio in ratios.items()},
-        {
-            name: members.gather(-1, tokens).double() - (probs * members).sum(-1, keepdim=True)
-            for name, members in sets.items()
-        },
-    )
-
-
-def tail_edge(rising: Tensor, sums: Tensor, mass: float) -> Tensor:
-    """The mass (K, 1) below which tokens have at most `mass` together.
-
-    rising: laws (K, V), sorted. sums: their cumulative sums.
-    """
-    first = (sums <= mass).sum(-1, keepdim=True).clamp_max(rising.shape[-1] - 1)
-    return rising.gather(-1, first)
 
 
 def log_factors(names: Sequence[str], ratios: Tensor) -> tuple[list[str], Tensor, Tensor]:
@@ -277,8 +165,8 @@ class Excess:
 def excess_of(terms: Tensor, largest_mass: float, confidence: float) -> Excess:
     """The bounds of the mean excess after all terms (N,), which hold at all N together.
 
-    terms: those of a set, see `bet_terms`. largest_mass: a bound of p(S). confidence: the
-    probability.
+    terms: those of a set, see `alternatives.bet_terms`. largest_mass: a bound of p(S). confidence:
+    the probability.
     """
     sides = []
     for rates in _rates(largest_mass):

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from referee.audit.alternatives import ALTERNATIVES
 from referee.audit.arm import Arm, origin, paired, shown
-from referee.audit.bets import ALTERNATIVES, Excess, Wealth, in_figures
+from referee.audit.bets import Excess, Wealth, in_figures
 from referee.audit.statistics import (
     PLACES,
     Sums,
@@ -53,11 +54,14 @@ CAUSES = {
     "overdraft": "drafted tokens that are kept too often or too rarely",
     "log(q/p)": "drafted tokens that are kept too often or too rarely",
     "serial": "random numbers of one token that are used again for the next",
+    "repeats": "random numbers of one token that are used again a few tokens later",
+    "first tokens": "first tokens of answers that are drawn in another way than the rest: from the "
+    "logits of another position, or under other settings",
     "ruled out": UNDECLARED,
     "not greedy": "draws where the rows say temperature 0",
 }
 """The likely cause of a bias, by the statistic that is least likely by chance. A bet that has won
-names its own, see `bets.ALTERNATIVES`.
+names its own, see `alternatives.ALTERNATIVES`.
 """
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from referee.audit.alternatives import DRAFT_SET
 from referee.audit.arm import SHOWN, Arm, measure, token_bar
-from referee.audit.bets import CONFIDENCE, DRAFT_SET, Excess, Wealth, in_figures
+from referee.audit.bets import CONFIDENCE, Excess, Wealth, in_figures
 from referee.audit.comparisons import (
     BET_RATE,
     FALSE_ALARM_RATE,

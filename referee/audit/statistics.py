@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from referee.audit.terms import EDGES, TokenTerms
+from referee.audit.terms import EDGES, FIRST_TOKENS, REPEATS, TokenTerms
 from resispec.audit.chi_square import chi_square
 from resispec.audit.verdict import Statistic
 from resispec.errors import NoVerdict
@@ -32,6 +32,10 @@ PLACES = (
     "beyond",
 )
 """Names of the buckets."""
+FAMILIES = {"repeats": REPEATS, "first tokens": FIRST_TOKENS, "places": PLACES}
+"""Statistics that are the worst of several, by name, and the names of these."""
+FEWEST_ROWS = 20
+"""The fewest first tokens that are judged by themselves."""
 
 
 def z_of(p_value: float) -> float:
@@ -83,10 +87,9 @@ class Sums:
     degrees: int
 
     def statistics(self) -> dict[str, Statistic]:
-        """The statistics that can be judged, by name; `places` is the worst bucket
-        and stands for all.
+        """The statistics that can be judged, by name; the worst of each of FAMILIES stands for all.
 
-        Its p-value is that of all buckets together (union bound). Raises NoVerdict for NaN.
+        Its p-value and its z are those of the whole family (union bound). Raises NoVerdict for NaN.
         """
         candidates = {
             name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))
@@ -94,8 +97,14 @@ class Sums:
         statistics = {
             name: statistic for name, statistic in candidates.items() if statistic is not None
         }
-        buckets = [statistics.pop(name) for name in PLACES if name in statistics]
-        return statistics | ({"places": _worst(buckets)} if buckets else {})
+        for family, names in FAMILIES.items():
+            members = [statistics.pop(name) for name in names if name in statistics]
+            if family == "first tokens":
+                members = [one for one in members if one.n >= FEWEST_ROWS]
+            if members:
+                worst = _worst(members)
+                statistics[family] = replace(worst, z=math.copysign(normal_z(worst), worst.z))
+        return statistics
 
     def variance_of(self, name: str) -> float:
         """The variance of the mean with this name, inflation included."""

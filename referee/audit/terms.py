@@ -16,6 +16,10 @@ show:
     overdraft   does the draft rate x higher than the target? A bias toward the draft shows here
     first log(q/p)    the logarithm of the draft's probability over the target's, cut to [-4, 4]
     serial      the product of the places of a token and the token before it, each in its law
+    repeats     the same product for tokens further apart, by place and by id, and of a token with
+                all of those before it together, see REPEATS
+    first tokens    the first token of every answer alone, see FIRST_TOKENS. Engines draw it after
+                the prefill, in another way than the rest, and among all tokens it does not show
 At temperature 0 the question is another one, whether a token is the most probable one: see
 `GreedyGaps`.
 """
@@ -28,7 +32,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from referee.audit.bets import bet_terms
+from referee.audit.alternatives import bet_terms
 from referee.rescoring import Stretch, emitted_counts, penalised
 from referee.transcripts import Transcript
 from resispec.audit.z_score import rank_terms
@@ -40,6 +44,20 @@ EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
 Place 1 is the most probable token's.
 """
 LARGEST_RATIO = 4.0
+FAR = 8
+"""The largest distance in tokens of a random number and its repetition."""
+ORDERS = ("place", "id")
+"""The orders of the law's tokens by which `pits` are measured."""
+_PAIRS = tuple((order, lag) for order in ORDERS for lag in range(1, FAR + 1))
+REPEATS = (
+    *(f"repeat {lag} later, by {order}" for order, lag in _PAIRS if (order, lag) != ("place", 1)),
+    *(f"repeat 1 to {FAR} later, by {order}" for order in ORDERS),
+)
+"""Names of the statistics of repeated random numbers beside `serial`, that of the next token by
+place.
+"""
+FIRST_TOKENS = tuple(f"first {name}" for name in ("surprisal", "log(q/p)", "place"))
+"""Names of the statistics of first tokens; that of q needs a draft."""
 NEAR_TIE = 0.25
 """Logits this close count as equal: bfloat16 rounds a logit between 16 and 32
 to a multiple of 0.125.
@@ -97,7 +115,7 @@ class TokenTerms(EmittedTokens):
     the law's support; if not, its deviations are 0. is_possible: (N,) bool, whether it would be if
     all logits not below its own were NEAR_TIE lower. ratios: (N, A) float64, for each of
     `alternatives` the ratio that a bet takes. excesses: (N, E) float64, for each of `sets` the
-    terms of its mean excess. Both are those of `referee.audit.bets.bet_terms`.
+    terms of its mean excess. Both are those of `referee.audit.alternatives.bet_terms`.
     """
 
     names: tuple[str, ...]
@@ -168,7 +186,7 @@ def terms_of(
     lookup: Tensor,
     generator: Generator,
 ) -> TokenTerms:
-    """The terms of a stretch's tokens, without `serial`.
+    """The terms of a stretch's tokens, without those of `with_rows`.
 
     draft: the same tokens with the draft's logits, or None. transcript: gives the settings.
     eos_token_ids: the target's. lookup: (T,) int64, see `lookups`. generator: on the CPU, for the
@@ -215,17 +233,39 @@ def terms_of(
     )
 
 
-def with_serial(terms: TokenTerms) -> TokenTerms:
-    """The terms with `serial` added. terms: of all tokens of their rows, in order."""
-    centred = terms.pits[:, 0] - 0.5
-    before = centred.roll(1).where(terms.position > 0, 0.0)
-    serial = torch.stack(
-        (12 * before * centred, 12 * before.square(), torch.zeros_like(centred)), -1
-    )
-    serial[..., 0].masked_fill_(~terms.is_inside, 0.0)
-    return replace(
-        terms, names=(*terms.names, "serial"), sums=torch.cat((terms.sums, serial[:, None]), 1)
-    )
+def with_rows(terms: TokenTerms) -> TokenTerms:
+    """The terms with those that need a token's place in its row: `serial`, REPEATS, FIRST_TOKENS.
+
+    terms: of all tokens of their rows, in order.
+    """
+    columns = {}
+    for order, pits in zip(ORDERS, terms.pits.T, strict=True):
+        centred = pits - 0.5
+        before = {
+            lag: centred.roll(lag).where(terms.position >= lag, 0.0) for lag in range(1, FAR + 1)
+        }
+        for lag, values in before.items():
+            name = "serial" if (order, lag) == ("place", 1) else f"repeat {lag} later, by {order}"
+            columns[name] = _product(values, centred)
+        columns[f"repeat 1 to {FAR} later, by {order}"] = _product(sum(before.values()), centred)
+    by_name = dict(zip(terms.names, terms.sums.unbind(1), strict=True))
+    by_name["place"] = _product(torch.full_like(centred, 12**-0.5), terms.pits[:, 0] - 0.5)
+    is_first = (terms.position == 0)[:, None]
+    columns |= {
+        f"first {name}": part * is_first
+        for name, part in by_name.items()
+        if f"first {name}" in FIRST_TOKENS
+    }
+    sums = torch.stack([*columns.values()], 1)
+    sums[..., 0].masked_fill_(~terms.is_inside[:, None], 0.0)
+    return replace(terms, names=(*terms.names, *columns), sums=torch.cat((terms.sums, sums), 1))
+
+
+def _product(known: Tensor, centred: Tensor) -> Tensor:
+    """Deviation, variance and third central moment (K, 3) of 12 a b: a is known before the uniform
+    number is drawn whose distance from 1/2 is b.
+    """
+    return torch.stack((12 * known * centred, 12 * known.square(), torch.zeros_like(known)), -1)
 
 
 def lookups(transcript: Transcript) -> Tensor:

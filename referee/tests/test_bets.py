@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from referee import deciding, transcribe
-from referee.audit import Finding, audit_arms, bets, joined, measure, report_lines
+from referee.audit import Finding, alternatives, audit_arms, bets, joined, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import BET_RATE, judge_comparison
 from referee.rescoring import Scorer
@@ -38,8 +38,8 @@ def laws(count=6, vocabulary=VOCABULARY, seed=0):
 def means(p, q):
     """The mean of every ratio under p, by enumeration: (A, count)."""
     tokens = torch.arange(p.shape[-1]).expand_as(p)
-    ratios, _ = bets.bet_terms(p, tokens, q, EOS)
-    assert set(ratios) == set(bets.ALTERNATIVES)
+    ratios, _ = alternatives.bet_terms(p, tokens, q, EOS)
+    assert set(ratios) == set(alternatives.ALTERNATIVES)
     return {name: (p * ratio).sum(-1) for name, ratio in ratios.items()}
 
 
@@ -59,13 +59,13 @@ def test_where_the_target_has_no_mass_the_mean_is_below_1_and_such_tokens_bet_no
     assert all(float(mean.max()) < 1 + 1e-12 for mean in found.values())
     assert float(found["stray tokens"].max()) == pytest.approx(0.1)  # 20 of 200 ids
     outside = p.argmin(-1, keepdim=True)
-    ratios, _ = bets.bet_terms(p, outside, q, EOS)
+    ratios, _ = alternatives.bet_terms(p, outside, q, EOS)
     assert all(bool((ratio == 1).all()) for ratio in ratios.values())
 
 
 def test_one_token_alone_decides_nothing():
     p = torch.tensor([[1 - 1e-12, 1e-12]], dtype=torch.float64)
-    ratios, _ = bets.bet_terms(p, torch.tensor([[1]]), p.flip(-1), ())
+    ratios, _ = alternatives.bet_terms(p, torch.tensor([[1]]), p.flip(-1), ())
     wealth = bets.wealth_of([*ratios], torch.cat([*ratios.values()], -1))
     assert wealth.largest_log < math.log(bets.LARGEST_FACTOR) < math.log(LIMIT)
 
@@ -74,7 +74,7 @@ def tokens_of(emitted, p, q, number, seed=0):
     """Ratios (number, A) and set terms (number, E) of tokens of the laws `emitted`, in turn."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.multinomial(emitted, number // len(p), True, generator=generator)
-    ratios, terms = bets.bet_terms(p, tokens, q, EOS)
+    ratios, terms = alternatives.bet_terms(p, tokens, q, EOS)
     parts = (torch.stack([*part.values()], -1) for part in (ratios, terms))
     return [*ratios], *(part.transpose(0, 1).flatten(0, 1) for part in parts)
 
@@ -131,8 +131,8 @@ def test_a_pair_of_rows_has_the_mean_1_if_both_have_one_law_however_they_depend(
     def factor(first, second):
         sides = []
         for row in (first, second):
-            ratios, _ = bets.bet_terms(p.expand(len(row), -1), torch.tensor([*row])[:, None],
-                                       q.expand(len(row), -1), EOS)  # fmt: skip
+            wide = p.expand(len(row), -1), torch.tensor([*row])[:, None], q.expand(len(row), -1)
+            ratios, _ = alternatives.bet_terms(*wide, EOS)
             sides.append((torch.cat([*ratios.values()], -1), torch.zeros(len(row)).long()))
         return math.exp(bets.paired_wealth([*ratios], sides).log_e_value)
 
@@ -155,8 +155,8 @@ def test_bounds_hold_at_every_number_of_tokens_with_a_bias_that_comes_and_goes()
     means = truth[context].cumsum(0) / torch.arange(1, 601)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.multinomial(emitted, 300 * 15, True, generator=generator)
-    _, terms = bets.bet_terms(p, drawn, q, EOS)
-    columns = terms[bets.DRAFT_SET].view(40, 300, 15)
+    _, terms = alternatives.bet_terms(p, drawn, q, EOS)
+    columns = terms[alternatives.DRAFT_SET].view(40, 300, 15)
     missed = lows = 0
     for number in range(300):
         column = columns[:, number].T.flatten()  # 15 times through the 40 contexts
@@ -174,8 +174,8 @@ def test_the_tail_has_bounds_of_its_own():
     strays = 0.98 * p + 0.02 / VOCABULARY
     for emitted, is_seen in ((p, False), (strays, True)):
         _, _, terms = tokens_of(emitted, p, q, 4_000)
-        bounds = bets.excess_of(terms[:, 1], bets.TAIL, 0.975)
-        assert (bounds.low > 0) is is_seen and -bets.TAIL <= bounds.low < bounds.high < 0.02
+        bounds = bets.excess_of(terms[:, 1], alternatives.TAIL, 0.975)
+        assert (bounds.low > 0) is is_seen and -alternatives.TAIL <= bounds.low < bounds.high < 0.02
 
 
 def test_an_engine_in_bfloat16_is_not_accused_and_a_wrong_one_is_beside_it():
@@ -196,7 +196,7 @@ def test_an_engine_in_bfloat16_is_not_accused_and_a_wrong_one_is_beside_it():
 def test_the_first_two_lines_have_verdict_cause_and_certificate():
     report = audit(write(toward_draft(0.2)), target(), draft())
     first, second, *_ = report_lines(report)
-    least = report.judgements[0].comparison.excess[bets.DRAFT_SET].low
+    least = report.judgements[0].comparison.excess[alternatives.DRAFT_SET].low
     assert first == f"verdict: biased, total variation at least {least:.2g}" and 0.05 < least < 0.2
     assert second.startswith("  likely cause: drafted tokens are kept too often: ")
     assert f"tokens that the draft overrates {least:.4f} to " in second
@@ -204,7 +204,7 @@ def test_the_first_two_lines_have_verdict_cause_and_certificate():
     assert first.startswith("verdict: no bias seen (") and "likely cause" not in second
     assert "so a bias toward the draft has a total variation of at most 0.0" in second
     alone = audit(write(), target())
-    assert "draft" not in alone.headline and bets.TAIL_SET in alone.headline
+    assert "draft" not in alone.headline and alternatives.TAIL_SET in alone.headline
 
 
 def test_rows_that_share_their_random_numbers_bet_nothing():

@@ -27,8 +27,10 @@ TOKENS = ["<eos>", *"abcdefghijk"]
 def desk(tmp_path_factory):
     """A target by whose law every token is as likely, as the toy server's is, and another one."""
     folder = tmp_path_factory.mktemp("desk")
+    # The toy server's first tokens after prompts that end in 6, with their seeds, are by chance as
+    # far from uniform as one set in a hundred thousand; those of 300 other endings are not.
     ids = "".join(
-        json.dumps({"prompt_token_ids": [n % 11 + 1, n % 7 + 1, 6]}) + "\n" for n in range(250)
+        json.dumps({"prompt_token_ids": [n % 11 + 1, n % 7 + 1, 8]}) + "\n" for n in range(250)
     )
     (folder / "ids.jsonl").write_text(ids)
     tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(TOKENS)}, []))

@@ -15,7 +15,15 @@ from referee.audit.statistics import (
     two_sided,
     z_of,
 )
-from referee.audit.terms import TokenTerms, lookups, terms_of, with_serial
+from referee.audit.terms import (
+    FAR,
+    FIRST_TOKENS,
+    REPEATS,
+    TokenTerms,
+    lookups,
+    terms_of,
+    with_rows,
+)
 from referee.rescoring import Stretch, rescore
 from referee.tests.toy_engine import EOS, PROMPT, VOCABULARY, draft, target, write
 from referee.transcripts import Transcript
@@ -23,6 +31,8 @@ from resispec.errors import NoVerdict
 
 LAW = [0.1, 0.5, 0.25, 0.15]
 SUMS = ("surprisal", "rank", "eos", "seen", "lookup", "overdraft", "log(q/p)")
+LATER = (*REPEATS, *FIRST_TOKENS)
+"""Names of the terms that need a token's place in its row, `serial` beside them."""
 
 
 def one_token(probs, token, prompt=(1, 2), **settings):
@@ -59,14 +69,14 @@ def test_a_model_may_rule_tokens_out():
 
 def test_nan_is_no_statistic():
     """It would be farther out than anything that is allowed."""
-    terms = with_serial(TokenTerms.join([one_token([math.nan] * 4, 2)]))
+    terms = with_rows(TokenTerms.join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
         against_reference(terms, is_shared=True).statistics()
 
 
 def test_an_event_too_rare_for_any_number_is_not_judged():
     """The cube of its standard error is 0."""
-    rare = with_serial(
+    rare = with_rows(
         TokenTerms.join([one_token([0.985, 0.005, 0.005, 0.005], 0, temperature=0.01)])
     )
     assert "surprisal" not in against_reference(rare, is_shared=False).statistics()
@@ -173,7 +183,7 @@ def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions(
     many = against_reference(copies.terms, is_shared=True)
     for name, statistic in single.statistics().items():
         # the latter has random shares of its own in every copy
-        if name not in ("places", "serial"):
+        if name not in ("places", "serial", "repeats"):
             assert many.statistics()[name].z == pytest.approx(statistic.z)
             assert many.variance_of(name) == pytest.approx(single.variance_of(name))
     assert copies.sharing.z > 10 and abs(measure(write(rows=30), target()).sharing.z) < 4
@@ -204,15 +214,35 @@ def test_a_difference_uses_the_variance_between_prompts_where_it_is_larger():
 
 
 def test_terms_are_joined_in_order_and_follow_each_other():
-    terms = measure(write(rows=3, new=8), target()).terms
-    assert torch.equal(terms.row.sort().values, terms.row) and terms.names[-1] == "serial"
+    terms = measure(write(rows=12, new=16), target(), draft()).terms
+    assert torch.equal(terms.row.sort().values, terms.row)
     shuffled = terms.where(
         torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1))
     )
-    shuffled = replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])
-    again = with_serial(TokenTerms.join([shuffled]))
+    num_plain = len(SUMS)
+    shuffled = replace(shuffled, names=terms.names[:num_plain], sums=shuffled.sums[:, :num_plain])
+    again = with_rows(TokenTerms.join([shuffled]))
+    assert again.names == terms.names and set(terms.names) == {*SUMS, "serial", *LATER}
     assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)
-    centred, follows = terms.pits[:, 0] - 0.5, terms.position > 0
-    expected = 12 * centred[1:] * centred[:-1]
-    assert torch.allclose(terms.sums[1:, -1, 0][follows[1:]], expected[follows[1:]])
-    assert terms.sums[~follows][:, -1].abs().max() == 0
+    columns = dict(zip(terms.names, terms.sums.unbind(1), strict=True))
+    for name, order, lag in (
+        ("serial", 0, 1), ("repeat 3 later, by place", 0, 3), ("repeat 8 later, by id", 1, 8)
+    ):  # fmt: skip
+        centred, follows = terms.pits[:, order] - 0.5, terms.position >= lag
+        expected = 12 * centred[lag:] * centred[:-lag]
+        assert torch.allclose(columns[name][lag:, 0][follows[lag:]], expected[follows[lag:]])
+        assert columns[name][~follows].abs().max() == 0 and bool(follows.any())
+    every = sum(columns[f"repeat {lag} later, by id"][:, 0] for lag in range(1, FAR + 1))
+    assert torch.allclose(columns[f"repeat 1 to {FAR} later, by id"][:, 0], every)
+
+
+def test_terms_of_first_tokens_are_those_of_the_first_token_of_each_row():
+    terms = measure(write(rows=12, new=16), target(), draft()).terms
+    columns = dict(zip(terms.names, terms.sums.unbind(1), strict=True))
+    is_first = terms.position == 0
+    for name in ("surprisal", "log(q/p)"):
+        assert torch.equal(columns[f"first {name}"][is_first], columns[name][is_first])
+        assert columns[f"first {name}"][~is_first].abs().max() == 0
+    place = columns["first place"][is_first]
+    assert torch.allclose(place[:, 0], 12**0.5 * (terms.pits[is_first, 0] - 0.5))
+    assert torch.allclose(place[:, 1], torch.ones(12, dtype=torch.float64))
