@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from analysis import audits, figures, labels, long, metrics
 from analysis.artefact import Artefact, footer, run, texts
+from analysis.crossing import Crossing, Fit
 from analysis.figures import BLUE, GREEN, SIZE, Look
 from analysis.labels import Label, number
 from analysis.load import IDENTITY, SETTING, Plan, Results, load
@@ -95,18 +96,6 @@ class AgreementLine:
         lengths = {method: one.length.value for method, one in self.methods.items()}
         known = [one for one in exact if not math.isnan(lengths.get(one, math.nan))]
         return max(known, key=lengths.__getitem__, default=None)
-
-
-class Crossing(NamedTuple):
-    """The overlap at which the fits of a method and of ResiSpec cross.
-
-    overlap: infinite if the method does not come nearer to ResiSpec as the overlap rises. least,
-    most: of the overlaps that were measured.
-    """
-
-    overlap: Interval
-    least: float
-    most: float
 
 
 def make(plan: Plan) -> Artefact:
@@ -301,51 +290,6 @@ def _audits(lines: Sequence[AgreementLine]) -> list[Note]:
         f"{_name(method)}: {audits.counted(found)}" for method, found in verdicts_of(lines).items()
     ]
     return [f"Audits. {'; '.join(counts)}."] if counts else []
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Least-squares lines of log tokens over the overlap, one point a pair.
-
-    overlaps: (K,), with `drawn_overlaps` (R, K) of the resamples; logs, drawn_logs: the same of the
-    logarithm of tokens a step, by method.
-    """
-
-    overlaps: np.ndarray
-    drawn_overlaps: np.ndarray
-    logs: Mapping[Method, np.ndarray]
-    drawn_logs: Mapping[Method, np.ndarray]
-
-    def line(self, method: Method) -> tuple[float, float]:
-        """The slope of a method's line, and its value at overlap 0."""
-        slope, intercept = np.polyfit(self.overlaps, self.logs[method], 1)
-        return float(slope), float(intercept)
-
-    def crossing(self, method: Method, other: Method) -> Crossing:
-        """The overlap above which the fit of a method lies above that of another one.
-
-        The difference of two least-squares lines is the least-squares line of the differences, and
-        the crossing its root.
-        """
-        value = root(self.overlaps, self.logs[method] - self.logs[other])
-        drawn = root(self.drawn_overlaps, self.drawn_logs[method] - self.drawn_logs[other])
-        lower, upper = (
-            np.quantile(drawn, (0.025, 0.975), method="nearest") if len(drawn) else (np.nan, np.nan)
-        )
-        interval = Interval(float(value), float(lower), float(upper))
-        return Crossing(interval, float(self.overlaps.min()), float(self.overlaps.max()))
-
-
-def root(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Where least-squares lines y(x) become positive, (...); infinite where they do not rise.
-
-    x, y: (..., K).
-    """
-    centred = x - x.mean(-1, keepdims=True)
-    slope = (centred * y).sum(-1) / (centred * centred).sum(-1)
-    is_rising = slope > 0
-    zero = x.mean(-1) - y.mean(-1) / np.where(is_rising, slope, 1.0)
-    return np.where(is_rising, zero, math.inf)
 
 
 def fit(lines: Sequence[AgreementLine]) -> Fit | None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis import agreement
+from analysis import agreement, crossing
 from analysis.load import read_plan
 from analysis.stats import Interval
 from tests import toy_artefacts
@@ -63,7 +63,7 @@ def test_the_interval_of_a_crossing_is_that_of_resamples():
     """A resample whose lines come no nearer to each other has no crossing at any overlap."""
     x = np.array([[0.4, 0.5, 0.6]] * 4)
     y = np.array([[-1.0, 0, 1], [-2.0, -1, 0], [1.0, 0, -1], [0.0, 1, 2]])
-    assert agreement.root(x, y) == pytest.approx([0.5, 0.6, math.inf, 0.4])
+    assert crossing.root(x, y) == pytest.approx([0.5, 0.6, math.inf, 0.4])
 
 
 def test_all_data_sets_together_need_all_of_them(tmp_path):
