@@ -201,7 +201,7 @@ def _on_grid(weights: Tensor, tokens: Tensor, size: int) -> Tensor:
 
 
 def _on_sorted_grid(sums: Tensor, rising: Tensor, own: Tensor, size: int) -> Tensor:
-    """The same with sums from the most probable token on.
+    """The masses (K, M) that they give with sums from the most probable token on.
 
     rising, sums: laws (K, V), sorted, and their cumulative sums. own: the tokens' masses (K, M).
     """

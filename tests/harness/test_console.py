@@ -87,7 +87,7 @@ def test_an_artefact_s_command_is_its_script(tmp_path, capsys):
     assert typed("table", "table1", "--profile", "embedded", "--results", str(tmp_path)) == 1
     assert f"there is no plan {tmp_path}" in capsys.readouterr().err
     assert typed("table", "tabel1") == 2
-    assert "unknown table 'tabel1'; allowed: field, figure1, " in capsys.readouterr().err
+    assert "unknown table 'tabel1'; allowed: agreement, field, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if needs_clone(COMMANDS[name].module)])
