@@ -70,7 +70,8 @@ def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
         for group in set(LABELS) & set(frame) if "cell_id" in frame else ():
             used[group] |= {str(value).partition("(")[0] for value in frame[group].dropna()}
     for path in (ROOT / "conf" / "profile").glob("*.yaml"):
-        axes = OmegaConf.to_container(OmegaConf.load(path)).get("axes", {})
+        profile = OmegaConf.load(path)
+        axes = OmegaConf.to_container(profile.axes, resolve=True) if "axes" in profile else {}
         pairs = [
             [names] if isinstance(names, str) else names
             for key, names in axes.items()
