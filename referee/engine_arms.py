@@ -1,13 +1,14 @@
 """Three engines through every arm that runs here: does what they emit depend on one?
 
-    python -m referee.engine_arms
+    python -m referee.engine_arms [--profile smollm2]
 
 See docs/transcripts.md. Each engine, plain and with a draft model, continues prompts of the
 embedded pair under several loads, after several starts of a server, in turns of chats and behind
 contexts of two lengths; `resispec judge` compares all arms with the target and with each other.
-Takes about 20 minutes on one core and goes on where it was stopped. Writes
-RESULTS/embedded/arms.{csv,md}, and transcripts and evidence to RESULTS/embedded/arms/. Needs the
-extra `engines`, and port 8090 of this machine.
+With SmolLM2 the engines continue prompts as they are and behind 4,096 tokens of context, which it
+was made for. Takes about 20 minutes on one core, with SmolLM2 half an hour on two, and goes on
+where it was stopped. Writes RESULTS/PROFILE/arms.{csv,md}, and transcripts and evidence to
+RESULTS/PROFILE/arms/. Needs the extra `engines`, and port 8090 of this machine.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Run:
 
     engine: of `resispec transcripts --engine`. mode: "plain" or "assisted". kind: the name of a
     kind of arms, see `referee.conditions`. value: that of the option that makes them.
-    prompts: the number of them in each arm.
+    prompts: the number of them in each arm. target, dataset: of `resispec transcripts`.
     """
 
     engine: str
@@ -60,6 +61,8 @@ class Run:
     kind: str
     value: str
     prompts: int
+    target: str = "embedded"
+    dataset: str = "embedded_reference"
 
     @property
     def stem(self) -> str:
@@ -72,10 +75,11 @@ class Run:
         if self.kind == "restart":
             served = ["resispec", "serve", "--mode", self.mode, "--port", str(PORT)]
             engine = ["--server", f"http://localhost:{PORT}", "--format", self.engine]
-            engine += ["--target", "embedded", "--start", shlex.join(served)]
+            engine += ["--start", shlex.join(served)]
         lengths = ["--num-prompts", str(self.prompts), "--max-new-tokens", str(NEW_TOKENS)]
         arms = [OPTIONS[self.kind][0], self.value]
-        words = ["resispec", "transcripts", *engine, *arms, *lengths]
+        models = ["--target", self.target, "--prompts", self.dataset]
+        words = ["resispec", "transcripts", *engine, *models, *arms, *lengths]
         return [*words, "--seed", str(SEEDS[self.mode])]
 
 
@@ -94,7 +98,13 @@ RUNS = [
     *runs_of("openvino_genai", "plain", 30, **OPENVINO),
     *runs_of("openvino_genai", "assisted", 30, **OPENVINO),
 ]
-"""All runs, the engines in the order of the table."""
+"""The runs with the embedded pair, the engines in the order of the table."""
+SMOLLM2 = [
+    Run(engine, "plain", "context", "0,4096", 30, "smollm2_alone", "smollm2_summarise")
+    for engine in ("transformers", "llama_cpp")
+]
+PROFILES = {"embedded": (RUNS, "the embedded pair"), "smollm2": (SMOLLM2, "SmolLM2-135M-Instruct")}
+"""Runs by profile, and their models in words."""
 
 
 def command(words: Sequence[str], allowed: Sequence[int] = (0,)) -> None:
@@ -127,7 +137,7 @@ def judged(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
     hashes = checksums(folder, [rows.name])
     found = read_sealed(evidence) if evidence.is_file() else None
     if found is None or found["files"]["transcripts"]["sha256"] != hashes[rows.name]:
-        words = ["resispec", "judge", str(rows), "--target", "embedded"]
+        words = ["resispec", "judge", str(rows), "--target", run.target]
         command([*words, "--evidence", str(evidence)], JUDGED)
         found = read_sealed(evidence)
     yield from rows_of(run, found, read_transcripts(rows), shlex.join(asked))
@@ -201,8 +211,12 @@ def table_of(frame: pd.DataFrame) -> str:
     return printed_table(pd.DataFrame(rows))
 
 
-def page_of(frame: pd.DataFrame) -> str:
+def page_of(frame: pd.DataFrame, profile: str) -> str:
     """The table and its notes."""
+    runs, models = PROFILES[profile]
+    counts = sorted({run.prompts for run in runs})
+    prompts = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    option = "" if profile == "embedded" else f" --profile {profile}"
     versions = frame.drop_duplicates("engine")
     named = ", ".join(f"{row.engine} {row.version}" for row in versions.itertuples())
     paragraphs = (
@@ -212,9 +226,9 @@ def page_of(frame: pd.DataFrame) -> str:
         "share of an arm's answers that are token for token those of the first arm. TV: the bias "
         "of a token that would have been found nine times in ten in every arm; against the target "
         "alone, and in all comparisons. –: other prompts, or draws of their own.",
-        f"Engines: {named}; at T = 1, on the embedded pair in float32 on a CPU, with 30 to 100 "
-        "prompts an arm. A CSV has a line for each arm, with the command that wrote it.",
-        "Made by: `python -m referee.engine_arms`.",
+        f"Engines: {named}; at T = 1, on {models} in float32 on a CPU, with {prompts} prompts an "
+        "arm. A CSV has a line for each arm, with the command that wrote it.",
+        f"Made by: `python -m referee.engine_arms{option}`.",
     )
     return "\n\n".join(paragraphs) + "\n"
 
@@ -230,14 +244,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results"
     )
+    parser.add_argument("--profile", choices=[*PROFILES], default="embedded")
     options = parser.parse_args(arguments)
-    stem = options.results / "embedded" / "arms"
+    stem = options.results / options.profile / "arms"
     stem.mkdir(parents=True, exist_ok=True)
-    runs = progress_bar(RUNS, total=len(RUNS), unit="run")
+    chosen, _ = PROFILES[options.profile]
+    runs = progress_bar(chosen, total=len(chosen), unit="run")
     rows = [row for run in runs for row in judged(run, stem)]
     frame = pd.DataFrame(rows)
     write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page := page_of(frame))
+    write_atomically(stem.with_suffix(".md"), page := page_of(frame, options.profile))
     sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from referee.engine_arms import RUNS, command, same_answers, table_of
+from referee.engine_arms import RUNS, SMOLLM2, command, same_answers, table_of
 from referee.transcripts import Transcript
 from resispec.errors import InvalidInput
 
@@ -30,6 +30,14 @@ def test_only_openvino_with_a_draft_is_biased_and_no_engine_depends_on_its_arm()
     assert (table.tokens >= 1_000).all()
     kinds = table[["engine", "mode", "kind"]].drop_duplicates()
     assert [tuple(row) for row in kinds.values] == [(r.engine, r.mode, r.kind) for r in RUNS]
+
+
+def test_no_engine_is_biased_behind_thousands_of_tokens():
+    table = pd.read_csv(PUBLISHED.parent / "smollm2" / "arms.csv")
+    assert list(table.engine.unique()) == [run.engine for run in SMOLLM2]
+    assert set(table.verdict) | set(table.of_all) == {"no bias seen"}
+    assert set(table.arm) == {"prompts as they are", "4096 tokens of context"}
+    assert (table.tokens >= 1_000).all()
 
 
 def test_equal_answers_are_counted_by_prompt_and_seed():
