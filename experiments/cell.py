@@ -54,7 +54,7 @@ IGNORED = {
     "audit": "counts through the task that refers to it",
 }
 # Keys that were added later: with these values a cell keeps the id that it had before.
-LATER = FILTERS_OFF
+LATER: Mapping[str, Any] = FILTERS_OFF | {"task.in_answer": False}
 OURS = ("resispec.", "experiments.", "recipes.")
 # Modules of ours that have moved; cells that name them keep their ids.
 MOVED = {"resispec.smollm2.": "recipes.smollm2."}

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Generator
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
+from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
 from resispec.distributions import draw
@@ -42,10 +43,12 @@ class Decay(SiblingTask):
 
     row: ClassVar[type[DecayRow]] = DecayRow
 
-    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+    def measure(
+        self, workload: Workload, prefixes: Prefixes, generator: Generator
+    ) -> dict[str, Any]:
         """See `SiblingTask`."""
-        target, draft = prefix_laws(workload, index, lengths)
-        generator, rule = workload.generator(index), rule_of(workload.decoder.verifier)
+        target, draft = prefix_laws(workload, prefixes)
+        rule = rule_of(workload.decoder.verifier)
         selected = tested = torch.zeros(
             self.num_siblings, dtype=torch.float64, device=target.device
         )

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import Generator
+
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
+from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
@@ -48,11 +50,12 @@ class Kl(SiblingTask):
 
     row: ClassVar[type[KlRow]] = KlRow
 
-    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+    def measure(
+        self, workload: Workload, prefixes: Prefixes, generator: Generator
+    ) -> dict[str, Any]:
         """See `SiblingTask`."""
         # The paper's figure is the rounding of this precision.
-        target, draft = (laws.float() for laws in prefix_laws(workload, index, lengths))
-        generator = workload.generator(index)
+        target, draft = (laws.float() for laws in prefix_laws(workload, prefixes))
         fields: dict[str, Any] = {
             name: paper_kl(target, draft, proxy, self.num_siblings, generator).tolist()
             for name, proxy in PROXIES.items()

@@ -4,7 +4,7 @@ or parts of the target's own text.
 A prefix is the text that a model has read; tasks measure the law of the token that follows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -33,15 +33,56 @@ class PrefixRow(Row):
 
 
 @dataclass(frozen=True)
-class SiblingTask(Task):
-    """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings
-    after prefixes of a prompt.
+class Prefixes:
+    """Beginnings of a text.
 
-    num_prefixes: prefixes of each prompt. num_tuples: sampled tuples of siblings for each prefix.
+    tokens: the text. lengths: the number of tokens of each beginning, ascending. first: the place
+    of the first token that the target wrote, 0 if there is none.
+    """
+
+    tokens: list[int]
+    lengths: list[int]
+    first: int = 0
+
+    def texts(self) -> list[list[int]]:
+        """Every beginning."""
+        return [self.tokens[:length] for length in self.lengths]
+
+
+@dataclass(frozen=True)
+class PrefixTask(Task):
+    """Base of tasks that measure laws after beginnings of a prompt.
+
+    num_prefixes: those of each prompt. in_answer: whether they are the prompt with beginnings of
+    what the target writes after it, as they should be where prompts are questions, of which it
+    never says how they go on.
     """
 
     row: ClassVar[type[PrefixRow]]
     num_prefixes: int
+    in_answer: bool = field(default=False, kw_only=True)
+
+    def prefixes(self, workload: Workload, index: int, generator: Generator) -> Prefixes:
+        """The prefixes of a prompt, in even steps; fewer if there are fewer tokens.
+
+        The last one is the whole prompt, but within an answer no whole answer.
+        """
+        prompt, count = workload.prompts[index][1], self.num_prefixes
+        if not self.in_answer:
+            ends = {max(1, round(len(prompt) * step / count)) for step in range(1, count + 1)}
+            return Prefixes(prompt, sorted(ends))
+        answer, first = written(workload, index, generator), len(prompt)
+        ends = {first + len(answer) * step // (count + 1) for step in range(1, count + 1)}
+        return Prefixes([*prompt, *answer], sorted(ends), first)
+
+
+@dataclass(frozen=True)
+class SiblingTask(PrefixTask):
+    """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes.
+
+    num_tuples: sampled tuples of siblings for each prefix.
+    """
+
     num_siblings: int
     num_tuples: int
 
@@ -52,43 +93,29 @@ class SiblingTask(Task):
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> PrefixRow:
         """See `Task`."""
-        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
-        return self.row_of(workload, index, lengths)
+        generator = workload.generator(index)
+        prefixes = self.prefixes(workload, index, generator)
+        counts = {"num_prefixes": len(prefixes.lengths), "num_tuples": self.num_tuples}
+        measured = self.measure(workload, prefixes, generator)
+        return self.row(**identity(workload, index), **counts, **measured)
 
-    def row_of(
-        self, workload: Workload, index: int, lengths: list[int], **fields: Any
-    ) -> PrefixRow:
-        """The row of prefixes of a prompt that have these lengths.
-
-        fields: those that have other values than `measure` and `identity` give them.
-        """
-        counts = {"num_prefixes": len(lengths), "num_tuples": self.num_tuples}
-        measured = self.measure(workload, index, lengths)
-        return self.row(**identity(workload, index) | counts | measured | fields)
-
-    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
-        """The other fields of the row, from the laws after prefixes of a prompt
-        that have these lengths.
-        """
+    def measure(
+        self, workload: Workload, prefixes: Prefixes, generator: Generator
+    ) -> dict[str, Any]:
+        """The other fields of the row, from the laws after prefixes."""
         raise NotImplementedError
 
 
-def prefix_lengths(num_tokens: int, count: int) -> list[int]:
-    """`count` prefix lengths in even steps up to the whole prompt;
-    fewer for a prompt of fewer tokens.
-    """
-    return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
-
-
-def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Tensor, Tensor]:
+def prefix_laws(workload: Workload, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
     """The target's and the draft's laws (C, V) after C prefixes.
 
     Raises InvalidInput without a draft.
     """
-    tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
+    ends = [length - 1 for length in prefixes.lengths]
 
     def laws(model: Model, warp: Warp) -> Tensor:
-        return warp.law(model.head(features_of(model, tokens, min(lengths))[ends]))
+        features = features_of(model, prefixes.tokens, prefixes.lengths[0])
+        return warp.law(model.head(features[ends]))
 
     warp = workload.sampling.warp
     return laws(workload.pair.target, warp), laws(workload.pair.draft_model(), warp.for_draft)

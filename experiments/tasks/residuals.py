@@ -3,7 +3,7 @@ and what is emitted in the end.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,13 +11,7 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import (
-    PrefixRow,
-    SiblingTask,
-    prefix_laws,
-    prefix_lengths,
-    written,
-)
+from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.row_checks import emitted
 from resispec.distributions import invert, normalise
@@ -78,15 +72,12 @@ class Residuals(SiblingTask):
     """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings,
     and the law that is emitted.
 
-    num_tokens, num_next: the entries in which laws are given, see `ResidualRow`. in_answer: whether
-    prefixes end within the text that the target writes after a prompt, as they should where
-    prompts are questions; it is quoted then, and not the question.
+    num_tokens, num_next: the entries in which laws are given, see `ResidualRow`.
     """
 
     row: ClassVar[type[ResidualRow]] = ResidualRow
     num_tokens: int
     num_next: int
-    in_answer: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,34 +86,17 @@ class Residuals(SiblingTask):
                 f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}"
             )
 
-    @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> PrefixRow:
-        """See `Task`."""
-        prompt_id, text = workload.prompts[index]
-        begin, lengths = 0, prefix_lengths(len(text), self.num_prefixes)
-        if self.in_answer:
-            begin, answer = len(text), written(workload, index, workload.generator(index))
-            steps = range(1, self.num_prefixes + 1)
-            ends = {len(answer) * step // (self.num_prefixes + 1) for step in steps}
-            lengths, text = [begin + end for end in sorted(ends)], [*text, *answer]
-            prompts = [*workload.prompts]
-            prompts[index] = prompt_id, text
-            workload = replace(workload, prompts=prompts)
-        quotes = [text[max(begin, length - CONTEXT_TOKENS) : length] for length in lengths]
-        return self.row_of(
-            workload,
-            index,
-            lengths,
-            context=[workload.pair.tokenizer.decode(quote) for quote in quotes],
-            num_prompt_tokens=begin or len(text),
-        )
-
-    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+    def measure(
+        self, workload: Workload, prefixes: Prefixes, generator: Generator
+    ) -> dict[str, Any]:
         """See `SiblingTask`."""
-        generator, decode = workload.generator(index), workload.pair.tokenizer.decode
-        rule, laws = rule_of(workload.decoder.verifier), prefix_laws(workload, index, lengths)
-        prefixes = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
-        fields = {name: [prefix[name] for prefix in prefixes] for name in prefixes[0]}
+        decode, rule = workload.pair.tokenizer.decode, rule_of(workload.decoder.verifier)
+        laws = zip(*prefix_laws(workload, prefixes), strict=True)
+        values = [self._prefix(rule, p, q, generator) for p, q in laws]
+        fields = {name: [one[name] for one in values] for name in values[0]}
+        # Of an answer, and not of its question.
+        quotes = [text[prefixes.first :][-CONTEXT_TOKENS:] for text in prefixes.texts()]
+        fields["context"] = [decode(quote) for quote in quotes]
         fields["texts"] = [
             [decode([token]) if token >= 0 else "" for token in tokens]
             for tokens in fields["tokens"]

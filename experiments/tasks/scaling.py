@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import Task, Workload, identity, share
-from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
+from experiments.tasks.base import Workload, identity, share
+from experiments.tasks.prefix_laws import PrefixRow, PrefixTask
 from experiments.tasks.sampled_trees import compare
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
@@ -45,17 +45,16 @@ class ScalingRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Scaling(Task):
+class Scaling(PrefixTask):
     """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels,
     in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so
-    their differences are paired. num_prefixes: those of each prompt. num_levels: the root counted.
-    rollouts: target paths after each prefix.
+    their differences are paired. num_levels: the root counted. rollouts: target paths after each
+    prefix.
     """
 
     row: ClassVar[type[ScalingRow]] = ScalingRow
-    num_prefixes: int
     num_candidates: Sequence[int]
     num_levels: int
     rollouts: int
@@ -81,13 +80,11 @@ class Scaling(Task):
 
         The trees do not depend on the verifier: all verifiers of a seed see the same ones.
         """
-        tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
-        prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
+        verifier, generator = workload.decoder.verifier, workload.generator(index)
+        prefixes = self.prefixes(workload, index, generator).texts()
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
         methods = [(DraftModel(shape), verifier) for shape in shapes]
-        emitted, trees, paths = compare(
-            workload, prefixes, methods, workload.generator(index), self.rollouts
-        )
+        emitted, trees, paths = compare(workload, prefixes, methods, generator, self.rollouts)
         return ScalingRow(
             **identity(workload, index),
             num_prefixes=len(prefixes),

@@ -17,7 +17,7 @@ from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
-from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths, written
+from experiments.tasks.prefix_laws import Prefixes, PrefixTask, prefix_laws, written
 from experiments.tasks.race import Race
 from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
@@ -68,8 +68,11 @@ def of_laws(p, q):
 
 
 def test_prefixes_are_even_steps_up_to_the_whole_prompt():
-    assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
-    assert prefix_lengths(2, 8) == [1, 2]
+    def lengths(num_tokens, count):
+        return PrefixTask(count).prefixes(workload(length=num_tokens), 0, None).lengths
+
+    assert lengths(64, 4) == [16, 32, 48, 64] and lengths(10, 1) == [10]
+    assert lengths(2, 8) == [1, 2]
 
 
 def test_every_configuration_of_a_race_decodes_at_the_same_filters(toy, monkeypatch):
@@ -202,7 +205,9 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
         torch.eye(5)[pair.target.logits.argmax(-1)].double(),
         torch.softmax(pair.draft.logits, -1),
     )
-    for found, law in zip(prefix_laws(setting, 0, [1, 3]), (p, q), strict=True):
+    for found, law in zip(
+        prefix_laws(setting, Prefixes(setting.prompts[0][1], [1, 3])), (p, q), strict=True
+    ):
         assert torch.allclose(found, law[[0, 2]])
     root = Root(pair, [0, 3], setting.sampling.warp)
     drafted = root.draft(DraftModel(complete(2, 2)), generator)
@@ -393,6 +398,20 @@ def test_residuals_of_an_answer_are_after_its_beginnings_and_quote_it_alone():
     target, _ = bigram_rows(setting.pair)
     for prefix, last in enumerate((answer[1], answer[4])):
         assert row.target[prefix][0] == pytest.approx(float(target[last][row.tokens[prefix][0]]))
+
+
+def test_tasks_may_measure_within_the_answer_and_not_within_the_question():
+    """The target always writes a 5; the draft agrees with it after every token but a 5."""
+    target = torch.full((6, 6), -1e4, dtype=torch.float64)
+    target[:, 5] = 0
+    draft = target.clone()
+    draft[5] = draft[5].flip(0)
+    setting = workload(pair=Pair(TableModel(target), TableModel(draft), ToyTokenizer()), length=5)
+    for in_answer, accepted in ((False, 2), (True, 0)):
+        decay = Decay(2, 1, 4, in_answer=in_answer)(setting, 0)
+        assert decay.num_prefixes == 2 and decay.selected == pytest.approx([4 * accepted])
+        scaling = Scaling(2, [1], 2, 1, in_answer=in_answer)(setting, 0)
+        assert scaling.emitted == pytest.approx([2 + accepted] * 2)
 
 
 def test_laws_are_told_by_side_and_the_likeliest_come_first():
