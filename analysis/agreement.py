@@ -324,11 +324,11 @@ def sentences(lines: Sequence[AgreementLine]) -> list[str]:
         if fitted is None:
             said.append(f"{where}: {TEXTS['too_few'].format(least=LEAST_PAIRS)}")
             continue
-        parts = [f"{_name(method)}: {_said(one)}" for method, one in _crossings(fitted).items()]
+        parts = [f"{_name(method)}: {_said(one)}." for method, one in _crossings(fitted).items()]
         if not parts:
             continue
         least, most = (number(end, ".2f") for end in (min(fitted.overlaps), max(fitted.overlaps)))
-        said.append(f"{where}, overlaps of {least} to {most}. {'; '.join(parts)}.")
+        said.append(f"{where}, measured overlaps of {least} to {most}. {' '.join(parts)}")
     return [f"{TEXTS['passing']} {said[0]}", *said[1:]] if said else []
 
 

@@ -205,14 +205,14 @@ def table_of(frame: pd.DataFrame) -> str:
     """A row for every law, in Markdown."""
     headers = {
         "engine": "what the engine does unsaid",
-        "tokens": "tokens with the draft",
-        "by": "seen by",
+        "tokens": "tokens, draft known",
+        "by": "by statistic",
     }
     headers |= {
-        "bet_tokens": "tokens by bets",
-        "bet": "the bet that wins",
-        "tokens_without": "tokens without",
-        "by_without": "by",
+        "bet_tokens": "tokens by bets, draft known",
+        "bet": "by the bet on",
+        "tokens_without": "tokens, draft unknown",
+        "by_without": "by the statistic",
         "ratio": "audits that found it",
     }
     ratios = frame.found.map("{:.0f}".format) + " of " + frame.audits.map("{:.0f}".format)
@@ -237,11 +237,13 @@ def page_of(frame: pd.DataFrame) -> str:
     paragraphs = (
         "**Tokens that a bias takes, and false alarms**",
         table_of(frame),
-        "Tokens: with so many, one statistic alone deviates enough nine times in ten; the audits "
-        "have as many. By bets: the e-value is large enough by then, nine times in ten, where one "
-        "looks at every token; a bet stops itself where a z-score must be told when to look. A "
-        "bias half as large takes four times as many. –: not seen in "
-        f"{frame.all_tokens.min():,} tokens, by bets in half of them.",
+        "Tokens: with so many, the named statistic alone deviates enough nine times in ten. The "
+        "audits have as many, and know the draft. Tokens by bets: nine times in ten the e-value is "
+        "large enough after so many, at the latest, if one looks after every token. A z-score may "
+        "be looked at only once, at a number of tokens that was fixed before. A bias half as large "
+        "takes four times as many. –: in all tokens that were drawn, "
+        f"{frame.all_tokens.min():,} or more, no statistic deviates enough to tell a number. Bets "
+        "and audits that would take more than half of these tokens have a –, too.",
         f"False alarms: audits of {ROWS} exact rows ({alone.audit_tokens:,.0f} tokens); of the "
         f"chances of all their statistics {below}.",
         "Made by: `python -m referee.transcripts_power`, on the embedded pair at T = 1.",

@@ -38,9 +38,17 @@ def write(root, overlaps, exact, biased):
     ("exact", "biased", "words"),
     [
         # log2 of 2, 4, 8 is 1, 2, 3: above the 4 of the other one from the second overlap on
-        ([2, 4, 8], [4, 4, 4], "0.50 [0.50, 0.50]."),
-        ([8, 16, 32], [4, 4, 4], "in the whole range (the lines would cross at 0.30 [0.30, 0.30])"),
-        ([2, 4, 8], [32, 32, 32], "not in this range (the lines would cross at 0.80 [0.80, 0.80])"),
+        ([2, 4, 8], [4, 4, 4], "above ResiSpec from an overlap of 0.50 [0.50, 0.50] on."),
+        (
+            [8, 16, 32],
+            [4, 4, 4],
+            "above ResiSpec in the whole range (the lines would cross at 0.30 [0.30, 0.30])",
+        ),
+        (
+            [2, 4, 8],
+            [32, 32, 32],
+            "below ResiSpec in the whole range (the lines would cross at 0.80 [0.80, 0.80])",
+        ),
         ([4, 4, 4], [2, 2, 2], "it comes no nearer to ResiSpec as the overlap rises"),
     ],
 )
@@ -82,4 +90,4 @@ def test_all_data_sets_together_need_all_of_them(tmp_path):
 
 def test_an_interval_without_an_end_is_said_so():
     crossing = agreement.Crossing(Interval(0.5, 0.4, math.inf), 0.3, 0.6)
-    assert agreement._said(crossing) == "0.50 [0.40, ∞]"
+    assert agreement._said(crossing) == "above ResiSpec from an overlap of 0.50 [0.40, ∞] on"
