@@ -101,8 +101,13 @@ def test_what_is_said_of_the_inflated_pair_s_speed_is_in_its_table():
     gains = frame[frame.quantity == "speedup_vs_one_token"]
     assert set(gains[gains.entry == "chain 3"].value.round(1)) == {1.3, 1.4}
     assert "chains of 2 drafted tokens decode 1.3 to 1.4 times" in INFLATED
-    eight = gains[gains.entry.isin(["iid 8", "without_replacement 8"])].value
-    assert eight.between(0.85, 1.1).all() and "trees of 8 positions about as many" in INFLATED
-    d5b3 = gains[gains.entry.str.startswith("d5b3")].value
-    assert (d5b3.min().round(2), d5b3.max().round(2)) == (0.47, 0.62)
-    assert "d5b3 .47 to .62 of them" in INFLATED
+    eight = gains[gains.entry.str.endswith(" 8") & ~gains.entry.str.startswith("chain")]
+    is_likeliest = eight.entry.str.startswith("point_mass")
+    for told, chosen in (
+        ("trees of 8 positions .87 to 1.06 times", eight[~is_likeliest]),
+        ("(.71 to .82 if they are the\n  likeliest tokens)", eight[is_likeliest]),
+        ("d5b3 .47 to .62 times", gains[gains.entry.str.startswith("d5b3")]),
+    ):
+        values = chosen.value.round(2)
+        least, most = (f"{value:.2f}".removeprefix("0") for value in (values.min(), values.max()))
+        assert told in INFLATED and f"{least} to {most}" in told
