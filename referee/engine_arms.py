@@ -8,7 +8,8 @@ contexts of two lengths; `resispec judge` compares all arms with the target and 
 With SmolLM2 the engines continue prompts as they are and behind 4,096 tokens of context, which it
 was made for. Takes about 20 minutes on one core, with SmolLM2 half an hour on two, and goes on
 where it was stopped. Writes RESULTS/PROFILE/arms.{csv,md}, and transcripts and evidence to
-RESULTS/PROFILE/arms/. Needs the extra `engines`, and port 8090 of this machine.
+RESULTS/PROFILE/arms/; without their evidence (.json) rows are judged again. Needs the extra
+`engines`, and port 8090 of this machine.
 """
 
 import argparse
@@ -214,8 +215,9 @@ def table_of(frame: pd.DataFrame) -> str:
 def page_of(frame: pd.DataFrame, profile: str) -> str:
     """The table and its notes."""
     runs, models = PROFILES[profile]
-    counts = sorted({run.prompts for run in runs})
-    prompts = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    counts = [run.prompts for run in runs]
+    least, most = min(counts), max(counts)
+    prompts = f"{least}" if least == most else f"{least} to {most}"
     option = "" if profile == "embedded" else f" --profile {profile}"
     versions = frame.drop_duplicates("engine")
     named = ", ".join(f"{row.engine} {row.version}" for row in versions.itertuples())
@@ -244,7 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results"
     )
-    parser.add_argument("--profile", choices=[*PROFILES], default="embedded")
+    parser.add_argument(
+        "--profile", choices=[*PROFILES], default="embedded", help="whose models the engines run"
+    )
     options = parser.parse_args(arguments)
     stem = options.results / options.profile / "arms"
     stem.mkdir(parents=True, exist_ok=True)

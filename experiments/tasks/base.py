@@ -5,7 +5,7 @@ compared alike.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -61,15 +61,20 @@ class Workload:
 class Task:
     """A task measures one prompt. row: the dataclass of its rows.
 
-    Integer fields are counts. Raises InvalidInput for a count below 1.
+    Integer fields are counts. Raises InvalidInput for a count below 1 or no whole number, and for a
+    bool that is neither true nor false, such as the text "no".
     """
 
     row: ClassVar[type[Row]]
 
     def __post_init__(self) -> None:
-        for name, count in vars(self).items():
-            if type(count) is int and count < 1:
-                raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            is_count = type(value) is int or setting.type in (int, "int")
+            if is_count and (type(value) is not int or value < 1):
+                raise InvalidInput(f"task.{setting.name} is {value}; allowed: from 1")
+            if setting.type in (bool, "bool") and type(value) is not bool:
+                raise InvalidInput(f"task.{setting.name} is {value!r}; allowed: true, false")
 
     def check(self, decoder: Decoder) -> None:
         """Raise InvalidInput for a decoder that cannot be measured;
