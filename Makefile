@@ -60,7 +60,7 @@ help:
 	  RESULTS=folder 'of raw/ and PROFILE/, now '$(RESULTS) \
 	  part=name 'of reproduce-NAME: one part of several; all: further runs, too' \
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
-	  PY=python 'used as it is, without installing anything' \
+	  PY=python 'used as the shell reads it, without installing anything' \
 	  transcripts '$(wordlist 1,10,$(WRITE))' '' '$(wordlist 11,99,$(WRITE)) ARGS=more' \
 	  serve '$(SERVE) ARGS=more' \
 	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'

@@ -79,7 +79,7 @@ class Comparison:
     smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
     have been found with probability POWER. facts: further lines for readers. details: further
     numbers. wealth: that of the bets, None if there are none. excess: for one arm, the bounds of
-    the mean excess of sets of tokens, see `bets`.
+    the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm is a control.
     """
 
     what: str
@@ -97,6 +97,7 @@ class Comparison:
     details: Mapping[str, object] = field(default_factory=dict)
     wealth: Wealth | None = None
     excess: Mapping[str, Excess] = field(default_factory=dict)
+    is_of_control: bool = False
 
     @property
     def least_variation(self) -> float:

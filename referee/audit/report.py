@@ -114,7 +114,7 @@ class TranscriptsReport:
             for one in self.judgements
             if one.finding is Finding.BIASED
             and one.comparison.least_variation > 0
-            and not one.comparison.what.startswith("control")
+            and not one.comparison.is_of_control
         )
         return next(of_transcripts, self.finding)
 
@@ -156,7 +156,7 @@ class TranscriptsReport:
     def _bounds(self) -> Mapping[str, Excess]:
         """The bounds of the mean excess of the arm of the transcripts whose bounds are worst."""
         cases = [one.comparison for one in self.judgements if one.comparison.excess]
-        own = [one for one in cases if not one.what.startswith("control")]
+        own = [one for one in cases if not one.is_of_control]
         if not own:
             return {}
 
@@ -226,7 +226,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         (one, None, case) for one, part in parts.items() for case in with_target(names[one], part)
     ]
     groups["control"] = [
-        (one, None, case)
+        (one, None, replace(case, is_of_control=True))
         for one, part in controls.items()
         for case in with_target(in_words(one, list(controls), "control"), part)
     ]

@@ -54,7 +54,7 @@ def test_its_p_values_are_uniform_when_laws_change():
 def test_what_cannot_happen_is_infinite_and_what_must_happen_is_nothing():
     sure = law(1.0, 0.0).expand(50, -1)
     assert chi_square_of_counts(sure, sure).p_value == 1
-    assert chi_square_of_counts(sure, 1 - sure) == chi_squared(math.inf, 1, 50)
+    assert repr(chi_square_of_counts(sure, 1 - sure)) == repr(chi_squared(math.inf, 1, 50))
     assert chi_squared(math.inf, 1, 50).p_value == 0
     assert chi_squared(9.0, 4, 50).p_value == pytest.approx(chi2.sf(9.0, 4))
 
@@ -67,7 +67,8 @@ def test_a_root_alone_has_no_siblings_and_emits_the_target():
         "it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2)
     )
     found = simulate(get_verifier("standard"), [scene], Draws.IID, 100, rng(0))
-    assert found["it"]["siblings"] == chi_squared(0.0, 0, 0) and found["it"]["tokens"].n == 100
+    assert repr(found["it"]["siblings"]) == repr(chi_squared(0, 0, 0))
+    assert found["it"]["tokens"].n == 100
     assert least_p(found) > 0.01
 
 

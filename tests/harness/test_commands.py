@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,6 +15,9 @@ from experiments.schema import CONF
 from resispec.errors import InvalidInput, in_one_line
 from resispec.gone import GONE
 from tests.toy_cells import make_cell, write_plan
+
+PYTHON = shlex.quote(sys.executable)
+"""This Python, as a shell reads its path."""
 
 
 def raising(error):
@@ -73,7 +77,7 @@ def test_an_unknown_profile_is_one_line(capsys):
 
 
 def test_make_report_is_of_all_artefacts_unless_a_sweep_is_named():
-    command = ["make", "--dry-run", "report", "PROFILE=embedded", f"PY={sys.executable}"]
+    command = ["make", "--dry-run", "report", "PROFILE=embedded", f"PY={PYTHON}"]
     lines = [
         subprocess.run(
             [*command, *more], cwd=CONF.parent, capture_output=True, text=True, check=True
@@ -116,7 +120,7 @@ def ended(line, **variables):
 
 @pytest.mark.parametrize("command", PACKAGES)
 def test_without_docstrings_no_command_runs(command):
-    code, said = ended(f"{sys.executable} -OO -m {command} --help")
+    code, said = ended(f"{PYTHON} -OO -m {command} --help")
     assert code == 1 and said.startswith("error: python -OO leaves out docstrings")
     assert said.count("\n") == 1
 
@@ -128,7 +132,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(command, tmp_path):
     """
     work = "signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n raise ImportError"
     (tmp_path / "dataclasses.py").write_text(f"import signal\ntry:\n {work}\n")
-    assert ended(f"{sys.executable} -m {command}", PYTHONPATH=str(tmp_path)) == (
+    assert ended(f"{PYTHON} -m {command}", PYTHONPATH=str(tmp_path)) == (
         130,
         "error: stopped\n",
     )
@@ -140,7 +144,7 @@ def test_a_program_that_imports_us_keeps_its_own_ctrl_c(tmp_path):
     (tmp_path / "program" / "__main__.py").write_text(
         "import signal; signal.raise_signal(signal.SIGINT)"
     )
-    code, said = ended(f"{sys.executable} -m program", PYTHONPATH=str(tmp_path))
+    code, said = ended(f"{PYTHON} -m program", PYTHONPATH=str(tmp_path))
     assert code == 130 and said.endswith("KeyboardInterrupt\n")
 
 
@@ -150,7 +154,7 @@ def test_after_the_imports_ctrl_c_is_the_commands_own():
         "experiments;from resispec.errors import in_one_line;sys.exit(in_one_line('all "
         "stays')(lambda: signal.raise_signal(signal.SIGINT))())"
     )
-    assert ended(f'{sys.executable} -c "{program}"') == (130, "error: all stays\n")
+    assert ended(f'{PYTHON} -c "{program}"') == (130, "error: all stays\n")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ def test_output_that_nobody_takes_is_no_traceback(tail, expected, is_unbuffered)
     program = "for number in range(10**5):\n  print(number)\n return 3"
     code = f"import sys\nfrom resispec.errors import in_one_line\ndef work():\n {program}\n"
     code += "sys.exit(in_one_line()(work)())"
-    line = f"{sys.executable} -c '{code}' {tail}"
+    line = f"{PYTHON} -c '{code}' {tail}"
     assert ended(line, PYTHONUNBUFFERED=is_unbuffered) == expected
 
 
@@ -175,12 +179,12 @@ def test_output_that_nobody_takes_is_no_traceback(tail, expected, is_unbuffered)
 @pytest.mark.parametrize("words", ["experiments.status --help", "experiments.run --version"])
 @pytest.mark.parametrize("is_unbuffered", ["", "1"])
 def test_nobody_needs_to_listen(tail, words, is_unbuffered):
-    code, said = ended(f"{sys.executable} -m {words} {tail}", PYTHONUNBUFFERED=is_unbuffered)
+    code, said = ended(f"{PYTHON} -m {words} {tail}", PYTHONUNBUFFERED=is_unbuffered)
     assert code in (0, 141) and said == ""
 
 
 def test_a_short_answer_to_a_full_disk_is_an_error():
-    line = f"{sys.executable} -m experiments.run --version > /dev/full"
+    line = f"{PYTHON} -m experiments.run --version > /dev/full"
     assert ended(line, PYTHONUNBUFFERED="") == (1, "error: [Errno 28] No space left on device\n")
 
 
@@ -198,7 +202,7 @@ def test_every_command_shows_the_traceback_of_an_error_with_verbose(capsys, tmp_
             *traceback, last = capsys.readouterr().err.splitlines()
             assert last.startswith("error: ") and bool(flags) == ("Traceback" in "".join(traceback))
     for flags in ("", " --verbose"):
-        code, said = ended(f"{sys.executable} -m experiments.run tree=none{flags}")
+        code, said = ended(f"{PYTHON} -m experiments.run tree=none{flags}")
         assert code == 1 and ("Traceback" in said) == bool(flags) and "error: " in said
 
 

@@ -3,6 +3,7 @@ by what torch can use and which models there are.
 """
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def by_make(*variables):
         "--old-file",
         ".venv/installed",
         "profile",
-        f"PY={sys.executable}",
+        f"PY={shlex.quote(sys.executable)}",
         *variables,
     ]
     subprocess.run(command, cwd=ROOT, check=False)

@@ -4,6 +4,7 @@ on llama.cpp that a command of ours serves.
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from referee import transcribe
 
 ROOT = Path(__file__).parents[3]
+PYTHON = shlex.quote(sys.executable)
 TEST = """
 def test_speculation_keeps_the_law(resispec_server):
     resispec_server({arguments})
@@ -38,7 +40,7 @@ def port():
 def printed_by(folder, arguments=""):
     """The finished run of pytest on the test, where our command serves the pair with its draft."""
     number = port()
-    command = f"{sys.executable} -m referee.serve --mode assisted --port {number}"
+    command = f"{PYTHON} -m referee.serve --mode assisted --port {number}"
     (folder / "test_engine.py").write_text(TEST.format(arguments=arguments))
     (folder / "pytest.ini").write_text(INI.format(command=command, port=number))
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -95,7 +97,7 @@ def test_several_starts_go_to_one_file(tmp_path, capsys):
     pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
     number, out = port(), tmp_path / "rows.jsonl"
     words = ["--server", f"http://127.0.0.1:{number}", "--format", "llama_cpp", "--restarts", "2"]
-    words += ["--start", f"{sys.executable} -m referee.serve --port {number}"]
+    words += ["--start", f"{PYTHON} -m referee.serve --port {number}"]
     words += ["--num-prompts", "1", "--max-new-tokens", "4", "--target", "embedded"]
     code = transcribe.main([*words, "--out", str(out)])
     assert code == 0, capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -80,7 +81,7 @@ def copy(tmp_path_factory):
 
 def make(root, target, python=sys.executable):
     """Make a target in a session of its own, as a terminal does."""
-    command = ["make", target, f"PY={python}", "PROFILE=embedded"]
+    command = ["make", target, f"PY={shlex.quote(str(python))}", "PROFILE=embedded"]
     return subprocess.Popen(
         command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True,
         text=True,

@@ -212,7 +212,7 @@ def test_a_verifier_and_draws_pass_lint_and_the_tests_that_find_them_by_themselv
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     chosen = {"PYTEST_ADDOPTS": shlex.join(["-vv", *FIND_A_RULE])}
     for target in ("lint", "test"):
-        command = ["make", target, f"PY={sys.executable}"]
+        command = ["make", target, f"PY={shlex.quote(sys.executable)}"]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment | chosen, capture_output=True, text=True,
             check=False,
