@@ -111,7 +111,7 @@ def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[int]]:
 
 
 def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> None:
-    """Raise InvalidInput for a control that is no other run, or none without speculation.
+    """Raise InvalidInput for a control that is no other run.
 
     It is no other run if most sampled rows of the smaller arm, and most of its tokens, are rows of
     the other, in whatever order: short answers are often the same by chance. If every row has a
@@ -133,6 +133,10 @@ def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcr
             "without speculation, most of which differ, or whose seeds, in every row of both, say "
             "why they do not"
         )
+
+
+def check_without_drafts(control: Iterable[Transcript]) -> None:
+    """Raise InvalidInput if a row of a control says that tokens were drafted."""
     for row in control:
         record = row.extra.get(SPEC_DECODE)
         number = record.get(NUM_DRAFTED) if isinstance(record, Mapping) else None

@@ -33,6 +33,7 @@ from referee.conditions import (
     by_condition,
     check_other_run,
     check_settings,
+    check_without_drafts,
     control_for,
     in_words,
     models_lines,
@@ -189,6 +190,7 @@ def audit_transcripts(
     """
     if control is not None:
         check_other_run(transcripts, control)
+        check_without_drafts(control)
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)

@@ -12,6 +12,7 @@ from referee.conditions import (
     by_condition,
     check_other_run,
     check_settings,
+    check_without_drafts,
     control_for,
     in_words,
     models_lines,
@@ -118,6 +119,7 @@ def judge_control(
             "compared; give --target, or rows of another temperature"
         )
     check_other_run(*arms)
+    check_without_drafts(arms[1])
     check_settings(arms)
     notes += models_lines(arms)
     parts, controls = map(by_condition, arms)
