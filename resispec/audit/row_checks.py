@@ -102,5 +102,6 @@ class CheckedRule:
                 "entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED
             )
         except InvalidInput as error:
-            raise InvalidInput(f"rule {self.name!r}: {error}") from error
+            # A rule that is not defined here stays so.
+            raise type(error)(f"rule {self.name!r}: {error}") from error
         return law

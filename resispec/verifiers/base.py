@@ -55,7 +55,7 @@ class SiblingRule(Protocol):
         target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw
         order.
         A pure tensor function: batched, no host synchronisation, no branch on data.
-        Raises InvalidInput for draws that the rule is not defined for.
+        Raises NotDefined for draws, or so many siblings, that the rule is not defined for.
         """
 
 
