@@ -84,7 +84,7 @@ class Decode(Task):
         )
         on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
         generation = workload.decoder.generate(
-            workload.pair, prompt, workload.sampling, generator, on_step
+            workload.pair, prompt, workload.sampling, generator, on_step, is_checked=self.audit
         )
         emitted, tokens = generation.num_emitted, generation.tokens
         return self.row(

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import DrawsKind, Law, SiblingRule, check_shapes, is_first
+from resispec.verifiers.base import (
+    DrawsKind,
+    Law,
+    SiblingRule,
+    check_shapes,
+    check_unchanged,
+    is_first,
+    named,
+)
 
 RETURNED = 1e-4
 """Allowed distance from 1 of sums of returned masses, which may have been computed in float32."""
@@ -60,11 +68,6 @@ def check_rows(
         )
 
 
-def named(row: list[int]) -> str:
-    """The prefix `row 3: ` or `row (1, 2): ` of a message; empty for the row [] of a single law."""
-    return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
-
-
 @dataclass(frozen=True)
 class CheckedRule:
     """A rule that is checked, for audits (checks synchronise with the host;
@@ -91,10 +94,7 @@ class CheckedRule:
         )
         try:
             law = self.rule.law(p, q, tokens, draws)
-            for copy, (name, tensor) in zip((p, q, tokens), inputs.items(), strict=True):
-                if not torch.equal(copy, tensor):
-                    row = (copy != tensor).any(-1).nonzero()[0].tolist()
-                    raise InvalidInput(f"{named(row)}the rule changed its input {name} in place")
+            check_unchanged("the rule", inputs, dict(zip(inputs, (p, q, tokens), strict=True)))
             check_shapes(law, target_probs, siblings)
             check_rows("entries of select", law.select, RETURNED, is_whole=False)
             # If a sibling is selected for certain, the residual does not matter.
