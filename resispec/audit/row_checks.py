@@ -2,17 +2,21 @@
 and checks of rows and of rules.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import (
     DrawsKind,
     Law,
     SiblingRule,
+    Verifier,
     check_shapes,
     check_unchanged,
     is_first,
@@ -68,6 +72,21 @@ def check_rows(
         )
 
 
+def check_stops(stop: Tensor, name: str = "chances to stop") -> None:
+    """Raise FloatingPointError unless the chances to stop (..., N) in every tree are a law,
+    but for rounding. name: what other rows hold.
+    """
+    totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
+    is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
+    if not bool(is_law.all()):
+        place = int(is_law.int().argmin())
+        raise FloatingPointError(
+            f"the {name} in a verified tree sum to {float(totals.view(-1)[place]):.9g}, "
+            f"the least is {float(least.view(-1)[place]):.6g}; allowed: a sum of 1 within "
+            f"{RETURNED:g}, no negative entries"
+        )
+
+
 @dataclass(frozen=True)
 class CheckedRule:
     """A rule that is checked, for audits (checks synchronise with the host;
@@ -78,6 +97,11 @@ class CheckedRule:
 
     rule: SiblingRule
     name: str
+
+    @classmethod
+    def of(cls, verifier: Verifier) -> CheckedRule:
+        """The checked rule of a verifier, see `rule_of`, under the name of its class."""
+        return cls(rule_of(verifier), type(getattr(verifier, "rule", verifier)).__name__)
 
     def law(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
