@@ -68,7 +68,7 @@ class Decoder:
         self._kept: Stepper | None = None
 
     @torch.inference_mode()
-    def generate(
+    def generate(  # noqa: PLR0913 - the last three are for those who look on
         self,
         pair: Pair,
         prompt: list[int],
