@@ -54,9 +54,7 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
 def _tell_hidden(kind: str, name: str) -> None:
     """Warn, once, of an entry point that has a name of ours."""
     if entry := _entries(kind).get(name):
-        _log.warning(
-            "%s %r of a package (%s) is not used: the name is ours", kind, name, entry.value
-        )
+        _log.warning("%s %r of a package (%s): not used, the name is ours", kind, name, entry.value)
 
 
 def check_free(kind: str, name: str, new: Any, known: Any) -> None:

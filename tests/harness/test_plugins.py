@@ -74,8 +74,7 @@ def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours(caplog
     )
     [warning] = caplog.messages
     assert (
-        warning
-        == "verifier 'standard' of a package (toy_plugin:Mine) is not used: the name is ours"
+        warning == "verifier 'standard' of a package (toy_plugin:Mine): not used, the name is ours"
     )
 
 
