@@ -63,9 +63,10 @@ def check_free(kind: str, name: str, new: Any, known: Any) -> None:
     The same file may be loaded again. known: None for a free name.
     """
     if known is not None and _file(new) != _file(known):
+        ours, theirs = (getattr(one, "__qualname__", one) for one in (new, known))
         raise InvalidInput(
-            f"the name {name!r} of {getattr(new, '__qualname__', new)} is that of a known {kind}, "
-            f"{known.__module__}.{getattr(known, '__qualname__', known)}; allowed: a name of its own"
+            f"the name {name!r} of {ours} is that of a known {kind}, {known.__module__}.{theirs}; "
+            "allowed: a name of its own"
         )
 
 
