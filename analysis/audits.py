@@ -156,7 +156,9 @@ def _scores(cell_id: str, rows: pd.DataFrame) -> dict[str, Statistic]:
     """
     if missing := [name for name in TERMS if name not in rows]:
         raise InvalidInput(f"cell {cell_id}: its rows lack the statistics {', '.join(missing)}")
-    return z_scores({name: list(chain.from_iterable(rows[name])) for name in TERMS})
+    terms = {name: list(chain.from_iterable(rows[name])) for name in TERMS}
+    terms["surprisal"] = [math.inf if term is None else term for term in terms["surprisal"]]
+    return z_scores(terms)
 
 
 def _finding(scores: Mapping[str, Statistic]) -> Finding:

@@ -121,10 +121,11 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> Iterator[str]:
     """Notes about overrides that change nothing."""
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    for name in ("tree", "verifier"):
-        if name in keys and not any(name in cell.labels for cell in cells):
+    # What a decoder must have for an override to matter.
+    for key, name in {"tree": "tree", "verifier": "verifier", "audit": "verifier"}.items():
+        if key in keys and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
-            yield f"{name}=... changes nothing: decoder={decoders} has no {name}"
+            yield f"{key}=... changes nothing: decoder={decoders} has no {name}"
     known = {"hydra", *RunConfig.__dataclass_fields__}
     for line in (override for override in overrides if override.startswith("+")):
         key = line.lstrip("+").partition("=")[0]

@@ -68,7 +68,7 @@ class Decoder:
         self._kept: Stepper | None = None
 
     @torch.inference_mode()
-    def generate(
+    def generate(  # noqa: PLR0913 - the last three are for those who look on
         self,
         pair: Pair,
         prompt: list[int],
@@ -76,6 +76,7 @@ class Decoder:
         generator: Generator,
         on_step: Callable[[Step], Any] | None = None,
         is_last: Callable[[int], bool] | None = None,
+        is_checked: bool = False,
     ) -> Generation:
         """Continue a prompt of at least one token; randomness comes from `generator`,
         on the target's device.
@@ -84,6 +85,8 @@ class Decoder:
         whether the token ends the sequence; if None, the pair's `end_token_ids` end it, unless
         `ignore_eos`. A stopwatch set by `measuring` times the parts "draft", "target", "verify" and
         "commit" of every step.
+        is_checked: whether a verifier that changes its inputs is refused, which takes time; for
+        audits.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law
         is NaN.
         """
@@ -100,7 +103,7 @@ class Decoder:
         ends = [decode_start]
         has_ended = False
         while len(tokens) < budget and not has_ended:
-            step = stepper.step()
+            step = stepper.step(is_checked)
             num_emitted.append(step.verdict.num_emitted)
             for token in step.verdict.tokens[: budget - len(tokens)]:
                 tokens.append(token)

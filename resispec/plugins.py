@@ -5,8 +5,10 @@ decoder or a server_format (docs/extend.md). In place of a registered name, `pat
 is allowed, too.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,6 +18,7 @@ from resispec.errors import InvalidInput, first_line
 
 Factory = Callable[..., Any]
 NONE: Mapping[str, Factory] = {}
+_log = logging.getLogger(__name__)
 
 
 def available(kind: str, own: Mapping[str, Factory] = NONE) -> list[str]:
@@ -26,7 +29,7 @@ def available(kind: str, own: Mapping[str, Factory] = NONE) -> list[str]:
 def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
     """The class or function of a name.
 
-    own: our own ones, by name; an entry point cannot replace them.
+    own: our own ones, by name; an entry point cannot replace them, and a warning says so.
 
     Raises InvalidInput for an unknown name, listing the known names, and for code that cannot be
     loaded.
@@ -34,6 +37,7 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
     if ".py:" in name:
         return _of_file(kind, *name.rsplit(":", 1))
     if name in own:
+        _tell_hidden(kind, name)
         return own[name]
     if name not in (entries := _entries(kind)):
         names = (
@@ -44,6 +48,32 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
         return entries[name].load()
     except Exception as error:
         raise InvalidInput(f"{kind} {name!r} ({entries[name].value}): {_told(error)}") from error
+
+
+@cache
+def _tell_hidden(kind: str, name: str) -> None:
+    """Warn, once, of an entry point that has a name of ours."""
+    if entry := _entries(kind).get(name):
+        _log.warning("%s %r of a package (%s): not used, the name is ours", kind, name, entry.value)
+
+
+def check_free(kind: str, name: str, new: Any, known: Any) -> None:
+    """Raise InvalidInput if a name is that of a known class or function of another file.
+
+    The same file may be loaded again. known: None for a free name.
+    """
+    if known is not None and _file(new) != _file(known):
+        ours, theirs = (getattr(one, "__qualname__", one) for one in (new, known))
+        raise InvalidInput(
+            f"the name {name!r} of {ours} is that of a known {kind}, {known.__module__}.{theirs}; "
+            "allowed: a name of its own"
+        )
+
+
+def _file(factory: Any) -> Path | None:
+    """The file in which a class or function is written; None for an interactive session."""
+    path = getattr(sys.modules.get(factory.__module__), "__file__", None)
+    return Path(path).resolve() if path else None
 
 
 def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any) -> Any:

@@ -20,7 +20,7 @@ from resispec.files import replacing
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.verifiers import Verifier
-from resispec.verifiers.base import outcomes_of
+from resispec.verifiers.base import check_unchanged, outcomes_of, verifier_name
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
@@ -100,11 +100,15 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
     and the `Terms` of tokens that it draws.
 
     The expectation is over the verifier's own draws, given the drafted tokens. generator: on the
-    host. Raises InvalidInput for draws or a topology that the verifier is not defined for.
+    host. Raises InvalidInput for draws or a topology that the verifier is not defined for, and for
+    a verifier that changes its inputs.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
+    given = {"tokens": tree.tokens, "target_probs": laws[0], "draft_probs": laws[1]}
+    kept = {name: tensor.clone() for name, tensor in given.items()}
     stop = outcomes_of(verifier, tree, *laws).stop.double()
     verdict = verifier.verify(tree, *laws, generator)
+    check_unchanged(verifier_name(verifier), kept, given)
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
     return float((stop * (tree.topology.depths + 1)).sum()), terms
 

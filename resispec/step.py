@@ -5,6 +5,7 @@ The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`
 a step, the host reads the verdict and says which rows of the cache to keep.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,12 +14,13 @@ from torch import Generator, Tensor
 from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.drafters.base import Drafter
+from resispec.errors import InvalidInput
 from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
-from resispec.verifiers.base import reads_numbers
+from resispec.verifiers.base import check_unchanged, reads_numbers, verifier_name
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,27 @@ class Stepper:
         """Set `generator` to the state after the draws of all steps."""
         generator.set_state(self._generator.get_state())
 
-    def step(self) -> Step:
-        """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid."""
+    def step(self, is_checked: bool = False) -> Step:
+        """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid,
+        InvalidInput when the accepted nodes are no path of the tree.
+
+        is_checked: raise InvalidInput if the verifier changed its inputs, which takes time.
+        """
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
             places = _placed(draft.tree.topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *places)
+        given = {
+            "tokens": draft.tree.tokens,
+            "target_probs": target_probs,
+            "draft_probs": draft.probs,
+        }
+        kept = {name: tensor.clone() for name, tensor in given.items() if is_checked}
         with part("verify"):
             verdict = self._verdict(draft, target_probs)
+        check_unchanged(verifier_name(self._verifier), kept, given)
+        self._check_path(verdict.path, draft.tree.topology)
         with part("commit"):
             self._keep((0, *verdict.path))
             self._drafts.commit(verdict, features, target_probs)
@@ -105,6 +119,17 @@ class Stepper:
                 self._decide[name] = own_unit(self._decided, self._device, tree.draws)
             (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
+
+    def _check_path(self, path: Sequence[int], topology: Topology) -> None:
+        """Raise InvalidInput unless every node of a path is a child of the one before."""
+        parent = 0
+        for node in path:
+            if node not in topology.children[parent]:
+                raise InvalidInput(
+                    f"{verifier_name(self._verifier)} accepted the nodes {path}; allowed: a path "
+                    f"of the tree, and {node!r} is no child of {parent}"
+                )
+            parent = node
 
     def _decided(
         self,

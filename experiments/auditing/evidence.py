@@ -206,7 +206,7 @@ def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list
             steps.append(step_terms(step))
 
         result = decoder.generate(
-            material.pair, prompt, material.sampling, generator, on_step=record
+            material.pair, prompt, material.sampling, generator, on_step=record, is_checked=True
         )
         lengths += result.num_emitted
         terms.append(join(steps, len(result.tokens)))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
-from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.row_checks import CheckedRule
 from resispec.cuda_graphs import upload
 from resispec.draws import Draws, DrawsKind
 from resispec.models import EagleModel, Pair, features_of
@@ -53,7 +53,10 @@ class Acceptance(Task):
             Draws(self.draws),
             workload.prompts[index][1],
         )
-        tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
+        tokens, rule = (
+            written(workload, index, generator),
+            CheckedRule.of(workload.decoder.verifier),
+        )
         pair, warp = workload.pair, workload.sampling.warp
         sequence = [*prompt, *tokens[:-1]]
         features = features_of(pair.target, sequence, len(prompt))

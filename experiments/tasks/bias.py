@@ -26,7 +26,7 @@ from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import total_variation
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.excess import NUM_CLASSES, passed, tree_excess
-from resispec.audit.row_checks import accepted, emitted
+from resispec.audit.row_checks import RETURNED, CheckedRule, accepted, check_stops, emitted
 from resispec.core import Draft
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, Eagle
@@ -86,7 +86,8 @@ class Bias(Task):
         The trees do not depend on the verifier: all verifiers of a seed see the same ones.
         """
         verifier, generator = workload.decoder.verifier, workload.generator(index)
-        drafter, rule = _drafter(workload.decoder), applied_rule(workload.decoder.verifier)
+        drafter, rule = _drafter(workload.decoder), CheckedRule.of(verifier)
+        has_rule = applied_rule(verifier) is not None
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         total, excess = 0.0, torch.zeros(2, NUM_CLASSES, dtype=torch.float64)
         nodes: dict[str, list[Any]] = {name: [] for name in ("inner", *NODE)}
@@ -96,13 +97,15 @@ class Bias(Task):
             draft = root.draft(drafter, generator)
             laws = root.laws(workload.pair.target, draft.tree)
             outcomes = outcomes_of(verifier, draft.tree, laws, draft.probs)
+            check_stops(outcomes.stop)
+            check_stops(outcomes.final[outcomes.stop > RETURNED], "masses of a final token")
             excess[place % 2] += tree_excess(draft.tree, outcomes, laws, draft.probs).cpu()
             reached = passed(draft.tree, outcomes.stop)
             total += float(reached.sum())  # a token follows every node that is reached
             reached = _at_inner_nodes(draft, reached)
             nodes["inner"].append(float(reached.sum()))
             values: dict[str, float | None] = dict.fromkeys(NODE)
-            if rule is not None and bool(reached.any()):
+            if has_rule and bool(reached.any()):
                 node = int(reached.multinomial(1, generator=chance))
                 values = self._at_node(rule, draft, laws, node, chance, _is_fixed(drafter))
             for name, value in values.items():

@@ -9,8 +9,8 @@ from torch import Generator
 
 from experiments.tasks.base import Workload, share
 from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
-from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
+from resispec.audit.row_checks import CheckedRule
 from resispec.distributions import draw
 from resispec.draws import Draws
 
@@ -48,7 +48,7 @@ class Decay(SiblingTask):
     ) -> dict[str, Any]:
         """See `SiblingTask`."""
         target, draft = prefix_laws(workload, prefixes)
-        rule = rule_of(workload.decoder.verifier)
+        rule = CheckedRule.of(workload.decoder.verifier)
         selected = tested = torch.zeros(
             self.num_siblings, dtype=torch.float64, device=target.device
         )

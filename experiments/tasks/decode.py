@@ -50,10 +50,11 @@ class AuditRow(PromptRow):
     and statistics of the returned tokens.
 
     surprisal, overdraft, rank: a term of each statistic for every returned token (see
-    `resispec.audit.z_score`), and the term's variance; None if the draft's law is not known.
+    `resispec.audit.z_score`), and the term's variance. An overdraft is None if the draft's law is
+    not known, and a surprisal if it is infinite, of a token to which the target gives no mass.
     """
 
-    surprisal: list[float]
+    surprisal: list[float | None]
     surprisal_variance: list[float]
     overdraft: list[float | None]
     overdraft_variance: list[float | None]
@@ -84,7 +85,7 @@ class Decode(Task):
         )
         on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
         generation = workload.decoder.generate(
-            workload.pair, prompt, workload.sampling, generator, on_step
+            workload.pair, prompt, workload.sampling, generator, on_step, is_checked=self.audit
         )
         emitted, tokens = generation.num_emitted, generation.tokens
         return self.row(
@@ -111,12 +112,16 @@ class Decode(Task):
 
 
 def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
-    """The fields of `AuditRow` for the first `num_tokens` tokens; NaN becomes None,
-    since JSON has no NaN.
+    """The fields of `AuditRow` for the first `num_tokens` tokens; what JSON has no number for
+    becomes None.
+
+    Raises FloatingPointError for a NaN law.
     """
+    joined = join(terms, num_tokens)
+    joined.scores()
     return {
-        name: [None if value != value else value for value in values.tolist()]
-        for name, values in join(terms, num_tokens)._asdict().items()
+        name: [value if math.isfinite(value) else None for value in values.tolist()]
+        for name, values in joined._asdict().items()
     }
 
 

@@ -10,9 +10,9 @@ from torch import Generator
 
 from experiments.tasks.base import Workload, share
 from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
-from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
+from resispec.audit.row_checks import CheckedRule
 from resispec.draws import Draws
 
 PROXIES = {
@@ -60,7 +60,7 @@ class Kl(SiblingTask):
             name: paper_kl(target, draft, proxy, self.num_siblings, generator).tolist()
             for name, proxy in PROXIES.items()
         }
-        rule = rule_of(workload.decoder.verifier)
+        rule = CheckedRule.of(workload.decoder.verifier)
         tuples = Tuples(self.num_siblings, Draws.IID, self.num_tuples)
         laws = [estimate(rule, p, q, tuples, generator) for p, q in zip(target, draft, strict=True)]
         fields["total_variation"] = [law.total_variation.value for law in laws]

@@ -12,8 +12,7 @@ from torch.quasirandom import SobolEngine
 
 from experiments.tasks.base import Workload, share
 from experiments.tasks.prefix_laws import Prefixes, PrefixRow, SiblingTask, prefix_laws
-from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.row_checks import emitted
+from resispec.audit.row_checks import CheckedRule, emitted
 from resispec.distributions import invert, normalise
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
@@ -90,7 +89,7 @@ class Residuals(SiblingTask):
         self, workload: Workload, prefixes: Prefixes, generator: Generator
     ) -> dict[str, Any]:
         """See `SiblingTask`."""
-        decode, rule = workload.pair.tokenizer.decode, rule_of(workload.decoder.verifier)
+        decode, rule = workload.pair.tokenizer.decode, CheckedRule.of(workload.decoder.verifier)
         laws = zip(*prefix_laws(workload, prefixes), strict=True)
         values = [self._prefix(rule, p, q, generator) for p, q in laws]
         fields = {name: [one[name] for one in values] for name in values[0]}

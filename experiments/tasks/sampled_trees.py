@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from experiments.tasks.base import Workload
 from resispec.audit.ceiling import tree_log_ratios
+from resispec.audit.row_checks import check_stops
 from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
@@ -155,9 +156,11 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
     """Expected tokens of one step given the drafted tree.
 
     It is the sum over nodes of Pr(the walk stops there) * (depth + 1).
-    target_probs: (N, V), the target's laws at the nodes.
+    target_probs: (N, V), the target's laws at the nodes. Raises FloatingPointError where the
+    chances to stop are no law.
     """
     stop = outcomes_of(verifier, draft.tree, target_probs, draft.probs).stop.double()
+    check_stops(stop)
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
 
 

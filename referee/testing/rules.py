@@ -49,7 +49,7 @@ def assert_exact(
     all of this.
     draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the
     rule takes only one sibling, as in a chain; assumed of a rule that refuses two with
-    InvalidInput. samples: the number of tuples of siblings at the wide vocabulary, and of trees of
+    NotDefined. samples: the number of tuples of siblings at the wide vocabulary, and of trees of
     an average scene of the audit, where 6,000 are as many as in `make audit`; suspicious results
     are measured again, four times as long. seed: by default the pytest run's.
 

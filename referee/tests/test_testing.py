@@ -184,6 +184,18 @@ def leaky(*given):
     return Law(law.select, 0.9 * law.residual)
 
 
+def alone(p, q, s, _):
+    """Legal for one sibling alone."""
+    return Law((p / q).gather(-1, s).clamp_max(1), p)
+
+
+class Coarse(Standard):
+    """Forgets the precision."""
+
+    def reshape(self, target, draft, rejected):
+        return super().reshape(target, draft, rejected).half()
+
+
 class KeepAll(Standard):
     """A rule's subclass that keeps every token by a `verify` of its own."""
 
@@ -208,6 +220,8 @@ def test_subjects_that_are_no_rule_are_refused():
     for subject, options, message in (
         ("standard", {"samples": 9}, "samples is 9; allowed: at least 10"),
         (leaky, {}, "rule 'leaky': .*residual sum to 0.9; allowed: 1"),
+        (alone, {}, "rule 'alone': entries of select sum to 2; allowed: at most 1"),
+        (Coarse, {}, r"rule 'Coarse': .*`reshape` returns .* torch.float16"),
         (KeepAll, {}, "^KeepAll has a `verify` but no `outcomes`, .*; allowed here: a tree ver"),
     ):
         with pytest.raises(InvalidInput, match=message):

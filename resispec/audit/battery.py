@@ -25,7 +25,7 @@ from resispec.audit.enumerate import (
     tree_law,
 )
 from resispec.audit.verdict import TOLERANCE
-from resispec.errors import InvalidInput
+from resispec.errors import NotDefined
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
 from resispec.verifiers.base import Draws, DrawsKind, SiblingRule, Verifier
 from resispec.verifiers.rehearsal import is_defined_on
@@ -108,7 +108,7 @@ def rule_cases(
 ) -> Iterator[Case]:
     """Enumerate a rule in `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
 
-    It takes a few seconds. Raises every error of the rule, such as InvalidInput for draws that the
+    It takes a few seconds. Raises every error of the rule, such as NotDefined for draws that the
     rule is not defined for.
     """
     for kind, generator in _rounds(seed, repeats):
@@ -237,11 +237,13 @@ def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[DrawsKind
 
 
 def is_defined(rule: SiblingRule, draws: DrawsKind, num_siblings: int) -> bool:
-    """Whether the rule's `law` raises no InvalidInput for this many siblings and these draws."""
+    """Whether the rule's `law` raises no NotDefined for this many siblings and these draws;
+    any other error of the rule, such as an illegal law of a checked one, is raised.
+    """
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     try:
         rule.law(uniform, uniform, torch.arange(num_siblings), draws)
-    except InvalidInput:
+    except NotDefined:
         return False
     return True
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from resispec.audit.ceiling import check_siblings
-from resispec.audit.row_checks import RETURNED, check_rows, emitted
+from resispec.audit.row_checks import check_rows, check_stops, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
 from resispec.verifiers.base import DrawsKind, SiblingRule, Verifier, outcomes_of
@@ -108,15 +108,7 @@ def tree_law(
         torch.stack([case.stop for case in cases]),
         torch.stack([case.final for case in cases]),
     )
-    totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
-    is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
-    if not is_law.all():
-        place = int(is_law.int().argmin())
-        raise FloatingPointError(
-            f"the chances to stop in a verified tree sum to {float(totals[place]):.9g}, the least "
-            f"is {float(least[place]):.6g}; allowed: a sum of 1 within {RETURNED:g}, no negative "
-            "entries"
-        )
+    check_stops(stop)
     laws = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
     for node, masses in enumerate((weights[:, None] * stop).T):
         path = tokens[:, list(topology.path_to(node))]

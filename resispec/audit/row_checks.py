@@ -2,14 +2,26 @@
 and checks of rows and of rules.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import DrawsKind, Law, SiblingRule, check_shapes, is_first
+from resispec.verifiers.base import (
+    DrawsKind,
+    Law,
+    SiblingRule,
+    Verifier,
+    check_shapes,
+    check_unchanged,
+    is_first,
+    named,
+)
 
 RETURNED = 1e-4
 """Allowed distance from 1 of sums of returned masses, which may have been computed in float32."""
@@ -60,9 +72,19 @@ def check_rows(
         )
 
 
-def named(row: list[int]) -> str:
-    """The prefix `row 3: ` or `row (1, 2): ` of a message; empty for the row [] of a single law."""
-    return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
+def check_stops(stop: Tensor, name: str = "chances to stop") -> None:
+    """Raise FloatingPointError unless the chances to stop (..., N) in every tree are a law,
+    but for rounding. name: what other rows hold.
+    """
+    totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
+    is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
+    if not bool(is_law.all()):
+        place = int(is_law.int().argmin())
+        raise FloatingPointError(
+            f"the {name} in a verified tree sum to {float(totals.view(-1)[place]):.9g}, "
+            f"the least is {float(least.view(-1)[place]):.6g}; allowed: a sum of 1 within "
+            f"{RETURNED:g}, no negative entries"
+        )
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,11 @@ class CheckedRule:
 
     rule: SiblingRule
     name: str
+
+    @classmethod
+    def of(cls, verifier: Verifier) -> CheckedRule:
+        """The checked rule of a verifier, see `rule_of`, under the name of its class."""
+        return cls(rule_of(verifier), type(getattr(verifier, "rule", verifier)).__name__)
 
     def law(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
@@ -91,10 +118,7 @@ class CheckedRule:
         )
         try:
             law = self.rule.law(p, q, tokens, draws)
-            for copy, (name, tensor) in zip((p, q, tokens), inputs.items(), strict=True):
-                if not torch.equal(copy, tensor):
-                    row = (copy != tensor).any(-1).nonzero()[0].tolist()
-                    raise InvalidInput(f"{named(row)}the rule changed its input {name} in place")
+            check_unchanged("the rule", inputs, dict(zip(inputs, (p, q, tokens), strict=True)))
             check_shapes(law, target_probs, siblings)
             check_rows("entries of select", law.select, RETURNED, is_whole=False)
             # If a sibling is selected for certain, the residual does not matter.
@@ -102,5 +126,6 @@ class CheckedRule:
                 "entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED
             )
         except InvalidInput as error:
-            raise InvalidInput(f"rule {self.name!r}: {error}") from error
+            # A rule that is not defined here stays so.
+            raise type(error)(f"rule {self.name!r}: {error}") from error
         return law

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.errors import InvalidInput, NotDefined
+from resispec.plugins import check_free
 from resispec.trees import MAX_NODES
 
 
@@ -17,7 +18,8 @@ class DrawsKind(str):
 
     A kind is a string, its name, so rows, messages and JSON can hold it. `Draws` holds the known
     kinds. A kind of your own is a subclass with a `name`, `draw` and `laws`; everything else has
-    safe defaults.
+    safe defaults. A subclass of a known kind that sets no name says by the inherited one that its
+    siblings have the law of that kind: rules believe it, and audits find out.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
@@ -133,6 +135,11 @@ KindClass = TypeVar("KindClass", bound=type[DrawsKind])
 
 
 def known(kind: KindClass) -> KindClass:
-    """A decorator that makes a kind of draws known by its name."""
+    """A decorator that makes a kind of draws known by its name.
+
+    Raises InvalidInput for a name that one of another file has, such as an inherited one.
+    """
+    if kind.name in Draws.named:
+        check_free("kind of draws", kind.name, kind, type(Draws.named[kind.name]))
     Draws.named[kind.name] = kind()
     return kind

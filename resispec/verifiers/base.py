@@ -3,7 +3,7 @@ a verifier decides a tree.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,7 +55,7 @@ class SiblingRule(Protocol):
         target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw
         order.
         A pure tensor function: batched, no host synchronisation, no branch on data.
-        Raises InvalidInput for draws that the rule is not defined for.
+        Raises NotDefined for draws, or so many siblings, that the rule is not defined for.
         """
 
 
@@ -139,6 +139,11 @@ def rule_name(rule: SiblingRule) -> str:
     return f"rule {type(rule).__name__}"
 
 
+def verifier_name(verifier: Verifier) -> str:
+    """The name of a verifier in messages, or of the rule that it applies."""
+    return f"verifier {type(getattr(verifier, 'rule', verifier)).__name__}"
+
+
 def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = "") -> None:
     """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V),
     in the target's precision.
@@ -163,6 +168,24 @@ def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtyp
         f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
     )
     raise InvalidInput(f"{claim} {form}; allowed: a tensor {tuple(shape)} {dtype}")
+
+
+def check_unchanged(who: str, kept: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Raise InvalidInput, naming the row, if a tensor is not what its copy was kept as.
+
+    who: the beginning of the message, like "the rule". kept: copies by name; given: the tensors of
+    these names. NaN that was NaN is unchanged. This waits for the device.
+    """
+    for name, copy in kept.items():
+        changed = (given[name] != copy) & (copy == copy)
+        if bool(changed.any()):
+            row = changed.any(-1).nonzero()[0].tolist()
+            raise InvalidInput(f"{named(row)}{who} changed its input {name} in place")
+
+
+def named(row: list[int]) -> str:
+    """The prefix `row 3: ` or `row (1, 2): ` of a message; empty for the row [] of a single law."""
+    return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
 
 
 @contextmanager

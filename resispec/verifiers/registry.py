@@ -18,9 +18,12 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 def register(name: str) -> Callable[[Factory], Factory]:
     """A decorator that gives a name to a rule's or a verifier's class,
     or to a function that makes one.
+
+    Raises InvalidInput for a name that one of another file has.
     """
 
     def add(factory: Factory) -> Factory:
+        plugins.check_free("verifier", name, factory, _REGISTERED.get(name))
         _REGISTERED[name] = factory
         return factory
 

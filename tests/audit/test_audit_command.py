@@ -125,6 +125,11 @@ def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(capsys, tmp_pa
     ("body", "message"),
     [
         ("return Law(-p.gather(-1, s), p)", "rule '.*:Rule': .*entries of select hold -0"),
+        # legal for one sibling alone
+        (
+            "return Law((p / q).gather(-1, s).clamp_max(1), p)",
+            "rule '.*:Rule': .*entries of select sum to 2; allowed: at most 1",
+        ),
         ("return {}['law']", "verifier '.*:Rule' raised KeyError: 'law'"),
         ("sys.exit(0)", "verifier '.*:Rule' raised SystemExit: 0"),
     ],

@@ -8,9 +8,12 @@ import pytest
 
 from experiments.cell import build
 from experiments.grid import cells_of
+from resispec import plugins
 from resispec.decode import Decoder
+from resispec.draws import Draws
+from resispec.draws.iid import Iid
 from resispec.errors import InvalidInput
-from resispec.verifiers import available, get_rule
+from resispec.verifiers import Standard, available, get_rule, registry
 
 MODULE = """
 from __future__ import annotations
@@ -61,12 +64,54 @@ def package(tmp_path, monkeypatch):
     return tmp_path / "toy_plugin.py"
 
 
-def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours():
+def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours(caplog):
+    """Defect: nothing said that the package's one is not used."""
+    plugins._tell_hidden.cache_clear()
     assert "mine" in available() and available().count("standard") == 1
     assert (
         type(get_rule("mine")).__name__ == "Mine"
         and type(get_rule("standard")).__name__ == "Standard"
     )
+    [warning] = caplog.messages
+    assert (
+        warning == "verifier 'standard' of a package (toy_plugin:Mine): not used, the name is ours"
+    )
+
+
+COPY = """
+from resispec.draws.base import known
+from resispec.draws.iid import Iid
+from resispec.verifiers import register, Standard
+
+
+@{decorator}
+class Copy({base}):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "base", "message"),
+    [
+        ("register('standard')", "Standard", "'standard' of Copy is that of a known verifier, "),
+        ("known", "Iid", "'iid' of Copy is that of a known kind of draws, resispec.draws.iid.Iid;"),
+    ],
+)
+def test_a_name_of_ours_is_not_taken(decorator, base, message, tmp_path):
+    """Defect: a copy of standard.py was the baseline of its own comparison."""
+    (tmp_path / "copy.py").write_text(COPY.format(decorator=decorator, base=base))
+    with pytest.raises(InvalidInput, match=f"the name {message}"):
+        get_rule(f"{tmp_path}/copy.py:Copy")
+    assert type(get_rule("standard")) is Standard and type(Draws.IID) is Iid
+
+
+def test_a_file_may_be_loaded_again(tmp_path):
+    (tmp_path / "again.py").write_text(COPY.format(decorator="register('again')", base="Standard"))
+    try:
+        first, second = (type(get_rule(f"{tmp_path}/again.py:Copy")) for _ in range(2))
+        assert first is not second and type(get_rule("again")) is second
+    finally:
+        registry._REGISTERED.pop("again", None)
 
 
 @pytest.mark.parametrize("place", ["", "{package}:"])

@@ -132,6 +132,7 @@ def test_what_changes_nothing_is_said(toy):
         "+hydra.job.env_set.A=1",
         "decoder=autoregressive",
         "tree=d4b4,chain",
+        "audit=true",
         "num_prompts=1",
     ]
     done = run(*typed(toy, " ".join(["+used=5", "prompt_tokens=${used}", *lines])))
@@ -142,6 +143,7 @@ def test_what_changes_nothing_is_said(toy):
             for key in ("hydra.sweep.dir", "hydra/sweeper", "hydra.job.env_set.A")
         ),
         "note: tree=... changes nothing: decoder=autoregressive has no tree",
+        "note: audit=... changes nothing: decoder=autoregressive has no verifier",
         "note: foo=... changes nothing but names of cells: nothing refers to foo",
     ]
 

@@ -4,6 +4,7 @@ are killed and go on; cells' folders.
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
@@ -74,6 +75,16 @@ def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_t
     assert alone[0]["tokens"] == plain[0]["tokens"] == audit[0]["tokens"]
     assert alone[0]["num_steps"] == 12 > plain[0]["num_steps"]
     assert judged("it", pd.DataFrame(audit))["verdict"] == "undecided"
+
+
+@pytest.mark.parametrize("law", ["temperature=0", "sampling.top_p=0.5"])
+def test_an_audit_of_tokens_that_the_target_never_emits_has_its_verdict(law, toy, tmp_path):
+    """Defect: an infinite surprisal was no JSON, and the audit failed."""
+    dialled = [*toy, law, "verifier=dial", "verifier.chance=0.9", "audit=true", "name=dialled"]
+    done = run(*dialled)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "results" / "embedded" / "sweeps" / "dialled.csv")
+    assert table.verdict.tolist() == ["biased"] and table.z_surprisal.tolist() == [math.inf]
 
 
 def test_a_model_s_own_settings_are_a_cell_of_their_own(toy, tmp_path):

@@ -37,7 +37,7 @@ from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
-from resispec.verifiers import ResiSpec, get_verifier
+from resispec.verifiers import Law, ResiSpec, Standard, TopDown, as_verifier, get_verifier
 from tests.toys import TableModel, ToyTokenizer, eagle_pair, table_pair
 
 pytestmark = pytest.mark.numerics
@@ -312,6 +312,48 @@ def test_what_cannot_be_measured_is_refused():
 
 
 # Drafted trees.
+
+
+class Twice(Standard):
+    """Selects every sibling by itself, so that the chances of two may sum to more than 1."""
+
+    def law(self, target_probs, draft_probs, siblings, _draws):
+        ratios = (target_probs / draft_probs).gather(-1, siblings)
+        return Law(ratios.clamp_max(1), target_probs.clone())
+
+
+class Halved(TopDown):
+    """Outcomes half of which are lost: the chances to stop, or the final tokens' masses."""
+
+    lost = "stop"
+
+    def outcomes(self, *given):
+        outcomes = super().outcomes(*given)
+        return replace(outcomes, **{self.lost: getattr(outcomes, self.lost) / 2})
+
+
+class HalvedFinal(Halved):
+    lost = "final"
+
+
+ILLEGAL = [
+    (task, Twice(), InvalidInput, "^rule 'Twice': row .*: entries of select sum to")
+    for task in (Decay(2, 2, 8), Kl(2, 2, 8), Residuals(2, 2, 8, 2, 2), Acceptance(2, Draws.IID))
+]
+ILLEGAL += [
+    (Bias(2, 8), Twice(), FloatingPointError, "^the chances to stop in a verified tree sum to"),
+    (Bias(2, 8), Halved(Standard()), FloatingPointError, "^the chances to stop in .* sum to 0.5,"),
+    (Bias(2, 8), HalvedFinal(Standard()), FloatingPointError, "^the masses of a final token"),
+    (Scaling(2, [2], 2, 1), Halved(Standard()), FloatingPointError, "^the chances to stop"),
+]
+
+
+@pytest.mark.parametrize(("task", "verifier", "error", "message"), ILLEGAL)
+def test_what_is_no_law_is_not_measured(task, verifier, error, message):
+    """Defect: rates above 1 came out of it, and trees were searched for by them."""
+    setting = workload(pair=of_laws(P, Q), length=3)
+    with pytest.raises(error, match=message):
+        task(replace(setting, decoder=Decoder(TREE, as_verifier(verifier))), 0)
 
 
 def test_laws_at_nodes_and_parts_of_a_tree():

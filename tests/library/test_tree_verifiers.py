@@ -14,8 +14,9 @@ from resispec.audit.battery import KINDS, shown_bias
 from resispec.audit.enumerate import emitted_law
 from resispec.core import Draws, Tree, Verdict
 from resispec.decode import Decoder, Sampling
-from resispec.drafters import NoDraft
+from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
+from resispec.replay import replay
 from resispec.trees import chain, complete, from_child_counts, parallel_chains, root_only
 from resispec.verifiers import (
     Law,
@@ -384,3 +385,59 @@ def test_a_walk_shapes_a_residual_where_a_sibling_was_refused_and_by_the_rule_s_
     assert TopDown(Own()).verify(tree, target, draft, generator) and Counting.shaped == 0
     with pytest.raises(InvalidInput, match="rule Narrow: `reshape` returns"):
         TopDown(Narrow()).outcomes(tree, target, draft)
+
+
+class Mixing(Standard):
+    """Mixes the draft into the target in place, and then judges by that."""
+
+    def law(self, target_probs, draft_probs, *given):
+        target_probs.mul_(0.7).add_(draft_probs, alpha=0.3)
+        return super().law(target_probs, draft_probs, *given)
+
+
+class Writing(TopDown):
+    """Exact, and leaves something else in its inputs; its outcomes are those of the rule."""
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        verdict = super().verify(tree, target_probs, draft_probs, generator)
+        target_probs.copy_(draft_probs)
+        return verdict
+
+
+class Ranks(TopDown):
+    """Names accepted nodes by their places among siblings."""
+
+    def verify(self, tree, *given):
+        verdict = super().verify(tree, *given)
+        nodes = zip((0, *verdict.path), verdict.path, strict=False)
+        ranks = (tree.topology.children[parent].index(node) for parent, node in nodes)
+        return replace(verdict, path=tuple(ranks))
+
+
+def decoded(verifier, **options):
+    """Decode with it on a bushy tree."""
+    given = table_pair(), [0], Sampling(1.0, 40, 128)
+    return Decoder(DraftModel(complete(3, 2)), verifier).generate(*given, rng(0), **options)
+
+
+def test_inputs_that_are_changed_in_place_are_refused_in_rehearsals_and_audits():
+    """Defect: tokens were judged by the law that the rule had left, and no bias was seen."""
+    with pytest.raises(InvalidInput, match="^verifier Mixing changed its input target_probs in p"):
+        rehearse(TopDown(Mixing()), Draws.IID, complete(2, 2))
+    for verifier, name in ((Mixing(), "Mixing"), (Writing(Standard()), "Standard")):
+        message = f"verifier {name} changed its input target_probs in place"
+        with pytest.raises(InvalidInput, match=message):
+            decoded(verifier, is_checked=True)
+        step = []
+        decoded(Standard(), on_step=step.append)
+        with torch.inference_mode(), pytest.raises(InvalidInput, match=message):
+            replay(step[0], as_verifier(verifier), rng(0))
+    assert decoded(Standard(), is_checked=True).tokens == decoded(Standard()).tokens
+
+
+def test_a_verdict_that_is_no_path_of_the_tree_is_refused():
+    """Defect: the caches kept other nodes than those of the tokens."""
+    with pytest.raises(
+        InvalidInput, match=r"^verifier Standard accepted the nodes \(.*\); .*, and 0 is no child"
+    ):
+        decoded(Ranks(Standard()))
