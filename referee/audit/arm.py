@@ -25,6 +25,7 @@ from referee.audit.terms import (
     EmittedTokens,
     GreedyGaps,
     TokenTerms,
+    as_judged,
     gaps_of,
     lookups,
     terms_of,
@@ -262,16 +263,19 @@ def measure(
     target: Scorer,
     draft: Scorer | None = None,
     on_tokens: Callable[[int], object] = bool,
+    seed: int = 0,
 ) -> Arm:
-    """Rescore transcripts.
+    """Rescore transcripts; those of the arm are `as_judged`.
 
-    on_tokens: called with the number of output tokens rescored since its last call.
+    on_tokens: called with the number of output tokens rescored since its last call. seed: that of
+    the random shares of `TokenTerms`; arms that are `joined` have different ones.
 
     Raises InvalidInput like `check_fit`, and NoVerdict like `rescore`.
     """
     scorers = [target] if draft is None else [target, draft]
     check_fit(scorers, transcripts)
-    generator = torch.Generator().manual_seed(0)
+    transcripts = [*map(as_judged, transcripts)]
+    generator = torch.Generator().manual_seed(seed)
     terms, gaps = [], []
     suggestions = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]
     for stretch, *drafts in rescore(scorers, transcripts):

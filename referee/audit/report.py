@@ -26,7 +26,7 @@ from referee.audit.notes import notes
 from referee.audit.own_check import own_check
 from referee.audit.statistics import z_of
 from referee.audit.table import ArmLine, arm_line, table_lines
-from referee.audit.terms import NEAR_TIE
+from referee.audit.terms import COLDEST, NEAR_TIE
 from referee.conditions import (
     KINDS,
     between,
@@ -66,7 +66,8 @@ _ALONE = (
     "of the two can still be chance; more tokens decide whether it is the speculation"
 )
 _GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
+    f"rows at temperature 0, or up to {COLDEST:.2g}, where rounding decides, are no samples: of "
+    "them it was asked whether every token is the most "
     f"probable one, or as good within {NEAR_TIE:g} of its logit"
 )
 Case = tuple[Condition, Condition | None, Comparison]
@@ -196,10 +197,11 @@ def audit_transcripts(
         control_for(condition, [*others[0]])
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
-        report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
+        measured = [measure(rows, target, draft, bar.update) for rows in arms]
+    report = audit_arms(*measured)
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
-    return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft)))
+    return replace(report, notes=(*report.notes, *own_check(measured[0].transcripts, target, draft)))
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
