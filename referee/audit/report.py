@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from referee.audit.alternatives import DRAFT_SET
-from referee.audit.arm import SHOWN, Arm, measure, token_bar
+from referee.audit.arm import SHOWN, Arm, check_copies, measure, token_bar
 from referee.audit.bets import CONFIDENCE, Excess, Wealth, in_figures
 from referee.audit.comparisons import (
     BET_RATE,
@@ -182,7 +182,8 @@ def audit_transcripts(
     settings; the verdict is then about the difference, in which the engine's other deviations from
     the target cancel.
     Raises InvalidInput for a row that the models cannot have read or written, which the message
-    names; if there are no rows; and for a control with the same rows or other settings. Raises
+    names; if there are no rows, or copies of some, see `check_copies`; and for a control with the
+    same rows or other settings. Raises
     NoVerdict if a model's logits are not numbers, or if something is biased but `own_check` does
     not clear the target's own tokens.
     """
@@ -209,8 +210,11 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
     If rows name several conditions (loads, starts, turns, contexts), each is judged against the
     target, against the condition with the smallest number of one kind, see `between`, and against
-    the control of this condition or its like, see `control_for`.
+    the control of this condition or its like, see `control_for`. Raises InvalidInput like
+    `check_copies`.
     """
+    for side in filter(None, (arm, control)):
+        check_copies(side)
     parts = arm.by_condition
     controls = {} if control is None else control.by_condition
     conditions = list(parts)

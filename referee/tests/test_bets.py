@@ -276,6 +276,21 @@ def test_until_decided_spends_its_budget_on_an_exact_engine(desk, capsys, tmp_pa
     assert not (tmp_path / "no.jsonl").exists()
 
 
+def test_looks_share_no_random_shares():
+    """Answers of one length are rescored in one order, look for look."""
+    law, end = drawing(temperature=0.1), torch.tensor(target().eos_token_ids)
+
+    def endless(logits, ids):
+        return law(logits.index_fill(-1, end, -torch.inf), ids)
+
+    rows = [
+        replace(row, extra={"prompt_index": n})
+        for n, row in enumerate(write(endless, rows=200, new=24, temperature=0.1))
+    ]
+    *_, last = deciding.looks(lambda number: rows[:number], len(rows), [target()], deciding.LOOK)
+    assert last.best is not None and last.arm.sharing.z < 4
+
+
 def audit_scorers(desk):
     from referee.rescoring import load_scorers
 
