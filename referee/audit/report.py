@@ -202,7 +202,8 @@ def audit_transcripts(
     report = audit_arms(*measured)
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
-    return replace(report, notes=(*report.notes, *own_check(measured[0].transcripts, target, draft)))
+    own = own_check(measured[0].transcripts, target, draft)
+    return replace(report, notes=(*report.notes, *own))
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
