@@ -271,9 +271,10 @@ def test_until_decided_spends_its_budget_on_an_exact_engine(desk, capsys, tmp_pa
     assert len(lines(out)) == 60
     wealth = measure(read_transcripts(out), *audit_scorers(desk)[:1]).wealth
     assert f"at its largest {bets.in_figures(wealth.largest_log)}; 2,000 decides" in said[1]
-    code, _, error = ask(desk, capsys, tmp_path / "no.jsonl", *options, "--temperature", 0)
-    assert code == 1 and "needs a --temperature above 0" in error
-    assert not (tmp_path / "no.jsonl").exists()
+    for greedy in (0, 1e-4):
+        code, _, error = ask(desk, capsys, tmp_path / "no.jsonl", *options, "--temperature", greedy)
+        assert code == 1 and "needs a --temperature above 0.00034" in error
+        assert not (tmp_path / "no.jsonl").exists()
 
 
 def test_looks_share_no_random_shares():

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
 def test_settings_that_the_engine_applies_in_another_way_are_refused(
     tmp_path, engine, settings, expected
 ):
-    """As they are when they are asked for; another engine may apply them as they are declared."""
+    """Rows are read as they are asked for; another engine may apply them as they are declared."""
     path = written(tmp_path, ROW, ROW | settings | {"engine": engine})
     with pytest.raises(InvalidInput) as caught:
         read_transcripts(path)
