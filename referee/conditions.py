@@ -4,10 +4,18 @@ A load (requests at a time) and a start are states of the engine, which continue
 later turn of a chat and a long context have other prompts.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from referee.transcripts import Condition, Transcript
+from referee.transcripts import (
+    MODEL,
+    NUM_DRAFTED,
+    SPEC_DECODE,
+    Condition,
+    Transcript,
+)
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
 
@@ -103,16 +111,68 @@ def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[int]]:
 
 
 def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> None:
-    """Raise InvalidInput for a control with the same rows as the transcripts.
+    """Raise InvalidInput for a control that is no other run.
 
-    At temperature 0 an exact engine writes the same rows twice.
+    It is no other run if most sampled rows of the smaller arm, and most of its tokens, are rows of
+    the other, in whatever order: short answers are often the same by chance. If every row has a
+    seed, seeds explain equal tokens, and only rows that are equal in every key are the same. At
+    temperature 0 an exact engine writes the same rows twice.
     """
-    if list(control) == list(transcripts) and any(row.temperature > 0 for row in transcripts):
+    arms = [[row for row in rows if row.temperature > 0] for rows in (transcripts, control)]
+    has_seeds = all(row.seed is not None for rows in arms for row in rows)
+    sides = [
+        Counter((row.written, row.setting, repr(row) if has_seeds else "") for row in rows)
+        for rows in arms
+    ]
+    same = sides[0] & sides[1]
+    smaller = min(sides, key=Counter.total)
+    if same.total() > smaller.total() / 2 and _num_tokens(same) > _num_tokens(smaller) / 2:
         raise InvalidInput(
-            "the control has the same rows as the transcripts, so it can show nothing; allowed: "
-            "rows of another run, without speculation, that differ in their tokens, `seed`, "
-            "`engine` or any other key"
+            f"{same.total()} of the {len(arms[1])} sampled rows of the control are the same rows "
+            "as the transcripts have, so it can show nothing; allowed: rows of another run, "
+            "without speculation, most of which differ, or whose seeds, in every row of both, say "
+            "why they do not"
         )
+
+
+def check_without_drafts(control: Iterable[Transcript]) -> None:
+    """Raise InvalidInput if a row of a control says that tokens were drafted."""
+    for row in control:
+        record = row.extra.get(SPEC_DECODE)
+        number = record.get(NUM_DRAFTED) if isinstance(record, Mapping) else None
+        if isinstance(number, int) and number > 0:
+            raise InvalidInput(
+                f"{row.place}: this row of the control says that {number} tokens were drafted "
+                f"({SPEC_DECODE}); allowed: a control that was written without speculation"
+            )
+
+
+def _num_tokens(rows: Counter[tuple[Any, ...]]) -> int:
+    return sum(number * len(key[0][1]) for key, number in rows.items())
+
+
+def models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
+    """A line if the transcripts and the control name different models, none otherwise.
+
+    One model can be served under two names, so that alone is no reason to refuse. Raises
+    InvalidInput if rows of one side name several models.
+    """
+    names = []
+    for rows in sides:
+        of_side = {row.extra[MODEL]: row for row in rows if isinstance(row.extra.get(MODEL), str)}
+        if len(of_side) > 1:
+            found = " and ".join(ascii(name)[:60] for name in [*of_side][:2])
+            raise InvalidInput(
+                f"{[*of_side.values()][1].place}: rows name {len(of_side)} models, as {found}; "
+                "allowed: rows of one model in a file, since each has a law of its own"
+            )
+        names += [ascii(name)[:60] for name in of_side]
+    if len(set(names)) < 2:
+        return []
+    return [
+        f"the transcripts name the model {names[0]} and the control {names[1]}; if these are not "
+        "two names of one model, a difference is theirs"
+    ]
 
 
 def check_settings(sides: Iterable[Sequence[Transcript]]) -> None:

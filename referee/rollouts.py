@@ -60,6 +60,15 @@ TABLE: Mapping[str, Mapping[str, str]] = {
 """For each value of a row, the keys that hold it, and who writes them."""
 PROMPT_MASK, LENGTH, TEMPERATURES = "prompt_mask", "response_length", "completion_temperatures"
 ATTENTION_MASK = "attention_mask"
+LEFT_PADDED = {
+    "responses": ATTENTION_MASK,
+    "completion_ids": PROMPT_MASK,
+    "sequences": ATTENTION_MASK,
+}
+"""The keys of an output beside which a prompt can be padded on its left, and the mask that says so.
+Without it a prompt is taken if it does not begin with one token twice. verl's batches are always
+padded, so that they need their mask.
+"""
 STOP_REASON = "stop_reason"
 _READ = {PROMPT_MASK, TEMPERATURES}.union(*TABLE.values())
 
@@ -99,7 +108,7 @@ def emitted_rows(
         prompt, output = row[prompt_key], row[output_key]
         mask = _mask(row, len(prompt), len(output), place)
         logprobs = _logprobs(row, len(prompt), len(output), place)
-        prompt = _without_padding(prompt, len(output), row, place)
+        prompt = _without_padding(prompt, len(output), row, place, output_key)
     values = _settings(row, settings, place, is_own)
     extra = {
         name: value
@@ -167,6 +176,12 @@ def _mask(row: Mapping[str, Any], prompt: int, output: int, place: str) -> list[
             continue
         if any(value not in (0, 1) for value in values):
             raise InvalidInput(f"{place}: {name} has other values than 0 and 1")
+        if name == ATTENTION_MASK and len(values) == prompt == output and not all(values):
+            raise InvalidInput(
+                f"{place}: {name} has {len(values)} values, as many as the prompt has tokens and "
+                "the output, so which of them it masks is not known; allowed: one value for each "
+                "token of both"
+            )
         if len(values) == prompt + output:
             values = values[prompt:]
         if len(values) != output:
@@ -219,7 +234,7 @@ def _of_whole(
     first = mask.index(True)
     logprobs = _logprobs(filled, 0, len(tokens), place)
     return (
-        _without_padding(tokens[:first], len(tokens) - first, row, place),
+        _without_padding(tokens[:first], len(tokens) - first, row, place, name),
         tokens[first:],
         None if logprobs is None else logprobs[first:],
         mask[first:],
@@ -227,19 +242,27 @@ def _of_whole(
 
 
 def _without_padding(
-    prompt: list[Any], output: int, row: Mapping[str, Any], place: str
+    prompt: list[Any], output: int, row: Mapping[str, Any], place: str, output_key: str
 ) -> list[Any]:
     """A prompt without the padding on its left.
 
     output: the number of tokens behind it in `attention_mask`. A `prompt_mask` of zeros alone says
-    that nothing there is trained on, as prime-rl writes it.
+    that nothing there is trained on, as prime-rl writes it. output_key: the key of the output, see
+    LEFT_PADDED. Raises InvalidInput if no mask says where a prompt begins that may be padded.
     """
     masks = {}
-    if isinstance(mask := row.get(PROMPT_MASK), list) and any(mask):
-        masks[PROMPT_MASK] = mask
+    if isinstance(mask := row.get(PROMPT_MASK), list):
+        masks[PROMPT_MASK] = mask if any(mask) else [1] * len(prompt)
     attention = row.get(ATTENTION_MASK)
     if isinstance(attention, list) and len(attention) == len(prompt) + output:
         masks[ATTENTION_MASK] = attention[: len(prompt)]
+    is_doubtful = output_key == "responses" or prompt[:1] == prompt[1:2]
+    if not masks and is_doubtful and (needed := LEFT_PADDED.get(output_key)):
+        raise InvalidInput(
+            f"{place}: a prompt beside {output_key} can begin with padding, and no mask says "
+            f"where this one begins; allowed: {needed}, with a 0 for each token of padding, or "
+            f"the ids without padding as {PROMPT} and {OUTPUT}"
+        )
     most = 0
     for name, mask in masks.items():
         padding = next((number for number, value in enumerate(mask) if value), 0)

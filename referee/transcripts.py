@@ -9,7 +9,7 @@ does not give the tokens that were emitted. Importing this module does not impor
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -51,7 +51,11 @@ INDEX = "prompt_index"
 """The key of a row for the number of its prompt, from 0."""
 ASKED = "num_logprobs"
 """The key of a row for the number of most probable tokens that were asked for at each place."""
-NOTED = (INDEX, "max_new_tokens", "model", "spec_decode", ASKED)
+LIMIT, MODEL = "max_new_tokens", "model"
+"""The keys of a row for the most tokens that were asked for, and for the model's name."""
+SPEC_DECODE, NUM_DRAFTED = "spec_decode", "num_draft_tokens"
+"""The key of a row for its acceptance record, and that of the record for the drafted tokens."""
+NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 
@@ -72,9 +76,9 @@ class Transcript(Warp):
     restart, turn, context: see `Condition`. logprobs: what the engine says
     of the log-probability of each emitted token. top_logprobs: for each emitted token the most
     probable tokens at its place, as pairs of id and log-probability, none where it gave none.
-    extra: the other keys of the row, such as an engine's acceptance records; the audit does not
-    read them. A key that is nearly a setting is refused, see `setting_meant`, unless its value is
-    None.
+    extra: the other keys of the row, such as an engine's acceptance records; no law depends on
+    them. A key that is nearly a setting is refused, see `setting_meant`, and so is a setting within
+    another key's value, unless its value is None or, within another key, the one that applies.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
@@ -122,11 +126,13 @@ class Transcript(Warp):
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
         self._check_logprobs()
-        for key, value in self.extra.items():
-            if value is not None and (name := setting_meant(key)):
+        for keys, value in _places(self.extra):
+            name = setting_meant(keys[-1])
+            if name and not (len(keys) > 1 and _is_same(name, value, getattr(self, name))):
                 raise InvalidInput(
-                    f"{self.place}: the key {key[:60]!r} is not read; did you mean {name}? Allowed "
-                    f"for the settings: {', '.join(SETTINGS)}"
+                    f"{self.place}: the key {'.'.join(keys)[:60]!r} is not read; did you mean "
+                    f"{name}? Allowed for the settings, as keys of the row itself: "
+                    f"{', '.join(SETTINGS)}"
                 )
 
     def _check_logprobs(self) -> None:
@@ -219,6 +225,28 @@ def setting_meant(key: str) -> str | None:
     short = [spelling for spelling in spellings if len(word) >= 4 and spelling.startswith(word)]
     matches = short or get_close_matches(word, spellings, n=1, cutoff=0.8)
     return spellings[matches[0]] if matches else None
+
+
+def _places(values: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every value in a mapping that is not None, those of mappings within it, too: the keys that
+    lead to it, and the value.
+    """
+    for key, value in values.items():
+        place = (*keys, str(key))
+        if value is not None:
+            yield place, value
+        if isinstance(value, Mapping):
+            yield from _places(value, place)
+
+
+def _is_same(name: str, value: Any, own: Any) -> bool:
+    """Whether a value of a setting is the one that applies, but for rounding to float32; `top_k` of
+    -1 means off.
+    """
+    if name == "top_k" and value == -1:
+        value = 0
+    is_float = isinstance(value, float) and isinstance(own, float)
+    return bool(value == own) or (is_float and math.isclose(value, own, rel_tol=1e-6))
 
 
 def _letters(key: str) -> str:

@@ -35,7 +35,7 @@ from referee.audit.terms import (
 )
 from referee.conditions import by_condition
 from referee.rescoring import Scorer, check_fit, rescore
-from referee.transcripts import INDEX, Condition, Transcript
+from referee.transcripts import INDEX, LIMIT, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
@@ -84,6 +84,33 @@ class Arm:
         ]
         terms, gaps = (part if part is not None and len(part.row) else None for part in parts)
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that a row could have had: the largest `max_new_tokens`, or the length of
+        the longest row if that is more or rows do not say it.
+        """
+        lengths = [len(row.output_token_ids) for row in self.transcripts]
+        known = [row.extra.get(LIMIT) for row in self.transcripts]
+        return max([*lengths, *(limit for limit in known if type(limit) is int)])
+
+    def cut(self, limit: int) -> Arm:
+        """An arm of the first `limit` tokens of every row."""
+        rows = [
+            row
+            if len(row.output_token_ids) <= limit
+            else replace(
+                row,
+                output_token_ids=row.output_token_ids[:limit],
+                logprobs=row.logprobs and row.logprobs[:limit],
+                top_logprobs=row.top_logprobs and row.top_logprobs[:limit],
+                finish_reason="length",
+            )
+            for row in self.transcripts
+        ]
+        terms = self.terms and self.terms.where(self.terms.position < limit)
+        gaps = self.gaps and self.gaps.where(self.gaps.position < limit)
+        return Arm(rows, self.target, terms, gaps)
 
     @property
     def by_condition(self) -> dict[Condition, Arm]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -121,15 +121,21 @@ def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
 def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
     """Comparisons of an arm with a control arm under the same settings.
 
-    what: the two arms in words.
+    what: the two arms in words. What both arms have cancels only at places in answers that both
+    have, so rows are cut to the smaller of the arms' limits.
     """
+    limits = arm.limit, control.limit
+    facts: tuple[str, ...] = ()
+    if limits[0] != limits[1]:
+        arm, control = (side.cut(min(limits)) for side in (arm, control))
+        facts = (f"rows are cut to {min(limits)} tokens, the smaller limit of the two arms",)
     if arm.terms is not None and control.terms is not None:
-        yield _difference(what, arm, control)
+        yield replace(_difference(what, arm, control), facts=facts)
     if arm.gaps is not None and control.gaps is not None:
         prompts = _prompts((arm, arm.gaps), (control, control.gaps))
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
         count, rows = len(arm.gaps.row), len(arm.gaps.row.unique())
-        groups, facts = {"all": {"not greedy": rates}}, (_equal_answers(arm, control),)
+        groups, facts = {"all": {"not greedy": rates}}, (*facts, _equal_answers(arm, control))
         yield Comparison(f"{what}, temperature 0", count, rows, count, groups, facts=facts)
 
 

@@ -33,8 +33,10 @@ from referee.conditions import (
     by_condition,
     check_other_run,
     check_settings,
+    check_without_drafts,
     control_for,
     in_words,
+    models_lines,
 )
 from referee.rescoring import Scorer, check_fit
 from referee.transcripts import NOTED, Condition, Transcript
@@ -182,24 +184,27 @@ def audit_transcripts(
     settings; the verdict is then about the difference, in which the engine's other deviations from
     the target cancel.
     Raises InvalidInput for a row that the models cannot have read or written, which the message
-    names; if there are no rows, or copies of some, see `check_copies`; and for a control with the
-    same rows or other settings. Raises
-    NoVerdict if a model's logits are not numbers, or if something is biased but `own_check` does
-    not clear the target's own tokens.
+    names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
+    several models; and for a control with mostly the same rows, with other settings or with drafted
+    tokens. Raises NoVerdict if a model's logits are not numbers, or if something is biased but
+    `own_check` does not clear the target's own tokens.
     """
     if control is not None:
         check_other_run(transcripts, control)
+        check_without_drafts(control)
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
     parts, *others = map(by_condition, arms)
     check_settings(arms)
+    about_models = models_lines(arms)
     for condition in parts if others else ():
         control_for(condition, [*others[0]])
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
         measured = [measure(rows, target, draft, bar.update) for rows in arms]
     report = audit_arms(*measured)
+    report = replace(report, notes=(*report.notes, *about_models))
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
     own = own_check(measured[0].transcripts, target, draft)

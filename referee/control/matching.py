@@ -7,19 +7,25 @@ numbers have nothing to do with each other, so declared seeds that say otherwise
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.transcripts import Transcript
+from referee.transcripts import LIMIT, Transcript
 from resispec.errors import InvalidInput
 
 END = -1
 """The symbol behind the last token of a row that ended before the limit."""
 ENDED = 3
-"""The fewest rows of an arm that ended by themselves from which the token that ends rows is told.
+"""The fewest rows of an arm that ended by themselves, or by one token, from which the tokens that
+end rows are told.
+"""
+OFTEN = 0.25
+"""The least share of the rows that ended by themselves for a token that ends rows. Rows that end at
+a stop string or with another end-of-sequence token can be the others.
 """
 LONG = 8
 """The fewest tokens of rows that are called repeats of each other."""
@@ -87,36 +93,49 @@ def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
 
 
 def check_ends(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
-    """Raise InvalidInput if one arm alone logs the token that ends a row."""
-    ends, seen = {}, {}
+    """Raise InvalidInput if one arm alone logs a token that ends rows: one that the other never
+    has, although it has rows that ended, and that ends OFTEN of the rows that ended.
+    """
+    ends: dict[str, Counter[int]] = {}
+    seen = {}
     for name, rows in arms.items():
-        ended = [row for row in rows if _has_ended(row, limit)]
-        ends[name] = {row.output_token_ids[-1] for row in ended} if len(ended) >= ENDED else set()
+        ends[name] = Counter(row.output_token_ids[-1] for row in rows if _has_ended(row, limit))
         seen[name] = {token for row in rows for token in row.output_token_ids}
     for name, other in (tuple(arms), tuple(reversed(tuple(arms)))):
-        if len(ends[name]) == 1 and ends[other] and not ends[name] & seen[other]:
+        if ends[other].total() < ENDED:
+            continue
+        fewest = max(ENDED, OFTEN * ends[name].total())
+        alone = [
+            token
+            for token, number in ends[name].items()
+            if number >= fewest and token not in seen[other]
+        ]
+        if alone:
             raise InvalidInput(
-                f"rows of the {name} that ended before a limit end with token {min(ends[name])}, "
-                f"which the {other} never has although rows of it ended, too: one of them leaves "
-                "out the end-of-sequence token; log it in both"
+                f"{ends[name][alone[0]]} rows of the {name} that ended before a limit end with "
+                f"token {alone[0]}, which the {other} never has although rows of it ended, too: "
+                "one of them leaves out the end-of-sequence token; log it in both"
             )
 
 
 def limit_of(arms: Iterable[Sequence[Transcript]]) -> int:
     """The number of tokens that every row could have had, whichever arm it is of.
 
-    That is the least known limit: a row's `max_new_tokens`, or its length if it ended by a limit.
-    If no row has one, it is the length of the longest row of the arm whose longest is shorter.
+    That is the least limit of an arm: the least known one of its rows, a row's `max_new_tokens`, or
+    its length if it ended by a limit. An arm whose rows have none may have had a smaller one than
+    the other, so the length of its longest row counts.
     """
-    rows = [list(arm) for arm in arms]
-    known = [limit for arm in rows for row in arm if (limit := _limit(row)) is not None]
-    if known:
-        return min(known)
-    return min(max(len(row.output_token_ids) for row in arm) for arm in rows)
+    return min(
+        min(
+            (limit for row in rows if (limit := _limit(row)) is not None),
+            default=max(len(row.output_token_ids) for row in rows),
+        )
+        for rows in arms
+    )
 
 
 def _limit(row: Transcript) -> int | None:
-    limit = row.extra.get("max_new_tokens")
+    limit = row.extra.get(LIMIT)
     if type(limit) is int and limit > 0:
         return limit
     return len(row.output_token_ids) if row.finish_reason == "length" else None

@@ -12,8 +12,10 @@ from referee.conditions import (
     by_condition,
     check_other_run,
     check_settings,
+    check_without_drafts,
     control_for,
     in_words,
+    models_lines,
 )
 from referee.control import matching
 from referee.control.families import CAUSES, families_of
@@ -94,8 +96,8 @@ def judge_control(
     transcripts, control: with and without speculation, for the same prompts under the same
     settings. The rows of each load, start or context are compared with those of the control that
     have the same, or else with its first ones. seed: of the shuffles. Raises
-    InvalidInput if the arms have other settings, share seeds or are the same rows, and if one arm
-    alone logs how rows end.
+    InvalidInput if the arms have other settings, share seeds or are mostly the same rows, if one
+    has rows of several models, if the control drafted, and if one arm alone logs how rows end.
     """
     arms = [matching.sampled(transcripts), matching.sampled(control)]
     notes = []
@@ -117,7 +119,9 @@ def judge_control(
             "compared; give --target, or rows of another temperature"
         )
     check_other_run(*arms)
+    check_without_drafts(arms[1])
     check_settings(arms)
+    notes += models_lines(arms)
     parts, controls = map(by_condition, arms)
     limit = FALSE_ALARM_RATE / len(parts)
     comparisons = []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from referee import inputs
 from referee.audit import Finding, audit_arms, report_lines
 from referee.audit.own_check import own_check
+from referee.conditions import check_without_drafts
 from referee.deciding import InterimEvidence, looks, step_of
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.prompts import PromptSource
@@ -111,8 +112,8 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
 
     Returns a report of the bias that would have shown. Raises AssertionError if the server is
     biased, whose first line is the likely cause, and if there is too little to tell. Raises
-    InvalidInput for a wrong option, and for a server that does not start or answer; NoVerdict if
-    rescoring cannot be trusted, see `resispec judge --help`.
+    InvalidInput for a wrong option, for a server that does not start or answer, and for a control
+    that drafted tokens; NoVerdict if rescoring cannot be trusted, see `resispec judge --help`.
     """
     __tracebackhide__ = True
     allowed = [field.name for field in fields(ServerOptions)]
@@ -127,6 +128,7 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
     if chosen.control is not None and report.finding is Finding.BIASED:
         same = prompts[: len(asked.rows)]
         control = _asked(chosen.control, "control", chosen, folder, same, scorers)
+        check_without_drafts(control.rows)
         report = audit_arms(asked.arm, control.arm)
     if report.finding is Finding.BIASED:
         draft = scorers[1] if len(scorers) > 1 else None

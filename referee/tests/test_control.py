@@ -98,6 +98,50 @@ def test_arms_with_other_limits_are_cut_to_one():
     assert report.comparisons[0].statistics["length"] < 3
 
 
+def test_a_limit_that_one_arm_alone_says_is_not_taken_for_that_of_the_other():
+    generator = np.random.default_rng(6)
+    long, short = (chains(generator, 100, 2, length=length) for length in (20, 8))
+    long = [replace(row, finish_reason=None, extra={"max_new_tokens": 20}) for row in long]
+    short = [replace(row, finish_reason=None) for row in short]
+    for arms in ((long, short), (short, long)):
+        report = judge_control(*arms)
+        assert report.finding is Finding.NO_BIAS_SEEN
+        assert "rows are cut to 8 tokens, the least limit of the two arms" in report.notes
+
+
+def test_rows_of_the_transcripts_are_no_control_in_any_order_and_number(control):
+    shuffled_rows = [control[place] for place in np.random.default_rng(0).permutation(len(control))]
+    fresh = several(plain, seed=8)
+    for rows, number in (
+        (shuffled_rows, len(control)),
+        (control[:60], 60),
+        ([*control[:60], *fresh[:40]], 60),
+    ):
+        with pytest.raises(InvalidInput, match=f"^{number} of the {len(rows)} sampled rows of the"):
+            judge_control(control, rows)
+    judge_control(control, [*control[:40], *fresh[:60]])
+    short = [Transcript((number,), (5,)) for number in range(60)]  # one word, and the same again
+    judge_control([*short, *control[:40]], [*short, *fresh[:40]])
+
+
+def test_a_control_that_drafted_is_none(control):
+    drafted = {"spec_decode": {"num_draft_tokens": 900}}
+    spec = [replace(row, extra=drafted) for row in several(plain, seed=8)]
+    with pytest.raises(InvalidInput, match="of the control says that 900 tokens were drafted"):
+        judge_control(control, spec)
+    judge_control(
+        spec, [replace(row, extra={"spec_decode": {"num_draft_tokens": 0}}) for row in control]
+    )
+
+
+def test_arms_of_models_with_two_names_are_named(control):
+    fp8 = [replace(row, extra={"model": "m-fp8"}) for row in several(plain, seed=8)]
+    report = judge_control(fp8, [replace(row, extra={"model": "m"}) for row in control])
+    assert any("name the model 'm-fp8' and the control 'm'; if" in note for note in report.notes)
+    same = judge_control(fp8, [replace(row, extra={"model": "m-fp8"}) for row in control])
+    assert not any("model" in note for note in (*same.notes, *judge_control(fp8, control).notes))
+
+
 def test_what_planting_says_is_found():
     generator = np.random.default_rng(0)
     rows = match(*(chains(generator, 100, 2, 30, 20) for _ in range(2)), limit=30)
@@ -191,13 +235,14 @@ ROWS = [
     Transcript((number,), (5, 6, 7), seed=number, finish_reason="length") for number in range(1, 4)
 ]
 ENDED = [Transcript((number,), (5, 6, 9), finish_reason="stop") for number in range(1, 4)]
+STOPPED = [Transcript((number,), (4, 6, 7), finish_reason="stop") for number in range(4, 6)]
 LONG = Transcript((9,), (5,) * 9, finish_reason="length")
 
 
 @pytest.mark.parametrize(
     ("spec", "control", "line"),
     [
-        (ROWS, ROWS, "has the same rows as the transcripts"),
+        (ROWS, ROWS, "3 of the 3 sampled rows of the control are the same rows as the transcript"),
         (
             ROWS,
             [replace(row, output_token_ids=(1, 2)) for row in ROWS],
@@ -213,6 +258,16 @@ LONG = Transcript((9,), (5,) * 9, finish_reason="length")
             [*ENDED, LONG],
             [LONG, *(replace(row, output_token_ids=(5, 6)) for row in ENDED)],
             "end with token 9, which the control never has although rows of it ended, too",
+        ),
+        (
+            [*ENDED, *STOPPED, LONG],
+            [LONG, *(replace(row, output_token_ids=(5, 6)) for row in ENDED), *STOPPED],
+            "3 rows of the transcripts that ended before a limit end with token 9, which the contr",
+        ),
+        (
+            [replace(row, extra={"model": name}) for row, name in zip(ENDED, "aab", strict=True)],
+            STOPPED,
+            "rows name 2 models, as 'a' and 'b'; allowed: rows of one model in a file",
         ),
         (ROWS, [replace(row, temperature=0.0) for row in ROWS], "no row at a temperature above 0"),
     ],

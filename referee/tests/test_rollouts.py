@@ -101,6 +101,16 @@ def test_every_name_of_the_table_is_in_a_row_of_these_tests():
     assert set().union(*TABLE.values()) <= known
 
 
+def test_prompts_that_are_not_padded_need_no_mask(tmp_path):
+    """A token twice at the start is padding only where a trainer pads."""
+    for names in (("prompt_ids", "response_ids"), ("prompt_token_ids", "output_token_ids")):
+        row = dict(zip(names, ([1, 1, 5], [7]), strict=True))
+        [found] = read_transcripts(written(tmp_path, row), T1)
+        assert found.written == ((1, 1, 5), (7,))
+    trl = {"prompt_ids": [1, 5], "completion_ids": [7, 8], "attention_mask": [1, 1]}
+    assert read_transcripts(written(tmp_path, trl), T1)[0].written == ((1, 5), (7, 8))
+
+
 def test_results_of_tools_are_context_and_every_turn_is_a_row(tmp_path):
     row = {
         "prompt_ids": [5],
@@ -137,6 +147,30 @@ VERL = FILES["verl, agent loop"]
         ),
         (VERL | {"prompt_mask": [1, 0]}, T1, "prompt_mask is not one 0 or 1 for each token of the"),
         (VERL | {"attention_mask": [1, 0, 1, 1, 1]}, T1, "attention_mask is not one 0 or 1 for"),
+        (
+            {"prompts": [0, 5, 6], "responses": [7, 8, 9], "response_mask": [1, 1, 1]},
+            T1,
+            "prompt beside responses can begin with padding, and no mask says where this one beg",
+        ),
+        (
+            {"prompt_ids": [0, 0, 5, 6], "completion_ids": [7, 8], "completion_mask": [1, 1]},
+            T1,
+            "prompt beside completion_ids can begin with padding, and no mask says where this one",
+        ),
+        (
+            {"sequences": [0, 0, 5, 6, 7, 8], "action_mask": [0, 0, 0, 1, 1]},
+            T1,
+            "prompt beside sequences can begin with padding, and no mask says where this one begi",
+        ),
+        (
+            {
+                "prompt_token_ids": [0, 0, 5, 6],
+                "output_token_ids": [7, 8, 9, 3],
+                "attention_mask": [0, 0, 1, 1],
+            },
+            T1,
+            "attention_mask has 4 values, as many as the prompt has tokens and the output, so wh",
+        ),
         (VERL | {"response_ids": [[7, 8, 9]] * 3}, T1, "holds [7, 8, 9]; allowed: whole numbers"),
         ({"tokens": [1, 2, 3]}, T1, "tokens is prompt and output in one, and nothing says where"),
         ({"prompts": "a", "responses": "b"}, T1, "prompt_token_ids is missing; the ids that the"),

@@ -82,19 +82,21 @@ def test_a_control_clears_what_both_arms_have_and_no_more(options, tmp_path):
     def judged(folder, extra, control, target):
         given = options("vllm", target, tokens=4000, folder=tmp_path / folder)
         words = given.pop("command")[:-1]
-        return assert_exact_server([*words, extra], control=[*words, control], **given)
+        return assert_exact_server([*words, extra], control=[*words, *control], **given)
 
     with pytest.raises(AssertionError, match=r"(?s)^likely cause: .*speculation differs from the "):
-        judged("differ", "9", "0", "uniform")
-    report = judged("both", "0", "0", "other")
+        judged("differ", "9", ("0", "plain"), "uniform")
+    report = judged("both", "0", ("0", "plain"), "other")
     assert "without speculation, too, the engine differs" in str(report)
     arms = [lines(tmp_path / "both" / f"{arm}.jsonl") for arm in ("transcripts", "control")]
     prompts = [sorted(row["prompt_token_ids"] for row in arm) for arm in arms]
     assert prompts[0] == prompts[1]
     assert not {row["seed"] for row in arms[0]} & {row["seed"] for row in arms[1]}
     assert len(arms[0]) == 4000 // 2 // 12
-    judged("exact", "0", "0", "uniform")
+    judged("exact", "0", ("0", "plain"), "uniform")
     assert not (tmp_path / "exact" / "control.jsonl").exists()
+    with pytest.raises(InvalidInput, match="of the control says that 129 tokens were drafted"):
+        judged("drafts", "9", ("9",), "uniform")
 
 
 def test_too_few_tokens_are_no_acquittal_and_budgets_end_it(options, tmp_path, monkeypatch):

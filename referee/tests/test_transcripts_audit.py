@@ -228,6 +228,45 @@ def test_with_a_control_another_precision_cancels_and_is_said():
     assert not any("in one arm alone" in note for note in report.notes)
 
 
+def test_seeds_say_why_a_control_has_equal_tokens_and_two_names_of_a_model_are_noted():
+    """An engine that draws by the seed alone, and so emits the same with and without drafts."""
+    rows = [replace(row, seed=place) for place, row in enumerate(write())]
+    named = [replace(row, extra={"model": "m"}) for row in rows]
+    report = audit([replace(row, extra={"model": "m-fp8"}) for row in rows], target(), None, named)
+    assert report.finding is Finding.NO_BIAS_SEEN
+    assert any("name the model 'm-fp8' and the control 'm'; if" in note for note in report.notes)
+    with pytest.raises(InvalidInput, match="80 of the 80 sampled rows of the control are the same"):
+        audit(rows, target(), control=rows[::-1])
+    with pytest.raises(InvalidInput, match="80 of the 80 sampled rows of the control are the same"):
+        audit(rows, target(), control=[replace(row, seed=None) for row in rows])
+
+
+def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
+    """A penalty that no row declares has more to act on in longer answers."""
+
+    def shy(logits, ids):
+        seen = torch.zeros_like(logits).scatter(1, ids, 1.0)
+        return (logits - 2.0 * seen).softmax(-1)
+
+    fact = "rows are cut to 8 tokens, the smaller limit of the two arms"
+    short, long = write(shy, rows=200, new=8), write(shy, seed=1, rows=200, new=60)
+    report = audit(short, target(), control=long)
+    assert findings(report) == ["no bias seen", "biased", "biased"], reasons(report)
+    first, _, control = (one.comparison for one in report.judgements)
+    assert first.facts == (fact,) and control.tokens > 2000 and not control.facts
+    report = audit(short, target(), control=write(shy, seed=1, rows=200, new=8))
+    assert report.judgements[0].comparison.facts == ()
+    told = [replace(row, extra={"max_new_tokens": 8}) for row in write(rows=30, new=7)]
+    [difference, *_] = audit(told, target(), control=write(seed=1, rows=30, new=8)).judgements
+    assert difference.comparison.facts == ()  # they may have had as many
+    greedy, other = (write(GREEDY, rows=30, new=new, temperature=0) for new in (5, 9))
+    [difference, *_] = audit(greedy, target(), control=other).judgements
+    assert difference.comparison.facts == (
+        fact.replace("8", "5"),
+        "30 of 30 rows have the control's tokens",
+    )
+
+
 def test_greedy_arms_are_compared_by_how_often_they_diverge():
     greedy, loose = write(GREEDY, temperature=0), write(drawing(temperature=0.3), temperature=0)
     assert findings(audit(greedy, target(), control=greedy)) == ["no bias seen"] * 3
@@ -242,12 +281,15 @@ def test_greedy_arms_are_compared_by_how_often_they_diverge():
 def test_rows_and_controls_that_can_show_nothing_are_refused():
     rows = write(rows=3)
     for control, words in (
-        (rows, "the control has the same rows as the transcripts"),
+        (rows, "3 of the 3 sampled rows of the control are the same rows as the transcripts"),
+        (rows[:0:-1], "2 of the 2 sampled rows of the control are the same rows"),
         (write(rows=3, temperature=0.7), "have the settings T=1 and T=0.7; allowed: the same"),
         ([], "there are no transcripts; at least one row"),
     ):
         with pytest.raises(InvalidInput, match=words):
             audit(rows, target(), control=control)
+    with pytest.raises(InvalidInput, match="line 2: rows name 3 models, as .m0. and .m1.; allowed"):
+        audit([replace(row, extra={"model": f"m{n}"}) for n, row in enumerate(rows)], target())
     few, others = (
         [row for seed in seeds for row in write(seed=seed, rows=10)]
         for seeds in (range(5), range(5, 10))

@@ -31,6 +31,20 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
     assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
 
 
+def test_settings_within_another_key_can_repeat_those_of_the_row(tmp_path):
+    row = ROW | {"temperature": 0.6, "presence_penalty": -0.5}
+    told = {
+        "temperature": 0.6000000238418579,  # as float32
+        "top_k": -1,
+        "top_p": None,
+        "min_p": 0,
+        "presence_penalty": -0.5,
+        "draft_temperature": 2,
+    }
+    [found] = read_transcripts(written(tmp_path, row | {"sampling_params": told}))
+    assert found.temperature == 0.6 and found.extra == {"sampling_params": told}
+
+
 def test_filters_are_in_the_order_of_the_engine_unless_a_row_says_another(tmp_path):
     row = ROW | {"engine": "llama.cpp, assisted"}
     rows = read_transcripts(written(tmp_path, row, row | {"filter_order": "vllm"}))
@@ -63,6 +77,12 @@ BAD = {
     '{"engine": 3}': "engine is 3; allowed: text",
     '{"temprature": 0.5}': "the key 'temprature' is not read; did you mean temperature? Allowed",
     '{"top-p": 0.5}': "the key 'top-p' is not read; did you mean top_p?",
+    '{"id": "x", "index": 0, "metrics": {}, "sampling_params": {"temperature": 0.6}}': "the key "
+    "'sampling_params.temperature' is not read; did you mean temperature? Allowed for the "
+    "settings, as keys of the row itself: temperature, top_p",
+    '{"request": {"params": {"stop": null, "temp": 0.6}}}': "the key 'request.params.temp' is not",
+    '{"temperature": 0.6, "generation_config": {"temperature": 0.7}}': "_config.temperature' is no",
+    '{"options": {"top_k": true}}': "the key 'options.top_k' is not read; did you mean top_k?",
 }
 """Lines, or keys of an otherwise good row, that are wrong."""
 

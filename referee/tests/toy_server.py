@@ -276,4 +276,6 @@ def lines(path):
 if __name__ == "__main__":
     with ToyServer(sys.argv[1], port=int(sys.argv[2])) as server:
         server.extra = int(sys.argv[3])
+        if "plain" in sys.argv[4:]:  # it drafts nothing, in vLLM's words
+            server.changes["metrics",] = {}
         threading.Event().wait()

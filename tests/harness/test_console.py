@@ -272,8 +272,8 @@ def test_make_and_the_command_start_the_same_modules():
 def test_make_help_names_every_target_in_groups_and_starts_at_the_start():
     environment = {"PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        ["make", "help", f"PY={shlex.quote(sys.executable)}"], cwd=ROOT, capture_output=True, text=True,
-        check=True, env=environment,
+        ["make", "help", f"PY={shlex.quote(sys.executable)}"],
+        cwd=ROOT, capture_output=True, text=True, check=True, env=environment,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert lines[0] == "start here" and len(lines) <= 50 and max(map(len, lines)) <= 100
