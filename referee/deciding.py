@@ -63,7 +63,8 @@ def looks(
     begin = 0
     for end in (*range(step, num_prompts, step), num_prompts):
         rows = ask(end)
-        arms.append(measure([row for row in rows if row.extra[INDEX] >= begin], *scorers))
+        new = [row for row in rows if row.extra[INDEX] >= begin]
+        arms.append(measure(new, *scorers, seed=begin))
         begin = end
         whole = joined(arms)
         loads = whole.by_condition.values()

@@ -100,8 +100,12 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
 
 def _scorers(options: argparse.Namespace) -> list[Scorer]:
     """The models that rescore for --until-decided."""
-    if options.temperature == 0:
-        raise InvalidInput("--until-decided needs a --temperature above 0; greedy rows bet nothing")
+    from referee.audit.terms import COLDEST
+
+    if options.temperature <= COLDEST:
+        raise InvalidInput(
+            f"--until-decided needs a --temperature above {COLDEST:.2g}; greedy rows bet nothing"
+        )
     if options.target is None and options.server:
         raise InvalidInput("--until-decided rescores; give --target, a folder, hub name or pair")
     target = options.target or EMBEDDED

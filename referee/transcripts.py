@@ -8,12 +8,14 @@ does not give the tokens that were emitted. Importing this module does not impor
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from referee.engine_laws import check_law
 from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
@@ -109,7 +111,7 @@ class Transcript(Warp):
                     f"{place} is {found}; allowed: a list of token ids, at least one"
                 )
             for token in tokens:
-                if type(token) is not int or not 0 <= token < TOO_LARGE:
+                if not _is_id(token):
                     raise InvalidInput(
                         f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0, below "
                         f"{TOO_LARGE}"
@@ -179,9 +181,14 @@ class Transcript(Warp):
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < TOO_LARGE
+
+
 def _logprob(value: Any, place: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not -math.inf < value <= MOST_LOGPROB:
+    # a whole number of a JSON file can be finite and no float
+    if not is_number or not -sys.float_info.max <= value <= MOST_LOGPROB:
         raise InvalidInput(f"{place} holds {ascii(value)[:60]}; allowed: finite numbers up to 0")
     return float(value)
 
@@ -190,9 +197,10 @@ def _top_logprobs(top: Any, place: str) -> tuple[tuple[int, float], ...]:
     """Pairs of different ids and their log-probabilities, whose masses are those of a law."""
     pairs = []
     for pair in top if isinstance(top, list | tuple) else (None,):
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or type(pair[0]) is not int:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not _is_id(pair[0]):
             raise InvalidInput(
-                f"{place} holds {ascii(top)[:60]}; allowed: lists of [id, log-probability]"
+                f"{place} holds {ascii(top)[:60]}; allowed: lists of [id, log-probability], ids "
+                f"from 0, below {TOO_LARGE}"
             )
         pairs.append((pair[0], _logprob(pair[1], place)))
     mass = sum(math.exp(value) for _, value in pairs)
@@ -255,7 +263,8 @@ def read_transcripts(
     row without `filter_order` gets that of its engine, by the engine's name. Rows may have the keys
     of RL trainers, see `referee.rollouts`. settings: those that rows need not say themselves.
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
-    empty, or for the first row that is not a transcript.
+    empty, or for the first row that is not a transcript, or says settings that its engine, by its
+    name, applies in another way, see `check_law`.
     """
     transcripts = []
     for where, _, row in json_lines(Path(path)):
@@ -271,7 +280,9 @@ def read_transcripts(
             }
             extra = {name: value for name, value in extra.items() if name not in _TYPES}
             fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
-            transcripts.append(Transcript(**fields, extra=extra, place=emitted.place))
+            transcript = Transcript(**fields, extra=extra, place=emitted.place)
+            check_law(transcript, transcript.engine or "", f"{emitted.place}: ")
+            transcripts.append(transcript)
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return transcripts

@@ -234,8 +234,8 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "top_p": (_is_within(math.ulp(0.0), 1), "above 0, up to 1, where 1 is off"),
     "top_k": (
-        lambda value: type(value) is int and value >= 0,
-        "whole numbers from 0, where 0 is off",
+        lambda value: type(value) is int and 0 <= value < 2**31,
+        "whole numbers from 0, where 0 is off, below 2147483648",
     ),
     "min_p": (_is_within(0, 1), "from 0 to 1, where 0 is off"),
     "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,6 +27,7 @@ from referee.audit.terms import (
     EmittedTokens,
     GreedyGaps,
     TokenTerms,
+    as_judged,
     gaps_of,
     lookups,
     terms_of,
@@ -34,10 +37,13 @@ from referee.conditions import by_condition
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import INDEX, LIMIT, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
+from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
 
 SHOWN = 5
 """The most lines about single tokens or rows; a last line counts the others."""
+COPY_RATE = 1e-6
+"""Upper bound of the chance that an exact engine's rows are taken for copies."""
 Tokens = TypeVar("Tokens", bound=EmittedTokens)
 """Measurements of emitted tokens, of any kind."""
 token_bar = partial(progress_bar, unit="token", leave=False, delay=1)
@@ -276,6 +282,41 @@ def paired(arm: Arm, control: Arm) -> Wealth | None:
     return paired_wealth(arm.terms.alternatives, sides)
 
 
+def check_copies(arm: Arm) -> None:
+    """Raise InvalidInput if sampled rows without seeds repeat each other where chance does not.
+
+    A second row repeats a first one with the first one's probability, so one of many pairs of rows
+    (of one prompt, setting and condition) repeats an output with a probability below COPY_RATE over
+    their number with probability COPY_RATE at most. Rows with seeds say themselves whether they
+    share them. Tokens that the settings rule out do not count.
+    """
+    if arm.terms is None:
+        return
+    logs = arm.terms.mass.where(arm.terms.is_inside, 1.0).log()
+    row_logs = logs.new_zeros(len(arm.transcripts)).index_add_(0, arm.terms.row, logs)
+    keys = {
+        number: (row.prompt_token_ids, row.setting, row.condition)
+        for number, row in enumerate(arm.transcripts)
+        if row.temperature > 0 and row.seed is None
+    }
+    pairs = sum(count * (count - 1) // 2 for count in Counter(keys.values()).values())
+    least = math.log(COPY_RATE / max(1, pairs))
+    firsts: dict[object, int] = {}
+    copies = []
+    for number, key in keys.items():
+        row = arm.transcripts[number]
+        first = firsts.setdefault((key, row.output_token_ids), number)
+        if first != number and row_logs[number] < least:
+            copies.append(f"{row.place} repeats {arm.transcripts[first].place}")
+    if copies:
+        raise InvalidInput(
+            f"{len(copies)} sampled rows have the prompt and the output of another (the first: "
+            f"{copies[0]}), too improbable for chance: copies, cached answers or one seed for "
+            "several requests, which are no new evidence; allowed: each such answer once, or "
+            "rows with their seeds"
+        )
+
+
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
     """The first SHOWN of `count` lines, and a line that says how many more
     of this kind there are.
@@ -289,16 +330,19 @@ def measure(
     target: Scorer,
     draft: Scorer | None = None,
     on_tokens: Callable[[int], object] = bool,
+    seed: int = 0,
 ) -> Arm:
-    """Rescore transcripts.
+    """Rescore transcripts; those of the arm are `as_judged`.
 
-    on_tokens: called with the number of output tokens rescored since its last call.
+    on_tokens: called with the number of output tokens rescored since its last call. seed: that of
+    the random shares of `TokenTerms`; arms that are `joined` have different ones.
 
     Raises InvalidInput like `check_fit`, and NoVerdict like `rescore`.
     """
     scorers = [target] if draft is None else [target, draft]
     check_fit(scorers, transcripts)
-    generator = torch.Generator().manual_seed(0)
+    transcripts = [*map(as_judged, transcripts)]
+    generator = torch.Generator().manual_seed(seed)
     terms, gaps = [], []
     suggestions = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]
     for stretch, *drafts in rescore(scorers, transcripts):

@@ -145,9 +145,9 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
     num_edge = int((terms.is_possible & ~terms.is_inside).sum())
     fact = (
-        f"{num_edge} tokens lie at the edge of a filter: it leaves them out, and would not if "
-        f"logits were {NEAR_TIE:g} off; rounding decides there, so they count neither for nor "
-        "against the engine"
+        f"{num_edge} tokens lie at the edge of a filter, or of a temperature near 0: it leaves "
+        f"them no mass, and would if logits were {NEAR_TIE:g} off; rounding decides there, so they "
+        "count neither for nor against the engine"
     )
     return Comparison(
         what,

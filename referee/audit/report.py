@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from referee.audit.alternatives import DRAFT_SET
-from referee.audit.arm import SHOWN, Arm, measure, token_bar
+from referee.audit.arm import SHOWN, Arm, check_copies, measure, token_bar
 from referee.audit.bets import CONFIDENCE, Excess, Wealth, in_figures
 from referee.audit.comparisons import (
     BET_RATE,
@@ -26,7 +26,7 @@ from referee.audit.notes import notes
 from referee.audit.own_check import own_check
 from referee.audit.statistics import z_of
 from referee.audit.table import ArmLine, arm_line, table_lines
-from referee.audit.terms import NEAR_TIE
+from referee.audit.terms import COLDEST, NEAR_TIE
 from referee.conditions import (
     KINDS,
     between,
@@ -68,7 +68,8 @@ _ALONE = (
     "of the two can still be chance; more tokens decide whether it is the speculation"
 )
 _GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
+    f"rows at temperature 0, or up to {COLDEST:.2g}, where rounding decides, are no samples: of "
+    "them it was asked whether every token is the most "
     f"probable one, or as good within {NEAR_TIE:g} of its logit"
 )
 Case = tuple[Condition, Condition | None, Comparison]
@@ -183,10 +184,10 @@ def audit_transcripts(
     settings; the verdict is then about the difference, in which the engine's other deviations from
     the target cancel.
     Raises InvalidInput for a row that the models cannot have read or written, which the message
-    names; if there are no rows; if rows of one side name several models; and for a control with
-    mostly the same rows, with other settings or with drafted tokens. Raises NoVerdict if a model's
-    logits are not numbers, or if something is biased but `own_check` does not clear the target's
-    own tokens.
+    names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
+    several models; and for a control with mostly the same rows, with other settings or with drafted
+    tokens. Raises NoVerdict if a model's logits are not numbers, or if something is biased but
+    `own_check` does not clear the target's own tokens.
     """
     if control is not None:
         check_other_run(transcripts, control)
@@ -201,11 +202,13 @@ def audit_transcripts(
         control_for(condition, [*others[0]])
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
-        report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
+        measured = [measure(rows, target, draft, bar.update) for rows in arms]
+    report = audit_arms(*measured)
     report = replace(report, notes=(*report.notes, *about_models))
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
-    return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft)))
+    own = own_check(measured[0].transcripts, target, draft)
+    return replace(report, notes=(*report.notes, *own))
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
@@ -213,8 +216,11 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
     If rows name several conditions (loads, starts, turns, contexts), each is judged against the
     target, against the condition with the smallest number of one kind, see `between`, and against
-    the control of this condition or its like, see `control_for`.
+    the control of this condition or its like, see `control_for`. Raises InvalidInput like
+    `check_copies`.
     """
+    for side in filter(None, (arm, control)):
+        check_copies(side)
     parts = arm.by_condition
     controls = {} if control is None else control.by_condition
     conditions = list(parts)

@@ -62,6 +62,10 @@ NEAR_TIE = 0.25
 """Logits this close count as equal: bfloat16 rounds a logit between 16 and 32
 to a multiple of 0.125.
 """
+COLDEST = NEAR_TIE / 745
+"""Temperatures up to this one are judged like 0. There float64 gives mass 0 to all tokens that are
+no ties, and which tie has the mass depends on rounding.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,9 @@ class TokenTerms(EmittedTokens):
     float64, those of the buckets. pits: (N, 2) float64, uniform in [0, 1) and independent if the
     laws are right: the mass of the tokens before x by place, and by id, plus a random share of x's
     own mass. spread: (N,) float64, half the mean absolute deviation of the surprisal. loss: (N,)
-    float64, the token's surprisal by the raw logits. is_inside: (N,) bool, whether the token is in
-    the law's support; if not, its deviations are 0. is_possible: (N,) bool, whether it would be if
-    all logits not below its own were NEAR_TIE lower. ratios: (N, A) float64, for each of
+    float64, the token's surprisal by the raw logits. mass: (N,) float64, the token's own by its
+    law. is_possible: (N,) bool, whether it would have any if all logits not below its own were
+    NEAR_TIE lower. ratios: (N, A) float64, for each of
     `alternatives` the ratio that a bet takes. excesses: (N, E) float64, for each of `sets` the
     terms of its mean excess. Both are those of `referee.audit.alternatives.bet_terms`.
     """
@@ -125,7 +129,7 @@ class TokenTerms(EmittedTokens):
     pits: Tensor
     spread: Tensor
     loss: Tensor
-    is_inside: Tensor
+    mass: Tensor
     is_possible: Tensor
     alternatives: tuple[str, ...]
     ratios: Tensor
@@ -141,6 +145,11 @@ class TokenTerms(EmittedTokens):
         events = _indicator(outcomes, self.chances)
         events[..., 0].masked_fill_(~self.is_inside[:, None], 0.0)
         return torch.cat((self.sums, events), 1)
+
+    @property
+    def is_inside(self) -> Tensor:
+        """(N,) bool: whether a token is in its law's support; if not, its deviations are 0."""
+        return self.mass > 0
 
     @property
     def surprisal_variance(self) -> Tensor:
@@ -170,6 +179,11 @@ class GreedyGaps(EmittedTokens):
         return self.gap <= NEAR_TIE
 
 
+def as_judged(row: Transcript) -> Transcript:
+    """The row, with temperature 0 in place of one up to COLDEST."""
+    return replace(row, temperature=0) if row.temperature <= COLDEST else row
+
+
 def gaps_of(stretch: Stretch, transcript: Transcript) -> GreedyGaps:
     """The gaps of a stretch's tokens."""
     scores = penalised(stretch, transcript)
@@ -193,9 +207,9 @@ def terms_of(
     random shares.
     """
     scores, tokens = penalised(stretch, transcript), stretch.tokens
-    warped_logits = warped(scores, transcript)
-    is_inside = _at(warped_logits, tokens).isfinite()
-    probs = warped_logits.double().softmax(-1)
+    probs = _law(scores, transcript)
+    mass = _at(probs, tokens)
+    is_inside = mass > 0
     surprisal = -torch.where(probs > 0, probs, 1.0).log()
     columns = {
         "surprisal": _function(surprisal, probs, tokens),
@@ -212,7 +226,7 @@ def terms_of(
     columns["lookup"] = _indicator((suggestions == tokens).double(), chance)
     law = None
     if draft is not None:
-        law = warped(penalised(draft, transcript), transcript).double().softmax(-1)
+        law = _law(penalised(draft, transcript), transcript)
         law = torch.nn.functional.pad(law, (0, probs.shape[-1] - law.shape[-1]))
         columns["overdraft"] = _event(law > probs, probs, tokens)
         ratio = (law.clamp_min(1e-300).log() + surprisal).clamp(-LARGEST_RATIO, LARGEST_RATIO)
@@ -225,7 +239,7 @@ def terms_of(
     is_possible[~is_inside] = _is_nearly_inside(scores[~is_inside], tokens[~is_inside], transcript)
     logits = stretch.logits.double()
     loss = logits.logsumexp(-1) - _at(logits, tokens)
-    values = (sums, *_places(probs, tokens, generator), spread, loss, is_inside, is_possible)
+    values = (sums, *_places(probs, tokens, generator), spread, loss, mass, is_possible)
     named = bet_terms(probs, tokens[:, None], law, eos_token_ids)
     bets = (((*part,), torch.cat([*part.values()], -1).cpu()) for part in named)
     return TokenTerms(
@@ -288,13 +302,18 @@ def _at(values: Tensor, tokens: Tensor) -> Tensor:
     return values.gather(-1, tokens[:, None])[:, 0]
 
 
+def _law(scores: Tensor, transcript: Transcript) -> Tensor:
+    """The law (K, V) float64 of scores (K, V) under the settings, which are not greedy."""
+    return warped(scores, transcript).double().softmax(-1)
+
+
 def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) -> Tensor:
-    """Whether tokens (K,) survive if other scores (K, V)
+    """Whether tokens (K,) have any mass if other scores (K, V)
     that are not below their own are NEAR_TIE lower.
     """
     own_score = scores.gather(-1, tokens[:, None])
     lower = (scores - NEAR_TIE * (scores >= own_score)).scatter(-1, tokens[:, None], own_score)
-    return _at(warped(lower, transcript), tokens).isfinite()
+    return _at(_law(lower, transcript), tokens) > 0
 
 
 def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from referee.engine_laws import check_law, check_off
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
@@ -57,9 +58,10 @@ class Engine:
     or `answers` if it takes batches.
 
     name, version, model: the origin that transcripts name; version and model are None if unknown.
-    apart: for each setting that the engine lacks or applies in another way, the reason why it must
-    be off. orders: the keys of FILTER_ORDERS whose orders it can apply. takes_batches: whether
-    several requests at a time are one call of `answers`, and not several of `answer`.
+    apart: for each setting that the engine lacks, the reason why it must be off; those that it
+    applies in another way are in `referee.engine_laws`, by its name. orders: the keys of
+    FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are
+    one call of `answers`, and not several of `answer`.
     serves_logprobs: whether it can return log-probabilities of the most probable tokens;
     num_logprobs: how many of them it is asked for at each place.
     """
@@ -92,12 +94,8 @@ class Engine:
         """Raise InvalidInput for settings that this engine cannot apply
         as a transcript declares them.
         """
-        for setting, reason in self.apart.items():
-            value, off = getattr(settings, setting), getattr(Sampling, setting)
-            if value != off:
-                raise InvalidInput(
-                    f"{self.name}: {setting} is {value}, and {reason}; allowed: {off:g}"
-                )
+        check_off(settings, self.name, self.apart)
+        check_law(settings, self.name)
         if not any(map(settings.is_as_in, self.orders)):
             raise InvalidInput(
                 f"{self.name}: filter_order is {settings.filter_order}, which is another law "

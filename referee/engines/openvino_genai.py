@@ -35,11 +35,6 @@ class OpenVinoEngine(Engine):
     see MODES; all modes use the same kernels (continuous batching).
     """
 
-    apart = dict.fromkeys(
-        ("presence_penalty", "frequency_penalty"),
-        "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a "
-        "transcript's subtracts",
-    )
     orders = ("openvino",)
     takes_batches = True
 

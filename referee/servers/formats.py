@@ -124,8 +124,6 @@ class OpenAi(ServedEngine):
     serves_logprobs = True
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
     reason, orders = ("choices", 0, "finish_reason"), tuple(FILTER_ORDERS)
-    least_temperature = 0.01
-    """vLLM raises lower temperatures to this one, except 0."""
 
     def __init__(self, server: Server) -> None:
         models = server.get("/v1/models")
@@ -143,15 +141,6 @@ class OpenAi(ServedEngine):
     def unowned_name(self) -> str:
         """The name of a server whose model has no owner."""
         return (self.server.software or OpenAi.name).split("/")[0]
-
-    def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for a temperature that vLLM would change, and like `Engine.check`."""
-        super().check(settings)
-        if self.name == Vllm.name and 0 < settings.temperature < self.least_temperature:
-            raise InvalidInput(
-                f"vllm: temperature is {settings.temperature}, and vLLM would apply "
-                f"{self.least_temperature}; allowed: 0, or from {self.least_temperature}"
-            )
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
@@ -226,27 +215,12 @@ class Sglang(ServedEngine):
     serves_logprobs = True
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
-    apart = {
-        "repetition_penalty": "SGLang's counts emitted tokens alone, a transcript's the prompt's "
-        "too"
-    }
     orders = ("sglang",)
 
     def __init__(self, server: Server) -> None:
         info = server.get("/server_info") or server.get("/get_server_info")  # the later name first
         super().__init__(server, name_in(info, "version"), name_in(info, "model_path"))
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
-
-    def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput like `Engine.check`, and for filters
-        that its backends apply in two ways.
-        """
-        super().check(settings)
-        if settings.min_p and settings.top_k and settings.top_p < 1:
-            raise InvalidInput(
-                "sglang: min_p, top_k and top_p are on, and with min_p one backend renormalises "
-                "between the other two and another does not; allowed: two of them"
-            )
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
@@ -297,10 +271,6 @@ class LlamaCpp(ServedEngine):
     serves_logprobs = True
     tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
     reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
-    apart = dict.fromkeys(
-        ("presence_penalty", "frequency_penalty"),
-        "llama.cpp's counts the prompt's tokens as well, a transcript's emitted tokens alone",
-    )
     orders = tuple(order for order, groups in FILTER_ORDERS.items() if max(map(len, groups)) == 1)
     DEFAULTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"}
     """The server's default filters; its default temperature is 0.8."""

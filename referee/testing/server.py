@@ -52,8 +52,8 @@ class ServerOptions:
     server with a control gives way. max_new_tokens: of an answer. temperature: above 0.
     concurrency: the requests at a time. start_s: the most seconds until a server answers. device,
     dtype: of the models that rescore. seed: that of the first prompt, prompt i has seed + i; by
-    default the pytest run's. folder: where rows and the servers' logs are written; None for a new
-    one.
+    default the pytest run's. folder: the path of where rows and the servers' logs are written; None
+    for a new one.
     """
 
     format: str = ""
@@ -72,7 +72,7 @@ class ServerOptions:
     device: str = "auto"
     dtype: str = "float32"
     seed: int | None = None
-    folder: Path | None = None
+    folder: Path | str | None = None
 
     def __post_init__(self) -> None:
         for name in ("format", "target"):
@@ -84,6 +84,10 @@ class ServerOptions:
         for name in ("seconds", "temperature", "start_s"):
             if not isinstance(value := getattr(self, name), int | float) or not value > 0:
                 raise InvalidInput(f"{name} is {value!r}; allowed: a number above 0")
+        texts = ("format", "target", "draft", "address", "prompts", "device", "dtype", "folder")
+        for name in texts:
+            if not isinstance(value := getattr(self, name), str | Path | None):
+                raise InvalidInput(f"{name} is {value!r}; allowed: text")
         self.engine  # noqa: B018 - an unknown format is refused
 
     @property
@@ -116,7 +120,7 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
     if unknown := [name for name in options if name not in allowed]:
         raise InvalidInput(f"unknown option {unknown[0]!r}; allowed: {', '.join(allowed)}")
     chosen = ServerOptions(**options)
-    folder = chosen.folder or Path(mkdtemp(prefix="resispec-"))
+    folder = Path(chosen.folder or mkdtemp(prefix="resispec-"))
     scorers = inputs.scorers(chosen.target, chosen.draft, chosen.device, chosen.dtype)
     prompts = _prompts(chosen)
     asked = _asked(command, "transcripts", chosen, folder, prompts, scorers)

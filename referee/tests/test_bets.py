@@ -271,9 +271,25 @@ def test_until_decided_spends_its_budget_on_an_exact_engine(desk, capsys, tmp_pa
     assert len(lines(out)) == 60
     wealth = measure(read_transcripts(out), *audit_scorers(desk)[:1]).wealth
     assert f"at its largest {bets.in_figures(wealth.largest_log)}; 2,000 decides" in said[1]
-    code, _, error = ask(desk, capsys, tmp_path / "no.jsonl", *options, "--temperature", 0)
-    assert code == 1 and "needs a --temperature above 0" in error
-    assert not (tmp_path / "no.jsonl").exists()
+    for greedy in (0, 1e-4):
+        code, _, error = ask(desk, capsys, tmp_path / "no.jsonl", *options, "--temperature", greedy)
+        assert code == 1 and "needs a --temperature above 0.00034" in error
+        assert not (tmp_path / "no.jsonl").exists()
+
+
+def test_looks_share_no_random_shares():
+    """Answers of one length are rescored in one order, look for look."""
+    law, end = drawing(temperature=0.1), torch.tensor(target().eos_token_ids)
+
+    def endless(logits, ids):
+        return law(logits.index_fill(-1, end, -torch.inf), ids)
+
+    rows = [
+        replace(row, extra={"prompt_index": n})
+        for n, row in enumerate(write(endless, rows=200, new=24, temperature=0.1))
+    ]
+    *_, last = deciding.looks(lambda number: rows[:number], len(rows), [target()], deciding.LOOK)
+    assert last.best is not None and last.arm.sharing.z < 4
 
 
 def audit_scorers(desk):

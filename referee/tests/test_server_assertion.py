@@ -66,8 +66,9 @@ def test_an_exact_server_is_acquitted_in_every_format(engine, options, tmp_path)
 
 
 def test_a_faulty_server_fails_and_the_first_line_is_the_likely_cause(options, tmp_path):
+    in_ini = given([f"folder = {tmp_path}"])
     with pytest.raises(AssertionError) as raised:
-        assert_exact_server(**options("vllm", "other"))
+        assert_exact_server(**options("vllm", "other", **in_ini))
     first, second, *rest = str(raised.value).splitlines()
     assert first.startswith("likely cause: a temperature higher than the rows say")
     assert second.startswith("verdict: biased")
@@ -117,6 +118,7 @@ def test_what_is_wrong_is_said_before_a_server_is_started(options, tmp_path):
         ({"tokens": 2e3}, "tokens is 2000.0; allowed: a whole number from 1"),
         ({"start_s": "long"}, "start_s is 'long'; allowed: a number above 0"),
         ({"temperature": 0.0}, "temperature is 0.0"),
+        (given(["folder = 5"]), "folder is 5; allowed: text"),
         ({"format": "nope"}, "unknown server_format 'nope'"),
         ({"tokens": 50_000}, "4166 prompts were asked for and"),
     ):

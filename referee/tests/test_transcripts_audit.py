@@ -290,7 +290,11 @@ def test_rows_and_controls_that_can_show_nothing_are_refused():
             audit(rows, target(), control=control)
     with pytest.raises(InvalidInput, match="line 2: rows name 3 models, as .m0. and .m1.; allowed"):
         audit([replace(row, extra={"model": f"m{n}"}) for n, row in enumerate(rows)], target())
-    report = audit(write()[:10] * 5, target(), control=write(seed=1)[:10] * 5)
+    few, others = (
+        [row for seed in seeds for row in write(seed=seed, rows=10)]
+        for seeds in (range(5), range(5, 10))
+    )
+    report = audit(few, target(), control=others)
     assert "the arms have 10 prompts; at least 20 are needed" in reasons(report)[0]
     assert report.finding is Finding.UNDECIDED
 

@@ -63,6 +63,11 @@ BAD = {
     '{"prompt_token_ids": [18446744073709551616]}': "allowed: whole numbers from 0, below 2147483",
     '{"temperature": 1e-300}': "temperature is 1e-300; allowed: 0, which is greedy, or from 1e-6",
     '{"top_k": 2.0}': "top_k is 2.0; allowed: whole numbers from 0",
+    '{"top_k": 1' + 400 * "0" + "}": "allowed: whole numbers from 0, where 0 is off, below 21474",
+    '{"top_logprobs": [[[9223372036854775808, -1]], [], []]}': "holds [[9223372036854775808, -1]]; "
+    "allowed: lists of [id, log-probability], ids from 0, below 2147483648",
+    '{"top_logprobs": [[[-2, -1]], [], []]}': "holds [[-2, -1]]; allowed: lists of [id, log-prob",
+    '{"logprobs": [-1' + 400 * "0" + ", 0, 0]}": "allowed: finite numbers up to 0",
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
     '{"repetition_penalty": 0}': "repetition_penalty is 0; allowed: from 0.001",
     '{"presence_penalty": "a"}': "presence_penalty is 'a'; allowed: from -1000",
@@ -95,6 +100,29 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         Transcript(torch.tensor([1]), (2,))
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "expected"),
+    [
+        ("vllm", {"temperature": 0.001}, "temperature is 0.001, and vLLM would apply 0.01"),
+        ("SGLang", {"repetition_penalty": 1.1}, "1.1, and SGLang's counts emitted tokens alone"),
+        ("sglang", {"min_p": 0.1, "top_k": 5, "top_p": 0.9}, "min_p, top_k and top_p are on"),
+        ("llama.cpp, plain", {"presence_penalty": 0.5}, "llama.cpp's counts the prompt's tokens"),
+        ("openvino_genai", {"frequency_penalty": 0.5}, "OpenVINO GenAI's subtracts it from"),
+    ],
+)
+def test_settings_that_the_engine_applies_in_another_way_are_refused(
+    tmp_path, engine, settings, expected
+):
+    """Rows are read as they are asked for; another engine may apply them as they are declared."""
+    path = written(tmp_path, ROW, ROW | settings | {"engine": engine})
+    with pytest.raises(InvalidInput) as caught:
+        read_transcripts(path)
+    assert str(caught.value).startswith(f"{path}, line 2: {engine}: ")
+    assert expected in str(caught.value) and "; allowed: " in str(caught.value)
+    for other in ({}, {"engine": "mine"}, {"engine": engine, **dict.fromkeys(settings)}):
+        assert len(read_transcripts(written(tmp_path, ROW, ROW | settings | other))) == 2
 
 
 def test_a_key_that_is_nearly_a_setting_is_told_from_others():

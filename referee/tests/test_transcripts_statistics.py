@@ -92,6 +92,8 @@ def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
         ({"min_p": 0.62}, 2, True),  # 0.24 is 0.6 of 0.4
         ({"min_p": 0.9}, 2, False),
         ({"top_k": 2, "temperature": 0.1}, 2, True),  # near ties do not depend on the settings
+        ({"temperature": 5e-4}, 1, True),  # 0.4 / 0.26 to the power of 2,000 is beyond float64
+        ({"temperature": 5e-4}, 3, False),
         ({}, 3, True),
     ):
         found = one_token([0.4, 0.26, 0.24, 0.1], token, **settings)

@@ -1,0 +1,48 @@
+"""Copies of rows are no new evidence, and repetitions by chance are no copies."""
+
+from dataclasses import replace
+
+import pytest
+
+from referee.audit import Finding, audit_transcripts
+from referee.tests.toy_engine import drawing, target, write
+from resispec.errors import InvalidInput
+
+
+def moved(rows, by):
+    """The rows as they stand further down in a file."""
+    return [replace(row, place=f"rows.jsonl, line {n + by}") for n, row in enumerate(rows, 1)]
+
+
+def test_rows_that_repeat_others_are_refused_and_not_counted_twice():
+    rows = write(rows=20)
+    line = r"^\d+ sampled rows have the prompt and the output of another \(the first: rows.jsonl, "
+    with pytest.raises(InvalidInput, match=line) as caught:
+        audit_transcripts(rows + moved(rows, 20), target())
+    assert "line 21 repeats rows.jsonl, line 1)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    control = write(seed=1)
+    longest = max(control, key=lambda row: len(row.output_token_ids))
+    with pytest.raises(InvalidInput, match="^1 sampled rows have"):
+        audit_transcripts(write(), target(), control=control + moved([longest], 80))
+
+
+def test_rows_that_chance_repeats_are_judged():
+    """Short answers, likely ones and greedy ones, and those of the same request under other loads.
+
+    Rows that have their seeds say themselves whether they share them.
+    """
+    short = [row for seed in range(40) for row in write(seed=seed, new=1, rows=30)]
+    likely = [
+        row
+        for seed in range(3)
+        for row in write(drawing(temperature=0.002), seed=seed, temperature=0.002)
+    ]
+    loads = [replace(row, concurrency=load) for load in (1, 16) for row in write()]
+    greedy = write(drawing(temperature=1e-4), temperature=0)
+    for rows in (short, likely, loads, greedy * 2):
+        outputs = [(row.prompt_token_ids, row.output_token_ids) for row in rows]
+        assert len(set(outputs)) < len(outputs)
+        assert audit_transcripts(rows, target()).finding is Finding.NO_BIAS_SEEN
+    twice = [replace(row, seed=n % 80) for n, row in enumerate(write() * 2)]
+    assert audit_transcripts(twice, target()).finding is Finding.UNDECIDED
