@@ -102,8 +102,7 @@ class Cell:
         if not self.has_tree:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
-        key = json.dumps([RESULTS_VERSION, _identity(self.determining)], sort_keys=True)
-        return hashlib.sha256(key.encode()).hexdigest()[:16]
+        return identity([RESULTS_VERSION, self.determining])
 
     @property
     def determining(self) -> dict[str, Any]:
@@ -209,6 +208,12 @@ def build(node: Any) -> Any:
         raise InvalidInput(
             f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}"
         ) from error
+
+
+def identity(node: Any) -> str:
+    """16 hexadecimal digits of a configuration, or a list of some, with files by their content."""
+    key = json.dumps(_identity(node), sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _without_later(node: Any, key: str = "") -> Any:
