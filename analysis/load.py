@@ -22,7 +22,7 @@ import yaml
 
 from analysis import SWEEP, labels
 from analysis.labels import Label
-from resispec.code_digest import changed_files, code_digests
+from resispec.code_digest import changed_files, code_digests, commit_digests
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
 from resispec.sampling import FILTERS, Warp
@@ -135,8 +135,9 @@ def recorded_code(folder: Path) -> dict[str, str]:
     empty if it does not say.
     """
     with suppress(InvalidInput):
-        code = read_json(folder / "provenance.json").get("code")
-        return code if isinstance(code, dict) else {}
+        facts = read_json(folder / "provenance.json")
+        if isinstance(code := facts.get("code"), dict):
+            return code | commit_digests(facts.get("model_commits") or {})
     return {}
 
 

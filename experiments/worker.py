@@ -26,7 +26,7 @@ from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
 from resispec.audit.battery import shown_bias
-from resispec.code_digest import code_digests, own_digests
+from resispec.code_digest import code_digests, commit_digests, own_digests
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
@@ -82,6 +82,8 @@ class _Measurement:
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
+        # a name on the hub may stand for other models than when the rows so far were measured
+        self.store.begin(self.cell, code | commit_digests(pair.commits()))
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
         facts["forwards"] = pair.ways()
         self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
