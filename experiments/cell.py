@@ -20,6 +20,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from analysis.load import FILTERS_OFF, filters_of
+from resispec.data import Prompt
 from resispec.errors import InvalidInput, first_line
 from resispec.files import remembered_sha256
 from resispec.sampling import Sampling
@@ -102,7 +103,7 @@ class Cell:
         if not self.has_tree:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
-        return identity([RESULTS_VERSION, self.determining])
+        return node_id([RESULTS_VERSION, self.determining])
 
     @property
     def determining(self) -> dict[str, Any]:
@@ -167,6 +168,23 @@ def sampling_of(config: Mapping[str, Any]) -> Sampling:
     return Sampling(temperature=config["temperature"], **config["sampling"])
 
 
+def prompts_of(config: Mapping[str, Any]) -> list[Prompt]:
+    """The documents that a configuration measures, in order.
+
+    Raises InvalidInput as `build` and the data set do, and for a data set that gives more or fewer
+    than it is asked for.
+    """
+    first, count = config["first_prompt"], config["first_prompt"] + config["num_prompts"]
+    documents = list(build(config["dataset"]).prompts(count))
+    if len(documents) != count:
+        name = config["dataset"].get("name", config["dataset"].get("_target_"))
+        raise InvalidInput(
+            f"data set {name} gave {len(documents)} documents to prompts({count}); allowed: as "
+            "many as are asked for"
+        )
+    return documents[first:]
+
+
 class CellFailed(RuntimeError):
     """Cells did not complete; the message has a line for each, "CELL: REASON"."""
 
@@ -210,7 +228,7 @@ def build(node: Any) -> Any:
         ) from error
 
 
-def identity(node: Any) -> str:
+def node_id(node: Any) -> str:
     """16 hexadecimal digits of a configuration, or a list of some, with files by their content."""
     key = json.dumps(_identity(node), sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]

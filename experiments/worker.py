@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from analysis.load import Status, origins, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, sampling_of
+from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompts_of, sampling_of
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
@@ -86,7 +86,8 @@ class _Measurement:
         self.store.begin(self.cell, code | commit_digests(pair.commits()))
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
         facts["forwards"] = pair.ways()
-        self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
+        self.log = RowLog(self.store.folder, self.task.row, self.workload)
+        path = self.store.folder / PROVENANCE
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
         self.origin = provenance(pair.target.device) | facts | ({"before": runs} if runs else {})
@@ -254,8 +255,7 @@ def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workloa
 
 def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
     sampling = sampling_of(config)
-    first = config["first_prompt"]
-    prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
+    prompts = prompts_of(config)
     pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     encoded = [

@@ -22,7 +22,7 @@ import numpy as np
 
 from analysis.labels import options, owner_of_tree
 from analysis.load import FILTERS_OFF, filters_of
-from experiments.cell import Cell, Reporter, build, file_name, filter_suffix, identity
+from experiments.cell import Cell, Reporter, build, file_name, filter_suffix, node_id
 from experiments.processes import GPUS
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -132,7 +132,7 @@ class TreeSearch(ABC):
     def found_for(self, cell: Cell) -> dict[str, str]:
         """The identities of what a cell's labels name in short: its pair, on whatever device."""
         pair = cell.config["pair"]
-        return {"pair": identity({key: pair[key] for key in pair if key not in ON_DEVICE})}
+        return {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
 
     def check_found(self, path: Path, cell: Cell) -> None:
         """Raise InvalidInput for a file that was found for something else than a cell has.
@@ -627,7 +627,7 @@ class OwnShapeSearch(BestShapeSearch):
         node = self.counted(cell)[1]
         code = code_digests({"decoder": node}).items()
         others = {name: digest for name, digest in code if not name.startswith("resispec/")}
-        return super().found_for(cell) | {"verifier": identity([node, others])}
+        return super().found_for(cell) | {"verifier": node_id([node, others])}
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
         """The verifier that the tree is for, and its configuration."""
