@@ -22,7 +22,7 @@ import yaml
 
 from analysis import SWEEP, labels
 from analysis.labels import Label
-from resispec.code_digest import changed_files, code_digests
+from resispec.code_digest import changed_files, code_digests, commit_digests
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
 from resispec.sampling import FILTERS, Warp
@@ -135,8 +135,9 @@ def recorded_code(folder: Path) -> dict[str, str]:
     empty if it does not say.
     """
     with suppress(InvalidInput):
-        code = read_json(folder / "provenance.json").get("code")
-        return code if isinstance(code, dict) else {}
+        facts = read_json(folder / "provenance.json")
+        if isinstance(code := facts.get("code"), dict):
+            return code | commit_digests(facts.get("model_commits") or {})
     return {}
 
 
@@ -717,12 +718,20 @@ def _check_same_prompts(
 ) -> None:
     """Raise InvalidInput unless cells of one pair and data set measured the same prompts
     and seeds.
+
+    Rows of earlier versions have no checksum of the prompt's tokens, which is not compared then.
     """
+    names = [*IDENTITY, "prompt_sha256"]
     for _, cell_ids in cells.groupby(["pair", "dataset", *more], sort=False).cell_id:
-        prompts = {cell_id: rows[cell_id][[*IDENTITY]].values.tolist() for cell_id in cell_ids}
+        frames = {cell_id: rows[cell_id].reindex(columns=names) for cell_id in cell_ids}
+        prompts = {cell_id: frame.values.tolist() for cell_id, frame in frames.items()}
         first = next(iter(prompts))
         for cell_id, own in prompts.items():
-            for prompt, other in zip_longest(own, prompts[first], fillvalue="none"):
-                if prompt != other:
-                    contrast = f"where {first}, compared with it, has {other} (index, id, seed)"
-                    raise InvalidInput(f"cell {cell_id}: measured prompt {prompt} {contrast}")
+            for prompt, other in zip_longest(own, prompts[first], fillvalue=["none"]):
+                known = len(IDENTITY) + all(isinstance(one[-1], str) for one in (prompt, other))
+                if prompt[:known] != other[:known]:
+                    contrast = f"where {first}, compared with it, has {other[:known]}"
+                    raise InvalidInput(
+                        f"cell {cell_id}: measured prompt {prompt[:known]} {contrast} "
+                        "(index, id, seed, checksum of its tokens)"
+                    )

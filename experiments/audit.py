@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from experiments.cell import Cell, build
+from experiments.cell import Cell, prompts_of
 from experiments.cli import Point, axis_of, of_profile, run_single
 from experiments.composition import composed_by_hydra
 from experiments.devices import check_devices
@@ -160,8 +160,7 @@ def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     """
     documents: list[Prompt] = []
     for config in configs:
-        first, count = config["first_prompt"], config["num_prompts"]
-        documents += build(config["dataset"]).prompts(first + count)[first:]
+        documents += prompts_of(config)
     return documents
 
 

@@ -20,7 +20,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from analysis.load import FILTERS_OFF, filters_of
+from resispec.data import Prompt
 from resispec.errors import InvalidInput, first_line
+from resispec.files import remembered_sha256
 from resispec.sampling import Sampling
 
 Reporter = Callable[[str, int, int], None]
@@ -62,9 +64,8 @@ PATHS = ("path", "target", "draft")  # keys whose values are files or folders, i
 FILLED = "task.folder"  # a folder that the cell itself fills
 # Texts that no system takes for a path: with a line break, or with too long a name, or too long.
 NO_PATH = re.compile(rb"\n|[^/]{256}|.{4096}")
-# A larger file is identified by its size and three samples, since reading weights takes minutes.
+# A larger file is no tree, and its checksum is remembered, since reading weights takes seconds.
 LARGE_BYTES = 1 << 24
-SAMPLE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,7 @@ class Cell:
         if not self.has_tree:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
-        key = json.dumps([RESULTS_VERSION, _identity(self.determining)], sort_keys=True)
-        return hashlib.sha256(key.encode()).hexdigest()[:16]
+        return node_id([RESULTS_VERSION, self.determining])
 
     @property
     def determining(self) -> dict[str, Any]:
@@ -168,6 +168,23 @@ def sampling_of(config: Mapping[str, Any]) -> Sampling:
     return Sampling(temperature=config["temperature"], **config["sampling"])
 
 
+def prompts_of(config: Mapping[str, Any]) -> list[Prompt]:
+    """The documents that a configuration measures, in order.
+
+    Raises InvalidInput as `build` and the data set do, and for a data set that gives more or fewer
+    than it is asked for.
+    """
+    first, count = config["first_prompt"], config["first_prompt"] + config["num_prompts"]
+    documents = list(build(config["dataset"]).prompts(count))
+    if len(documents) != count:
+        name = config["dataset"].get("name", config["dataset"].get("_target_"))
+        raise InvalidInput(
+            f"data set {name} gave {len(documents)} documents to prompts({count}); allowed: as "
+            "many as are asked for"
+        )
+    return documents[first:]
+
+
 class CellFailed(RuntimeError):
     """Cells did not complete; the message has a line for each, "CELL: REASON"."""
 
@@ -209,6 +226,12 @@ def build(node: Any) -> Any:
         raise InvalidInput(
             f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}"
         ) from error
+
+
+def node_id(node: Any) -> str:
+    """16 hexadecimal digits of a configuration, or a list of some, with files by their content."""
+    key = json.dumps(_identity(node), sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _without_later(node: Any, key: str = "") -> Any:
@@ -254,7 +277,7 @@ def content(path: Path) -> Any:
     """
     if path.is_file():
         stat = path.stat()
-        return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+        return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ino)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return {file.relative_to(path).as_posix(): content(file) for file in files}
@@ -262,18 +285,13 @@ def content(path: Path) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _digest(path: Path, num_bytes: int, _changed: int) -> str:
-    """The SHA-256 of a file; for a large file, that of its size and its first, middle and last MiB.
+def _digest(path: Path, num_bytes: int, _changed: int, _inode: int) -> str:
+    """The SHA-256 of a file.
 
     For a file that a search wrote, only the found trees count, not when and where they were found.
     """
     if num_bytes > LARGE_BYTES:
-        digest = hashlib.sha256(str(num_bytes).encode())
-        with path.open("rb") as file:
-            for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
-                file.seek(start)
-                digest.update(file.read(SAMPLE_BYTES))
-        return digest.hexdigest()
+        return remembered_sha256(path)
     data = path.read_bytes()
     if path.suffix == ".json":
         with suppress(ValueError, TypeError, KeyError):

@@ -134,7 +134,7 @@ def _check_parts(cell: Cell) -> None:
     """
     config = cell.config
     if cell.tree_file and cell.has_tree and config["search"]:
-        build(config["search"]).check_found(cell.tree_file, config)
+        build(config["search"]).check_found(cell.tree_file, cell)
     if not cell.has_tree:
         stand_in = build(config["search"]).stand_in()
         if stand_in is None:

@@ -33,6 +33,7 @@ from experiments.composition import (
 from experiments.explain import explained, unknown
 from experiments.overrides import fixed, listed_values, plain, values
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
+from resispec.code_digest import is_ours
 from resispec.errors import InvalidInput
 
 EXPERIMENT, PART = "experiment", "part"
@@ -348,8 +349,9 @@ def cell_of(
 def _label(group: str, choice: str, node: DictConfig) -> Label:
     """An option with the values that differ from those of its file: "chain(num_drafted=7)".
 
-    In `verifier=custom verifier.name=my_rule.py:MyRule,standard` the known verifier is labelled
-    with its name alone, as in every other sweep, so that it is the baseline here, too.
+    In `verifier=custom verifier.name=my_rule.py:MyRule,standard` our verifier is labelled with its
+    name alone, as in every other sweep, so that it is the baseline here, too. An entry point that
+    has the name of a data set or a decoder of ours is another thing, and is labelled as such.
     """
     stored = options(group).get(choice)
     if stored is None:  # an option of the folder of --config-dir
@@ -361,7 +363,8 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
         for key, value in leaves(content(node)).items()
         if not key.endswith("_target_") and defaults.get(key) != value and "${" not in str(value)
     }
-    if choice == "custom" and (CONF / group / f"{changes.get('name')}.yaml").is_file():
+    is_known = (CONF / group / f"{changes.get('name')}.yaml").is_file()
+    if choice == "custom" and is_known and is_ours(group, str(changes["name"])):
         choice = str(changes.pop("name"))
     return Label(choice, {key: _short(value) for key, value in sorted(changes.items())})
 

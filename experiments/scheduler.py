@@ -284,8 +284,10 @@ def _search(search: Any, path: Path, cells: Sequence[Cell], report: Reporter) ->
     with locked(
         path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))
     ):
-        if not path.is_file():  # another run may have found it meanwhile
+        if not path.is_file():
             search(path, cells, report)
+        for cell in cells:  # another run may have found it meanwhile, for another pair
+            search.check_found(path, cell)
 
 
 class Progress:

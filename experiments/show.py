@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.cli import check_profile, profile_parser
 from analysis.load import readable_plans
-from experiments.cell import build
+from experiments.cell import build, prompts_of
 from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, CellStore
 from resispec.commands import as_typed
 from resispec.errors import InvalidInput, first_line, in_one_line
@@ -141,11 +141,10 @@ def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
     """The prompt as the target read it, or the reason why it cannot be read here."""
-    first, length = config["first_prompt"], config["prompt_tokens"]
+    length, template = config["prompt_tokens"], config["prompt_template"]
     try:
-        prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
-        prompt = prompts[row["prompt_index"]]
-        return tokenizer.decode(tokenizer.encode_prompt(prompt, length, config["prompt_template"]))
+        prompt = prompts_of(config)[row["prompt_index"]]
+        return tokenizer.decode(tokenizer.encode_prompt(prompt, length, template))
     except InvalidInput as error:
         return f"(cannot be read here: {first_line(error)})"
 

@@ -30,7 +30,7 @@ from resispec.files import checksums, locked, sealed, write_atomically, write_js
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
     from experiments.cell import Cell
     from experiments.grid import Part, Sweep
-    from experiments.tasks.base import Row
+    from experiments.tasks.base import Row, Workload
 
 _adapter = cache(TypeAdapter)
 CELL, PROVENANCE, ROWS = SEALED
@@ -123,16 +123,17 @@ class RowLog:
     """Rows appended as JSON lines while a cell runs, one a prompt, in the order of the prompts.
 
     A cell that was stopped goes on after the rows that are there. If the file holds anything
-    else, only its correct beginning is kept: rows 0, 1, 2, ..., each once.
+    else, only its correct beginning is kept: rows 0, 1, 2, ..., each once. workload: the present
+    one; rows of other prompts, as of a file that has changed since, are not kept.
     """
 
-    def __init__(self, folder: Path, row_type: type[Row]) -> None:
+    def __init__(self, folder: Path, row_type: type[Row], workload: Workload) -> None:
         self._path, self._partial = folder / ROWS, folder / PARTIAL
         self.rows: list[Row] = []
         text = self._partial.read_text("utf-8", errors="replace") if self._partial.exists() else ""
         for line in text.splitlines(keepends=True):
             row = parse(line, row_type) if line.endswith("\n") else None
-            if row is None or row.prompt_index != len(self.rows):
+            if row is None or row.prompt_index != len(self.rows) or not row.is_of(workload):
                 break
             self.rows.append(row)
         write_atomically(self._partial, "".join(_line(row) for row in self.rows))

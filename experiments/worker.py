@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from analysis.load import Status, origins, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, sampling_of
+from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompts_of, sampling_of
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
 from resispec.audit.battery import shown_bias
-from resispec.code_digest import code_digests, own_digests
+from resispec.code_digest import code_digests, commit_digests, own_digests
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
@@ -82,9 +82,12 @@ class _Measurement:
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
+        # a name on the hub may stand for other models than when the rows so far were measured
+        self.store.begin(self.cell, code | commit_digests(pair.commits()))
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
         facts["forwards"] = pair.ways()
-        self.log, path = RowLog(self.store.folder, self.task.row), self.store.folder / PROVENANCE
+        self.log = RowLog(self.store.folder, self.task.row, self.workload)
+        path = self.store.folder / PROVENANCE
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []
         self.origin = provenance(pair.target.device) | facts | ({"before": runs} if runs else {})
@@ -252,8 +255,7 @@ def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workloa
 
 def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
     sampling = sampling_of(config)
-    first = config["first_prompt"]
-    prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
+    prompts = prompts_of(config)
     pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     encoded = [

@@ -1,9 +1,10 @@
 """Digests of the code that drafts and verifies in a cell, found without importing it; no torch.
 
-The code of a cell is every file that its verifier, its draws and its drafter come from, and every
-file
-that these import: of resispec those of PARTS, and modules of the user's outside site-packages. A
-file is identified by its syntax tree without docstrings, so comments and formatting do not count.
+The code of a cell is every file that its verifier, its draws, its drafter and its data set come
+from, and every file that these import: of resispec those of PARTS, and modules of the user's
+outside site-packages. A file is identified by its syntax tree without docstrings, so comments and
+formatting do not count. What a name stands for counts, too: the version of the package of an entry
+point, and the commit of a model on the hub that is named without a revision.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,12 @@ class Source:
 
 def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
     """The digests of a cell's code: file -> digest, by the names of files relative
-    to their import folder.
+    to their import folder; "package NAME" -> version, and as in `commit_digests`.
 
-    config: the cell's resolved configuration. Files that are not there are left out.
+    config: the cell's resolved configuration. Files and models that are not there are left out.
     """
-    pending = [
-        file for key in ("decoder", "task") for file in _named(config.get(key), key == "decoder")
-    ]
+    nodes = {key: config.get(key) for key in ("decoder", "task", "dataset")}
+    pending = [file for key, node in nodes.items() for file in _named(node, key == "decoder")]
     files: dict[Path, str] = {}
     while pending:
         path, name = pending.pop()
@@ -70,7 +70,17 @@ def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
     for path, name in sorted(files.items()):  # two folders may have a file of the same name
         digest = _source(path).digest
         digests[name] = _sha256(digests[name] + digest) if name in digests else digest
-    return digests
+    return digests | dict(_packages(nodes)) | commit_digests(_cached_commits(config.get("pair")))
+
+
+def commit_digests(commits: Mapping[str, str | None]) -> dict[str, str]:
+    """Commits of models by role as `code_digests` has them; those from elsewhere have none."""
+    return {f"{role} on the hub": commit for role, commit in commits.items() if commit}
+
+
+def is_ours(kind: str, name: str) -> bool:
+    """Whether a name is that of an object of ours, whose place no entry point takes."""
+    return kind == "verifier" and bool(_of_registered("verifiers", name))
 
 
 def own_digests() -> dict[str, str]:
@@ -103,16 +113,52 @@ def _named(node: Any, is_decoder: bool) -> Iterator[tuple[Path, str]]:
         target = str(node.get("_target_", ""))
         module, _, attribute = target.rpartition(".")
         yield from _of_module(module, attribute)
-        if attribute in BY_NAME or target == "resispec.plugins.make":
-            yield from _of_plugin(str(node.get("kind", "verifier")), str(node.get("name")))
+        for kind, name in _by_name(node):
+            yield from _of_plugin(kind, name)
         if isinstance(draws := node.get("draws"), str):
             yield from _of_registered("draws", draws)
-        if isinstance(rule := node.get("rule"), str):  # a verifier over another one, by name
-            yield from _of_plugin("verifier", rule)
         if target == FASTEST:
             yield from _of_fastest(Path(str(node.get("path"))), is_decoder)
         for value in node.values():
             yield from _named(value, is_decoder)
+
+
+def _by_name(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a node asks for by name."""
+    target = str(node.get("_target_", ""))
+    if target.rpartition(".")[2] in BY_NAME or target == "resispec.plugins.make":
+        yield str(node.get("kind", "verifier")), str(node.get("name"))
+    if isinstance(rule := node.get("rule"), str):  # a verifier over another one
+        yield "verifier", rule
+
+
+def _packages(node: Any) -> Iterator[tuple[str, str]]:
+    """Name and version of the packages whose entry points a node of a configuration names."""
+    if isinstance(node, list | tuple):
+        for item in node:
+            yield from _packages(item)
+    elif isinstance(node, Mapping):
+        for kind, name in _by_name(node):
+            entry = None if is_ours(kind, name) else _entry(kind, name)
+            if entry and entry.dist:
+                yield f"package {entry.dist.name}", entry.dist.version
+        for value in node.values():
+            yield from _packages(value)
+
+
+def _cached_commits(pair: Any) -> dict[str, str | None]:
+    """The commits, by role, that a pair's names without a revision stand for in the hub's cache."""
+    names = {}
+    for role in ("target", "draft") if isinstance(pair, Mapping) else ():
+        name = str(pair.get(role))
+        is_on_hub = name.count("/") == 1 and not Path(name).expanduser().exists()
+        if is_on_hub and not pair.get(f"{role}_revision"):
+            names[role] = name
+    if not names:
+        return {}
+    from resispec.hub import cached_commit  # imports the hub's library
+
+    return {role: cached_commit(name) for role, name in names.items()}
 
 
 def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:
@@ -131,16 +177,17 @@ def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:
 
 def _of_plugin(kind: str, name: str) -> list[tuple[Path, str]]:
     """The files of a verifier or decoder by name: one of ours, or that of an entry point."""
-    if kind == "verifier" and (files := _of_registered("verifiers", name)):
-        return files
-    return _of_module(_entry_module(kind, name), "")
+    if is_ours(kind, name):
+        return _of_registered("verifiers", name)
+    entry = _entry(kind, name)
+    return _of_module(entry.module, "") if entry else []
 
 
 @cache
-def _entry_module(kind: str, name: str) -> str:
-    """The module that an entry point names; "" without one."""
+def _entry(kind: str, name: str) -> EntryPoint | None:
+    """The entry point of a name; None without one."""
     entries = entry_points(group=f"resispec.{kind}s")
-    return next((entry.module for entry in entries if entry.name == name), "")
+    return next((entry for entry in entries if entry.name == name), None)
 
 
 def _of_registered(part: str, name: str) -> list[tuple[Path, str]]:

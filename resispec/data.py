@@ -70,7 +70,7 @@ class JsonlDataset:
         named by its line from 0 if it has no `id`.
 
         Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is
-        not a JSON object in UTF-8 with text in `field` (or `text`), or two documents share an id;
+        not a JSON object in UTF-8 with text in `field`, or two documents share an id;
         and when there are fewer than `count` documents.
         """
         return _first(
@@ -90,9 +90,9 @@ class HubDataset:
 
     field: the column that holds the document. data_files: one shard to read instead of the whole
     split, if the split is large. path: a local .jsonl or .parquet file that replaces the hub, with
-    the same field (or `text`). id_field: if given, the documents are questions, and id_field,
-    category and categories are as in `QuestionDataset`. placeholder: how a stand-in begins, for a
-    question whose text is not published.
+    the same field (or all documents in `text`). id_field: if given, the documents are questions,
+    and id_field, category and categories are as in `QuestionDataset`. placeholder: how a stand-in
+    begins, for a question whose text is not published.
     """
 
     repo: str
@@ -118,7 +118,8 @@ class HubDataset:
         limit = None if self.id_field else count
         documents = _local(Path(self.path)) if self.path else self._documents(limit, source)
         if not self.id_field:
-            return _first(_checked(documents, source, self.field), count, source)
+            checked = _checked(documents, source, self.field, is_stand_in=bool(self.path))
+            return _first(checked, count, source)
         prompts = _first(_in_turns(documents, self, source), count, source)
         for prompt in prompts:
             if self.placeholder and prompt.text.startswith(self.placeholder):
@@ -178,7 +179,7 @@ class QuestionDataset:
     the question, which is a text or a list of turns. id_field: the key of the id, if there is one.
     category: the category of questions without a `category` of their own. categories: the
     categories to ask, in this order; None for all. path: a local .jsonl file that replaces the url,
-    with the same fields (or `text` and `id`).
+    with the same fields (or `id`, and all questions in `text`).
     answers, answers_sha256, answers_path: url, checksum and path of a file of answers in FastChat's
     format: lines with a question_id and choices[0].turns. Questions without an answer or a second
     turn are left out.
@@ -252,7 +253,8 @@ def _in_turns(
     see `QuestionDataset`.
     """
     groups: dict[str | None, list[Prompt]] = {}
-    for prompt in _checked(documents, source, dataset.field, dataset.id_field, dataset.category):
+    fields = dataset.field, dataset.id_field, dataset.category
+    for prompt in _checked(documents, source, *fields, is_stand_in=bool(dataset.path)):
         groups.setdefault(prompt.category, []).append(prompt)
     for turn in itertools.zip_longest(
         *(groups[key] for key in _chosen(groups, dataset.categories, source))
@@ -326,15 +328,19 @@ def _checked(
     field: str,
     id_field: str | None = None,
     category: str | None = None,
+    is_stand_in: bool = False,
 ) -> Iterator[Prompt]:
-    """Turn documents into prompts, each with text in `field` (or `text`) and an id of its own.
+    """Turn documents into prompts, each with text in `field` and an id of its own.
 
-    A list of turns stands for its first one. id_field, category: see `QuestionDataset`. Raises
-    InvalidInput, naming the source and the place, for a document without text or with the id of
-    another.
+    A list of turns stands for its first one. id_field, category: see `QuestionDataset`.
+    is_stand_in: whether the file is one of the user's in the place of another; if its first
+    document has `text` and no such field, all texts are in `text`. Raises InvalidInput, naming the
+    source and the place, for a document without text or with the id of another.
     """
     places: dict[str, str] = {}
     for place, index, row in documents:
+        if is_stand_in and not places and isinstance(row, dict) and field not in row:
+            field = "text" if "text" in row else field
         prompt = _prompt(row, index, f"{source}, {place}", field, id_field, category)
         if prompt.id in places:
             raise InvalidInput(
@@ -348,7 +354,7 @@ def _checked(
 def _prompt(
     row: Any, index: int, place: str, field: str, id_field: str | None, category: str | None
 ) -> Prompt:
-    text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
+    text = row.get(field) if isinstance(row, dict) else None
     text = text[0] if isinstance(text, list) and text else text
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(

@@ -5,6 +5,7 @@ locks that die with their process.
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -162,6 +163,26 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 def _sha256(path: Path, _num_bytes: int, _changed: int) -> str:
     """The SHA-256 of a file, which a command reads only once unless the file changes."""
     return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+def remembered_sha256(path: Path) -> str:
+    """The SHA-256 of a large file, which is read once; the cache keeps it between processes.
+
+    A file of another size, time of change or inode is read again. Raises OSError when it cannot be
+    read.
+    """
+    fact = path.stat()
+    known_by = [str(path.resolve()), fact.st_size, fact.st_mtime_ns, fact.st_ino]
+    name = hashlib.sha256(json.dumps(known_by).encode()).hexdigest()
+    kept = cache_root() / "checksums" / name
+    with suppress(OSError, ValueError):
+        if re.fullmatch("[0-9a-f]{64}", digest := kept.read_text("utf-8")):
+            return digest
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError):  # without a cache it is read anew
+        write_atomically(kept, digest)
+    return digest
 
 
 def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:

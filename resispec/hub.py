@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatch
@@ -16,7 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
+from huggingface_hub import (
+    HfApi,
+    constants,
+    hf_hub_download,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -29,7 +36,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_json
+from resispec.files import read_json, write_atomically
 
 PROBE_SECONDS = 5.0
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
@@ -111,7 +118,7 @@ def model_folder(name: str, revision: str | None) -> Path:
         enable_progress_bars()
     patterns = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
     try:
-        return Path(
+        copy = Path(
             snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": patterns})
         )
     except Exception as error:  # whatever the HTTP library in use raises where a connection breaks
@@ -121,6 +128,11 @@ def model_folder(name: str, revision: str | None) -> Path:
         ) from error
     finally:
         disable_progress_bars()
+    if commit_of(copy) and revision != info.sha:
+        # asked for a commit, the library does not keep what the name stands for
+        with suppress(OSError):
+            write_atomically(copy.parents[1] / "refs" / (revision or "main"), info.sha)
+    return copy
 
 
 def weight_files(files: Iterable[str]) -> list[str]:
@@ -194,6 +206,14 @@ def commit_of(folder: Path) -> str | None:
     """The hub's commit that a folder is a copy of; None for a folder outside of the hub's cache."""
     is_copy = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
     return folder.name if is_copy else None
+
+
+def cached_commit(name: str) -> str | None:
+    """The commit that a model's name stands for in the hub's cache; None if it is not there."""
+    with suppress(HFValidationError):
+        file = try_to_load_from_cache(name, "config.json")
+        return commit_of(Path(file).parent) if isinstance(file, str) else None
+    return None
 
 
 def must_use_copy(name: str, revision: str | None) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.cell import Cell
 from experiments.configurations import (
@@ -75,9 +75,10 @@ class FastestSearch(TreeSearch):
             found = f"decoder={decoders[0]} does so, too; allowed: leave the decoder out"
             raise InvalidInput(f"tree=fastest says what drafts and verifies; {found}")
 
-    def check_found(self, path: Path, config: Mapping[str, Any]) -> None:
-        """See `TreeSearch.check_found`."""
-        check_settings(path, config)
+    def check_found(self, path: Path, cell: Cell) -> None:
+        """See `TreeSearch.check_found`: the settings count, too."""
+        super().check_found(path, cell)
+        check_settings(path, cell.config)
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""

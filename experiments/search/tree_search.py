@@ -22,10 +22,11 @@ import numpy as np
 
 from analysis.labels import options, owner_of_tree
 from analysis.load import FILTERS_OFF, filters_of
-from experiments.cell import Cell, Reporter, build, file_name, filter_suffix
+from experiments.cell import Cell, Reporter, build, file_name, filter_suffix, node_id
 from experiments.processes import GPUS
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
+from resispec.code_digest import code_digests
 from resispec.errors import InvalidInput
 from resispec.files import locked, write_atomically
 from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 NUM_SIBLINGS = (
     32  # the most children of a node whose acceptance is measured, if the draws allow as many
 )
+ON_DEVICE = ("device", "dtype")
+"""Keys of a pair that say how it is run; a tree that was found in one way serves in another."""
 ROOT = {"_target_": "resispec.trees.root_only"}
 STANDARD = {"_target_": "resispec.verifiers.Standard"}
 COMPARING = {
@@ -126,10 +129,24 @@ class TreeSearch(ABC):
                 f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}"
             )
 
-    def check_found(  # noqa: B027 - most searches depend on no more than the file's name
-        self, path: Path, config: Mapping[str, Any]
-    ) -> None:
-        """Raise InvalidInput for a file that was found with other settings than a cell's."""
+    def found_for(self, cell: Cell) -> dict[str, str]:
+        """The identities of what a cell's labels name in short: its pair, on whatever device."""
+        pair = cell.config["pair"]
+        return {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
+
+    def check_found(self, path: Path, cell: Cell) -> None:
+        """Raise InvalidInput for a file that was found for something else than a cell has.
+
+        A file that does not say for what, as one of an earlier version, is taken.
+        """
+        found_for = grow_map.about(path).get("found_for", {})
+        for name, value in self.found_for(cell).items():
+            if found_for.get(name, value) != value:
+                raise InvalidInput(
+                    f"{path} was searched for with another {name} that has the same name, or has "
+                    "changed since; delete the file to search again, give tree.path=FILE, or take "
+                    "it as it is (search=null)"
+                )
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
@@ -305,6 +322,7 @@ class TreeSearch(ABC):
         }
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
+        facts |= {"found_for": self.found_for(self.cells[0])}
         return subject | facts | environment | {"forwards_cell": self.forwards_cell}
 
 
@@ -603,6 +621,13 @@ class OwnShapeSearch(BestShapeSearch):
                 "each"
             )
         super().check(path, cells)
+
+    def found_for(self, cell: Cell) -> dict[str, str]:
+        """See `TreeSearch.found_for`: the verifier, too, with the user's files that it imports."""
+        node = self.counted(cell)[1]
+        code = code_digests({"decoder": node}).items()
+        others = {name: digest for name, digest in code if not name.startswith("resispec/")}
+        return super().found_for(cell) | {"verifier": node_id([node, others])}
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
         """The verifier that the tree is for, and its configuration."""

@@ -4,6 +4,7 @@ A task turns one prompt into one row, so that every kind of measurement is resum
 compared alike.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -26,6 +27,8 @@ class Row:
     category: the prompt's; rows of data sets without categories are written without it. timed_by:
     id of the process that measured the prompt for several cells in turn, the same for all of them;
     turn: the cell's place in that order, from 0. Both are None if no other cell took a turn.
+    prompt_sha256: the first 16 digits of the checksum of the prompt's token ids; rows of earlier
+    versions have none.
     """
 
     prompt_index: int
@@ -35,6 +38,16 @@ class Row:
     category: str | None = field(default=None, kw_only=True)
     timed_by: str | None = field(default=None, kw_only=True)
     turn: int | None = field(default=None, kw_only=True)
+    prompt_sha256: str | None = field(default=None, kw_only=True)
+
+    def is_of(self, workload: "Workload") -> bool:
+        """Whether the row is of a workload's prompt, as far as it says."""
+        if self.prompt_index >= len(workload.prompts):
+            return False
+        known = identity(workload, self.prompt_index)
+        if self.prompt_sha256 is None:
+            del known["prompt_sha256"]
+        return all(getattr(self, name) == value for name, value in known.items())
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,11 @@ class Task:
         raise NotImplementedError
 
 
+def hash_tokens(tokens: Sequence[int]) -> str:
+    """The first 16 hex digits of the SHA-256 of token ids as comma-separated decimals."""
+    return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()[:16]
+
+
 def identity(workload: Workload, index: int) -> dict[str, Any]:
     """The fields of `Row` for one prompt."""
     prompt_id, tokens = workload.prompts[index]
@@ -100,6 +118,7 @@ def identity(workload: Workload, index: int) -> dict[str, Any]:
         "seed": workload.seed + index,
         "num_prompt_tokens": len(tokens),
         "category": workload.categories.get(prompt_id),
+        "prompt_sha256": hash_tokens(tokens),
     }
 
 

@@ -2,12 +2,11 @@
 of the emitted tokens.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.tasks.base import Row, Task, Workload, identity, share
+from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
 from resispec.audit.z_score import Terms, join, step_terms
 
 
@@ -123,8 +122,3 @@ def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | N
         name: [value if math.isfinite(value) else None for value in values.tolist()]
         for name, values in joined._asdict().items()
     }
-
-
-def hash_tokens(tokens: Sequence[int]) -> str:
-    """The first 16 hex digits of the SHA-256 of token ids as comma-separated decimals."""
-    return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()[:16]

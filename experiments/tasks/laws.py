@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from experiments.tasks.base import Row, Task, Workload, identity, share
-from experiments.tasks.decode import hash_tokens
+from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
 from resispec.decode import Decoder
 from resispec.draws import Draws
 from resispec.errors import InvalidInput

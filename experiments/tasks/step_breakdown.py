@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.tasks.base import Row, Task, Workload, identity, share
-from experiments.tasks.decode import hash_tokens
+from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
 from resispec.timing import Stopwatch, clock_seconds, measuring
 
 PARTS = {

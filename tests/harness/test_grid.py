@@ -2,7 +2,9 @@
 what is refused, and the plan.
 """
 
+import hashlib
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from omegaconf import OmegaConf
 from analysis import labels
 from analysis.labels import Label
 from experiments import run
-from experiments.cell import IGNORED, content
+from experiments.cell import IGNORED, _digest, content
 from experiments.cli import read_command_line
 from experiments.composition import hydra_here
 from experiments.grid import LEFT_OUT, cell_of, cells_of, digest, parts_of, sweep_of
@@ -22,7 +24,7 @@ from experiments.overrides import completed, plain
 from experiments.schema import CONF, RunConfig
 from experiments.store import plans_of, write_plans
 from resispec.errors import InvalidInput
-from resispec.files import write_json
+from resispec.files import remembered_sha256, write_json
 from resispec.trees import chain, grow_map
 
 
@@ -252,17 +254,28 @@ def test_a_typed_sweep_has_one_profile(profile, monkeypatch, capsys):
     )
 
 
-def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):
+def test_every_byte_of_a_large_file_counts_and_is_read_once(tmp_path, monkeypatch):
+    """Between processes, too; a copy that was put in its place with its times is another file."""
     monkeypatch.setattr("experiments.cell.LARGE_BYTES", 100)
-    monkeypatch.setattr("experiments.cell.SAMPLE_BYTES", 10)
-    digests = set()
-    for place, value in ((0, 0), (0, 1), (150, 1), (299, 1)):
-        data = bytearray(300)
-        data[place] = value
-        path = tmp_path / f"weights{place}-{value}.bin"
-        path.write_bytes(data)
-        digests.add(content(path))
-    assert len(digests) == 4
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+    path, data = tmp_path / "weights.bin", bytearray(3 << 20)
+    path.write_bytes(data)
+    first, times = content(path), path.stat()
+    assert first == hashlib.sha256(data).hexdigest()
+    data[1 << 20] = 1
+    copy = tmp_path / "copy.bin"
+    copy.write_bytes(data)
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+    copy.replace(path)
+    assert content(path) == hashlib.sha256(data).hexdigest() != first
+    monkeypatch.setattr("hashlib.file_digest", None)
+    _digest.cache_clear()  # as in another process
+    assert content(path) == hashlib.sha256(data).hexdigest()
+    for kept in (tmp_path / "cache" / "checksums").iterdir():
+        kept.write_text("damaged")
+    monkeypatch.undo()
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+    assert remembered_sha256(path) == hashlib.sha256(data).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import pickle
 
 import pytest
 
+from experiments.audit import documents_of
 from experiments.cell import build
 from experiments.grid import cells_of
+from experiments.worker import load_workload
 from resispec import plugins
 from resispec.decode import Decoder
 from resispec.draws import Draws
@@ -130,6 +132,30 @@ def test_data_sets_and_decoders_are_chosen_by_name_or_by_file(place, package):
     assert (
         str(first.labels["dataset"]).startswith("custom(name=") and first.cell_id != second.cell_id
     )
+
+
+def test_what_has_the_name_of_ours_is_not_called_by_it_unless_it_is_ours():
+    """Defect: a user's data set `gsm8k` was printed as GSM8K."""
+    [cell] = cells_of(
+        ["dataset=custom", "dataset.name=gsm8k", "decoder=custom", "decoder.name=sequoia",
+         "verifier=custom", "verifier.name=standard"]
+    )  # fmt: skip
+    called = {group: str(cell.labels[group]) for group in ("dataset", "decoder", "verifier")}
+    assert called["dataset"] == "custom(name=gsm8k)" and called["decoder"] == "custom(name=sequoia)"
+    assert called["verifier"] == "standard"
+    [other] = cells_of(["verifier=custom", "verifier.name=spec_hub"])  # a file of ours, and no name
+    assert str(other.labels["verifier"]) == "custom(name=spec_hub)"
+
+
+@pytest.mark.parametrize("given", ["count - 1", "2 * count"])
+def test_a_data_set_gives_as_many_documents_as_it_is_asked_for(given, package, toy):
+    """Defect: a cell of 64 prompts was done with 10, and one that ignores count measured all."""
+    package.write_text(MODULE.replace("range(count)", f"range({given})"))
+    words = [word for word in toy if not word.startswith("dataset")]
+    [cell] = cells_of([*words, "dataset=custom", f"dataset.name={package}:Tickets"])
+    for measured in (lambda: load_workload(cell.config, None), lambda: documents_of([cell.config])):
+        with pytest.raises(InvalidInput, match=r"toy_plugin.py:Tickets gave [26] documents to pro"):
+            measured()
 
 
 @pytest.mark.parametrize(

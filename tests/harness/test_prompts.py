@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from experiments.grid import cells_of
 from experiments.store import RowLog
 from experiments.tasks.decode import PromptRow
+from experiments.worker import load_workload
 from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
@@ -35,7 +36,8 @@ def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, t
     assert categories == [("7", "qa"), ("9", "rag"), ("8", "qa")]
     assert all("category" not in row for row in rows(run_here(plain)))
     (plain.folder / "rows.jsonl").rename(plain.folder / "rows.partial.jsonl")
-    kept = RowLog(plain.folder, PromptRow).rows  # such rows are gone on from, too
+    workload = load_workload(plain.config, None)
+    kept = RowLog(plain.folder, PromptRow, workload).rows  # such rows are gone on from, too
     assert [row.category for row in kept] == [None] * 3
 
 

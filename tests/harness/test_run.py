@@ -292,6 +292,7 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
     finished = rows(run_here(cell))
     lines = (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
     partial = cell.folder / "rows.partial.jsonl"
+    workload = load_workload(cell.config, None)
     wrong = {
         "num_steps": 0,
         "histogram": [1],
@@ -302,10 +303,10 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
     }
     for changed in ({name: value} for name, value in wrong.items()):
         partial.write_text(json.dumps(finished[0] | changed) + "\n")
-        assert RowLog(cell.folder, PromptRow).rows == [], changed
+        assert RowLog(cell.folder, PromptRow, workload).rows == [], changed
     for order in ([1, 0], [0, 0, 1], [0, 2]):
         partial.write_text("".join(lines[index] for index in order) + lines[1][:-1])
-        kept = RowLog(cell.folder, PromptRow).rows
+        kept = RowLog(cell.folder, PromptRow, workload).rows
         assert [row.prompt_index for row in kept] == ([] if order[0] else [0]), order
     (cell.folder / "status.json").unlink()
     (cell.folder / "rows.jsonl").unlink()
@@ -313,6 +314,31 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
     measure([cell], lambda _, *counted: told.append(counted))
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert [row["tokens_sha256"] for row in finished] == hashes(cell)
+
+
+def test_rows_of_a_prompt_that_has_changed_since_are_not_gone_on_from(toy, tmp_path):
+    """Defect: a class of the user's reads a file, whose old and new texts shared a cell."""
+    path, source = tmp_path / "tickets.txt", tmp_path / "tickets_here.py"
+    path.write_text("a\nc\ne\n")
+    source.write_text(
+        "from pathlib import Path\nfrom resispec.data import Prompt\nclass Tickets:\n"
+        "    def prompts(self, count):\n"
+        f"        texts = Path({str(path)!r}).read_text().split()[:count]\n"
+        "        return [Prompt(str(number), text) for number, text in enumerate(texts)]\n"
+    )
+    words = [word for word in toy if not word.startswith("dataset")]
+    [cell] = cells_of([*words, "dataset=custom", f"dataset.name={source}:Tickets"])
+    finished = rows(run_here(cell))
+    for edited, kept in (("a\ng\ne\n", 1), ("a\nc\ng\n", 2), ("a\nc\ne\n", 3)):
+        path.write_text(edited)
+        for is_older in (False, True):
+            text = "".join(
+                json.dumps({k: row[k] for k in row if not is_older or k != "prompt_sha256"}) + "\n"
+                for row in finished
+            )
+            (cell.folder / "rows.partial.jsonl").write_text(text)
+            log = RowLog(cell.folder, PromptRow, load_workload(cell.config, None))
+            assert len(log.rows) == (3 if is_older else kept)
 
 
 def test_rows_so_far_of_another_cell_are_not_taken(toy):

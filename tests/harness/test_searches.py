@@ -2,25 +2,29 @@
 and the file of the fastest.
 """
 
+import itertools
 import json
 import re
 import statistics
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from experiments import configurations
 from experiments.cell import Cell, build
+from experiments.check import rehearse_cells
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Chosen, Configuration
 from experiments.grid import cells_of
+from experiments.scheduler import _search
 from experiments.search import fastest
 from experiments.search.candidates import Value
 from experiments.search.fastest import FastestSearch
 from experiments.search.tree_search import VERIFIERS, BestShapeSearch, OwnShapeSearch, means
 from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, chain, complete, from_widths, parallel_chains
+from resispec.trees import Topology, chain, complete, from_widths, grow_map, parallel_chains
 from resispec.trees.search import Times
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
@@ -321,3 +325,79 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     slower = replace(example, fastest=Configuration("iid", "standard", tree.topology))
     ids += [cell_id(slower, {}), cell_id(replace(example, best={}), {})]
     assert ids[0] == ids[1] and len(set(ids)) == 3
+
+
+def found(cell):
+    """Write the cell's tree file as its search does, without a measurement."""
+    search = build(cell.config["search"])
+    search.cells, search.forwards_cell = [cell], "none"
+    topology = complete(2, cell.config["tree"]["num_nodes"] - 1)
+    grow_map.save(topology, cell.tree_file, search.origin())
+
+
+def refusal(cell):
+    """The line that refuses the cell's tree file; "" if it is taken."""
+    try:
+        build(cell.config["search"]).check_found(cell.tree_file, cell)
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("tree", ["best_64", "own_121", "growmap_64"])
+def test_the_tree_of_another_pair_of_the_same_short_name_is_not_taken(tree, tmp_path):
+    """Defect: runs/a/final/target and runs/b/final/target share a file's name."""
+
+    def asked(run, *more):
+        folder = tmp_path / run / "final"
+        models = [f"pair.{role}={folder / role}" for role in ("target", "draft")]
+        [cell] = cells_of(["pair=local", *models, f"tree={tree}", f"results={tmp_path}", *more])
+        return cell
+
+    for run, role in itertools.product("ab", ("target", "draft")):
+        folder = tmp_path / run / "final" / role
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_text(run)
+    first, other = asked("a"), asked("b")
+    assert first.tree_file == other.tree_file
+    found(first)
+    assert refusal(first) == refusal(asked("a", "dtype=bfloat16", "device=cuda")) == ""
+    line = refusal(other)
+    assert f"{first.tree_file} was searched for with another pair that" in line
+    with pytest.raises(InvalidInput, match=re.escape(f"{other}: {line}")):
+        rehearse_cells([other])
+    search = partial(_search, build(other.config["search"]), other.tree_file)
+    with pytest.raises(InvalidInput, match="another pair"):  # it was found meanwhile
+        search([other], None)
+    rehearse_cells([asked("b", "search=null")])
+    (tmp_path / "a" / "final" / "draft" / "model.safetensors").write_text("trained again")
+    assert "changed since" in refusal(asked("a"))
+    written = json.loads(first.tree_file.read_text())  # as an earlier version wrote it
+    del written["about"]["found_for"], written["sha256"]
+    first.tree_file.write_text(json.dumps(written))
+    assert refusal(other) == ""
+
+
+def test_the_tree_of_another_rule_of_the_same_short_name_is_not_taken(tmp_path):
+    """Nor is that of a rule that has changed since, or that imports what has changed."""
+
+    def asked(folder):
+        rule = f"verifier.name={tmp_path / folder}/rules/r.py:R"
+        [cell] = cells_of(["tree=own_121", "verifier=custom", rule, f"results={tmp_path}"])
+        return cell
+
+    for folder in "xy":
+        (tmp_path / folder / "rules").mkdir(parents=True)
+        text = f"import shares\nfrom resispec.verifiers import Standard\nclass R{folder}: pass\n"
+        (tmp_path / folder / "rules" / "r.py").write_text(text)
+        (tmp_path / folder / "rules" / "shares.py").write_text("SHARE = 0.5\n")
+    assert asked("x").tree_file == asked("y").tree_file
+    found(asked("x"))
+    assert refusal(asked("x")) == ""
+    assert "was searched for with another verifier that has the same" in refusal(asked("y"))
+    helper = tmp_path / "x" / "rules" / "shares.py"
+    helper.write_text("# more\nSHARE = 0.5\n")
+    assert refusal(asked("x")) == ""
+    helper.write_text("SHARE = 0.25\n")
+    assert "another verifier" in refusal(asked("x"))

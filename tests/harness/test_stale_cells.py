@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from huggingface_hub import constants
 
 from analysis.load import read_plan, read_status
 from experiments import worker
@@ -129,6 +130,93 @@ def test_modules_of_the_users_count_and_installed_ones_do_not(tmp_path, monkeypa
     ]
     recorded = code_digests({"decoder": names}) | {"elsewhere.py": "0"}  # of another machine
     assert changed_files(recorded, code_digests({"decoder": names})) == []
+
+
+def test_the_version_of_an_entry_point_s_package_counts(tmp_path, monkeypatch):
+    """Defect: its files are in site-packages, which is left out."""
+    site = tmp_path / "site-packages"
+    about = site / "toy_stale-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "toy_stale.py").write_text("from resispec.verifiers import Standard as Mine\n")
+    entries = "[resispec.verifiers]\nstale_mine = toy_stale:Mine\nstandard = toy_stale:Mine\n"
+    (about / "entry_points.txt").write_text(f"{entries}[resispec.datasets]\nd = toy_stale:D\n")
+    monkeypatch.syspath_prepend(site)
+
+    def digests(version):
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ts\nVersion: {version}\n")
+        code_digest._entry.cache_clear()
+        configs = [cells_of(words.split())[0].config for words in asked]
+        return [code_digests(config) for config in configs]
+
+    custom = "pair=embedded verifier=custom verifier.name="
+    asked = [
+        f"{custom}stale_mine",
+        "pair=embedded dataset=custom dataset.name=d",
+        "pair=embedded verifier=dial verifier.rule=stale_mine",
+        f"{custom}standard",
+    ]
+    before, after = digests("1.0"), digests("1.1")
+    changed = [changed_files(*two) for two in zip(before, after, strict=True)]
+    assert changed == [["package ts"], ["package ts"], ["package ts"], []]
+
+
+def test_the_files_of_a_data_set_s_class_count(tmp_path):
+    (tmp_path / "d.py").write_text("import texts_of_d\nclass Tickets: pass\n")
+    (tmp_path / "texts_of_d.py").write_text("TEXTS = ['a']\n")
+    words = ["pair=embedded", "dataset=custom", f"dataset.name={tmp_path}/d.py:Tickets"]
+    [cell] = cells_of(words)
+    assert changes(cell.config, tmp_path / "texts_of_d.py", "'a'", "'b'") == ["texts_of_d.py"]
+
+
+def test_a_hub_s_name_that_stands_for_another_commit_makes_a_cell_stale(
+    toy, tmp_path, monkeypatch, folder
+):
+    """A complete one, and one that goes on: as far as a revision does not say it."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def publish(commit):
+        repo = tmp_path / "hub" / "models--o--m"
+        shutil.copytree(folder / "target", repo / "snapshots" / commit)
+        (repo / "refs").mkdir(exist_ok=True)
+        (repo / "refs" / "main").write_text(commit)
+
+    first, second = "a" * 40, "b" * 40
+    publish(first)
+    named = [word for word in toy if not word.startswith("pair")]
+    [cell] = cells_of([*named, "pair=local", "pair.target=o/m", f"pair.draft={folder}/draft"])
+    [pinned] = cells_of(
+        [*named, "pair=local", "pair.target=o/m", f"+pair.target_revision={first}",
+         f"pair.draft={folder}/draft"]
+    )  # fmt: skip
+    run_here(pinned)
+
+    def stop(_line, done, _total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, CellFailed)):
+        measure([cell], stop)
+    worker._KEPT.clear()  # as in another process
+    build_pair = worker.build_pair
+
+    def load(config):
+        publish(second)  # the newer one is seen when it is fetched
+        return build_pair(config)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "build_pair", load)
+        run_here(cell)
+    facts = json.loads((cell.folder / "provenance.json").read_text())
+    assert len(rows(cell)) == 3 and "before" not in facts
+    assert facts["model_commits"]["target"] == second
+    assert read_status(cell.folder).state == "done"
+    shutil.rmtree(tmp_path / "hub")
+    assert read_status(cell.folder).state == "done"  # as on another machine
+    publish(first)
+    assert read_status(cell.folder).reason == "its code has changed: target on the hub"
+    publish(second)
+    assert {read_status(one.folder).state for one in (pinned, cell)} == {"done"}
 
 
 def test_a_cell_whose_verifier_is_edited_is_measured_again_and_its_files_are_named(toy, package):

@@ -362,7 +362,25 @@ def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch
 
 
 def test_a_local_file_takes_the_place_of_the_web(tmp_path):
+    """With its fields or with `text`, for all of its documents; defect: each row chose anew."""
     own = {"id": "mine", "text": "hello", "category": "own"}
-    path = write(tmp_path / "q.jsonl", SPEC_BENCH[0] | {"text": "not this"}, own)
-    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=path)
-    assert found(data, 2) == [("81", "writing", "Write."), ("mine", "own", "hello")]
+    theirs = SPEC_BENCH[0] | {"text": "not this"}
+    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path="q.jsonl")
+    for row, expected in ((theirs, ("81", "writing", "Write.")), (own, ("mine", "own", "hello"))):
+        path = write(tmp_path / "q.jsonl", row)
+        assert found(replace(data, path=path), 1) == [expected]
+    path = write(tmp_path / "q.jsonl", theirs, own)
+    with pytest.raises(InvalidInput, match="line 2 has no text: expected .*non-empty 'turns'"):
+        replace(data, path=path).prompts(2)
+
+
+def test_a_field_of_one_s_own_is_the_only_one_that_is_read(tmp_path):
+    """Defect: a misspelt field, and a row whose field is empty, were measured by their `text`."""
+    rows = {"text": "long", "summary": "short"}, {"text": "long", "summary": "", "id": 1}
+    path = write(tmp_path / "x.jsonl", *rows)
+    with pytest.raises(InvalidInput, match="line 1 has no text: .* a non-empty 'sumary'"):
+        JsonlDataset(path, "sumary").prompts(1)
+    assert [prompt.text for prompt in JsonlDataset(path, "summary").prompts(1)] == ["short"]
+    for data in (JsonlDataset(path, "summary"), replace(CNN, field="summary", path=path)):
+        with pytest.raises(InvalidInput, match="line 2 has no text: .* a non-empty 'summary'"):
+            data.prompts(2)

@@ -146,6 +146,24 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(answer, cache):
     assert asked == [("o/m", COMMIT)] * 2
 
 
+def test_what_a_name_stood_for_is_kept_for_when_the_hub_is_away(answer, cache, monkeypatch):
+    """Defect: a model that was downloaded by its commit was not found by its name."""
+
+    def download(name, **_):
+        folder = cached(cache, name, COMMIT, lambda to: write_layout("JackFram/llama-68m", to))
+        (folder.parents[1] / "refs" / "main").unlink()  # the hub's library writes none here
+        return folder
+
+    real = hub.snapshot_download
+    answer(["config.json", "model.safetensors"], download)
+    assert hub.cached_commit("o/m") is None
+    load_pair("o/m", None)
+    monkeypatch.setattr(hub, "snapshot_download", real)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert hub.cached_commit("o/m") == COMMIT and hub.cached_commit("no/name/of one") is None
+    assert load_pair("o/m", None).commits()["target"] == COMMIT
+
+
 def test_only_files_that_loading_takes_are_downloaded(answer):
     """Of two copies of the weights one, and nothing of other folders and formats."""
     small = [

@@ -16,6 +16,7 @@ from analysis.metric_table import measure
 from resispec.errors import InvalidInput
 from resispec.files import write_json
 from tests.toy_cells import (
+    METHODS,
     RESISPEC,
     STANDARD,
     make_cell,
@@ -117,12 +118,29 @@ def test_provenance_without_a_commit_is_no_damage(tmp_path):
 def test_compared_cells_must_share_their_prompts(tmp_path, cells):
     first, second = rows_of(RESISPEC)
     others = [second | {"prompt_id": "other"}], [second | {"seed": 9}]
-    for rest, found in zip(([], *others), ("none where", "'other'", "9"), strict=True):
+    for rest, found in zip(([], *others), (r"\['none'\] where", "'other'", "9"), strict=True):
         save(cells[2], [first, *rest])
         with pytest.raises(
             InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"
         ):
             read(tmp_path, cells)
+
+
+def test_prompts_of_one_id_and_another_text_are_not_compared(tmp_path, cells):
+    """As after an edit of the file that a class of a data set opens; older rows do not tell."""
+
+    def measured(cell, *checksums):
+        rows = rows_of(METHODS[str(cell.labels.get("verifier", "autoregressive"))])
+        told = [{"prompt_sha256": text} if text else {} for text in checksums]
+        save(cell, [row | more for row, more in zip(rows, told, strict=True)])
+
+    measured(cells[0], "a", "b")
+    measured(cells[1], None, "b")
+    measured(cells[2], "a", None)
+    assert len(read(tmp_path, cells).rows) == 3
+    measured(cells[2], "a", "changed")
+    with pytest.raises(InvalidInput, match="prompt .*'changed'.* has .*'b'.*checksum of its"):
+        read(tmp_path, cells)
 
 
 def test_a_plan_without_cells_makes_an_empty_table(tmp_path):

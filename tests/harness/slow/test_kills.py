@@ -15,6 +15,7 @@ from experiments.cell import build
 from experiments.check import rehearse_cells
 from experiments.grid import cells_of
 from experiments.store import RowLog
+from experiments.worker import load_workload
 from tests.harness.toy_runs import COMMAND, hashes, messages, rows, run, run_here, toy_overrides
 
 SLOW = ["tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=60", "sampling.max_length=100"]
@@ -113,6 +114,7 @@ def test_a_full_disk_is_one_line_and_the_cell_goes_on_afterwards(toy, tmp_path):
     assert limited.returncode == 1 and error.startswith("error: ") and "File too large" in error
     assert last.startswith("1 cell: 0 done") and "Traceback" not in limited.stderr
     assert not (cell.folder / "rows.jsonl").exists()
-    assert 0 < len(RowLog(cell.folder, build(cell.config["task"]).row).rows) < 4
+    row_type = build(cell.config["task"]).row
+    assert 0 < len(RowLog(cell.folder, row_type, load_workload(cell.config, None)).rows) < 4
     assert run(*command).returncode == 0
     check(command, calm)
