@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -130,7 +130,7 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
         arm, control = (side.cut(min(limits)) for side in (arm, control))
         facts = (f"rows are cut to {min(limits)} tokens, the smaller limit of the two arms",)
     if arm.terms is not None and control.terms is not None:
-        yield replace(_difference(what, arm, control), facts=facts)
+        yield _difference(what, arm, control, facts)
     if arm.gaps is not None and control.gaps is not None:
         prompts = _prompts((arm, arm.gaps), (control, control.gaps))
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
@@ -174,7 +174,7 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     )
 
 
-def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
+def _difference(what: str, arm: Arm, control: Arm, facts: tuple[str, ...]) -> Comparison:
     sums, groups, sides = {}, {}, (arm.groups, control.groups)
     for name in (name for name in sides[0] if name in sides[1]):
         terms, other = (side[name] for side in sides)
@@ -196,6 +196,7 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         open=(reason,) if num_prompts < MIN_CLUSTERS else (),
         without_eos=arm.without_eos() + control.without_eos(),
         sensitivity=_sensitivity(terms, sums["all"]),
+        facts=facts,
         wealth=paired(arm, control),
     )
 

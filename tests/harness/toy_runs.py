@@ -42,7 +42,7 @@ def save_rule(folder: Path, body: str) -> str:
     """Write a rule of the user's own, whose law has this body;
     returns how a command line names it.
     """
-    imports = ("import os, sys, time", "from resispec.errors import InvalidInput")
+    imports = ("import os, sys, time", "from resispec.errors import NotDefined")
     imports += ("from resispec.verifiers import Law, Standard",)
     law = "\n        ".join(("def law(self, p, q, s, draws):", *imports, body))
     (folder / "rule.py").write_text(f"class Rule:\n    {law}\n")

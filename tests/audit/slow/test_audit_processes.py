@@ -65,8 +65,7 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
 def test_a_rule_for_one_sibling_is_audited_on_chains(monkeypatch, tmp_path):
     """Defect: it was enumerated with as many siblings as any other rule, and refused."""
     body = (
-        "if s.shape[-1] > 1: raise InvalidInput('one')\n"
-        "        return Standard().law(p, q, s, draws)"
+        "if s.shape[-1] > 1: raise NotDefined('one')\n        return Standard().law(p, q, s, draws)"
     )
     name = save_rule(tmp_path, body)
     one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
