@@ -13,17 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from analysis.load import FILTERS_OFF, filters_of
-from resispec.data import Prompt
 from resispec.errors import InvalidInput, first_line
 from resispec.files import remembered_sha256
 from resispec.sampling import Sampling
+
+if TYPE_CHECKING:  # commands that only name cells read no data
+    from resispec.data import Prompt
 
 Reporter = Callable[[str, int, int], None]
 """Called with the current work, the number of things done and their total:

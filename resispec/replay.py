@@ -20,7 +20,7 @@ from resispec.files import replacing
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.verifiers import Verifier
-from resispec.verifiers.base import check_unchanged, outcomes_of, verifier_name
+from resispec.verifiers.base import outcomes_of, unchanging
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
@@ -104,11 +104,9 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
     a verifier that changes its inputs.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
-    given = {"tokens": tree.tokens, "target_probs": laws[0], "draft_probs": laws[1]}
-    kept = {name: tensor.clone() for name, tensor in given.items()}
-    stop = outcomes_of(verifier, tree, *laws).stop.double()
-    verdict = verifier.verify(tree, *laws, generator)
-    check_unchanged(verifier_name(verifier), kept, given)
+    with unchanging(verifier, tree, *laws):
+        stop = outcomes_of(verifier, tree, *laws).stop.double()
+        verdict = verifier.verify(tree, *laws, generator)
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
     return float((stop * (tree.topology.depths + 1)).sum()), terms
 

@@ -6,6 +6,7 @@ a step, the host reads the verdict and says which rows of the cache to keep.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
-from resispec.verifiers.base import check_unchanged, reads_numbers, verifier_name
+from resispec.verifiers.base import reads_numbers, unchanging, verifier_name
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,9 @@ class Stepper:
         with part("target"):
             places = _placed(draft.tree.topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *places)
-        given = {
-            "tokens": draft.tree.tokens,
-            "target_probs": target_probs,
-            "draft_probs": draft.probs,
-        }
-        kept = {name: tensor.clone() for name, tensor in given.items() if is_checked}
-        with part("verify"):
+        given = draft.tree, target_probs, draft.probs
+        with unchanging(self._verifier, *given) if is_checked else nullcontext(), part("verify"):
             verdict = self._verdict(draft, target_probs)
-        check_unchanged(verifier_name(self._verifier), kept, given)
         self._check_path(verdict.path, draft.tree.topology)
         with part("commit"):
             self._keep((0, *verdict.path))

@@ -53,10 +53,8 @@ class Acceptance(Task):
             Draws(self.draws),
             workload.prompts[index][1],
         )
-        tokens, rule = (
-            written(workload, index, generator),
-            CheckedRule.of(workload.decoder.verifier),
-        )
+        tokens = written(workload, index, generator)
+        rule = CheckedRule.of(workload.decoder.verifier)
         pair, warp = workload.pair, workload.sampling.warp
         sequence = [*prompt, *tokens[:-1]]
         features = features_of(pair.target, sequence, len(prompt))

@@ -86,8 +86,8 @@ class Bias(Task):
         The trees do not depend on the verifier: all verifiers of a seed see the same ones.
         """
         verifier, generator = workload.decoder.verifier, workload.generator(index)
-        drafter, rule = _drafter(workload.decoder), CheckedRule.of(verifier)
-        has_rule = applied_rule(verifier) is not None
+        drafter = _drafter(workload.decoder)
+        rule = None if applied_rule(verifier) is None else CheckedRule.of(verifier)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         total, excess = 0.0, torch.zeros(2, NUM_CLASSES, dtype=torch.float64)
         nodes: dict[str, list[Any]] = {name: [] for name in ("inner", *NODE)}
@@ -105,7 +105,7 @@ class Bias(Task):
             reached = _at_inner_nodes(draft, reached)
             nodes["inner"].append(float(reached.sum()))
             values: dict[str, float | None] = dict.fromkeys(NODE)
-            if has_rule and bool(reached.any()):
+            if rule is not None and bool(reached.any()):
                 node = int(reached.multinomial(1, generator=chance))
                 values = self._at_node(rule, draft, laws, node, chance, _is_fixed(drafter))
             for name, value in values.items():

@@ -183,6 +183,19 @@ def check_unchanged(who: str, kept: Mapping[str, Tensor], given: Mapping[str, Te
             raise InvalidInput(f"{named(row)}{who} changed its input {name} in place")
 
 
+@contextmanager
+def unchanging(
+    verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+) -> Iterator[None]:
+    """A context after which InvalidInput is raised if the verifier has changed its inputs in place;
+    for audits, since it copies them and waits for the device.
+    """
+    given = {"tokens": tree.tokens, "target_probs": target_probs, "draft_probs": draft_probs}
+    kept = {name: tensor.clone() for name, tensor in given.items()}
+    yield
+    check_unchanged(verifier_name(verifier), kept, given)
+
+
 def named(row: list[int]) -> str:
     """The prefix `row 3: ` or `row (1, 2): ` of a message; empty for the row [] of a single law."""
     return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
