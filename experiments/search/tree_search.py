@@ -102,7 +102,9 @@ class TreeSearch(ABC):
             ("num_levels", self.num_levels, self.FEWEST_LEVELS, "the root counted"),
         ):
             if type(value) is not int or value < least:
-                raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
+                raise InvalidInput(
+                    f"search.{name} is {value!r}; allowed: whole numbers from {least}, {why}"
+                )
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """Raise InvalidInput for what cannot be searched for. cells: those that name the file."""

@@ -35,16 +35,17 @@ REFUSED = {
     "tree=best_16 tree.num_nodes=null": "tree.num_nodes must be given",
     "tree=best_16 tree.num_nodes=many": "tree.num_nodes is many; allowed: 4 to",
     "tree=best_16 tree.num_nodes=3": "tree.num_nodes is 3; allowed: 4 to",
-    "tree=best_16 search.num_prompts=null": "search.num_prompts is None; allowed: from 15",
+    "tree=best_16 search.num_prompts=null": "search.num_prompts is None; allowed: whole numbers "
+    "from 15",
     "tree=best_16 decoder=greedy": "draws iid, without_replacement, point_mass; decoder=greedy "
     "has greedy",
     "tree=best_16 decoder=specinfer,sequoia tree.path=a.json": (
         "with decoder specinfer, sequoia; allo"
     ),
     "tree=own_121 verifier=gbv,kseq tree.path=a.json": "with verifier gbv, kseq; allowed: a tree",
-    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 "
+    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: whole numbers from 15, split "
     "stages",
-    "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: from 3",
+    "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: whole numbers from 3",
     "tree=best_16 search.by=speed": "search.by is 'speed'; allowed: tokens, time",
     "tree=own_121 decoder=fastest": "found decoder=fastest; allowed: specinfer, sequoia",
     "tree=own_121 pair=embedded_eagle decoder=eagle": "found decoder=eagle; allowed: specinfer, "

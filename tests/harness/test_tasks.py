@@ -293,8 +293,8 @@ def test_ngrams_are_counted_with_those_that_overlap():
 
 def test_what_cannot_be_measured_is_refused():
     refused = {
-        "task.num_prefixes is 0; allowed: from 1": lambda: Kl(0, 2, 8),
-        "task.num_prefixes is 2.5; allowed: from 1": lambda: Kl(2.5, 2, 8),
+        "task.num_prefixes is 0; allowed: whole numbers from 1": lambda: Kl(0, 2, 8),
+        "task.num_prefixes is 2.5; allowed: whole numbers from 1": lambda: Kl(2.5, 2, 8),
         "task.in_answer is 'no'; allowed: true, false": lambda: Kl(1, 2, 8, in_answer="no"),
         "branching -2": lambda: Scaling(1, [1, -2], 3, 1).check(workload().decoder),
         "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
