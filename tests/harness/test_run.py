@@ -452,6 +452,7 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
 # Where a result comes from.
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     """A file that git does not know counts as changed, too, and the changed files are named."""
     names = [
