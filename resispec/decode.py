@@ -4,8 +4,10 @@ Autoregressive decoding drafts nothing, plain speculative decoding drafts a chai
 complete tree: all are configurations of `Decoder`, not other loops. Batch size is one.
 """
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -55,7 +57,8 @@ class Decoder:
     verifier: a verifier, or a sibling rule, which is then applied from the root down.
     cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no
     limit.
-    It keeps its last stepper, with the caches, as prompts are often alike.
+    It keeps its last stepper, with the caches, as prompts are often alike, until a program changes
+    the models. It decodes one prompt at a time.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Decoder:
         self.drafter = drafter
         self.verifier = as_verifier(verifier)
         self.cache_length = cache_length
+        self._is_taken = threading.Lock()
         self._kept_for: Any = None
         self._kept: Stepper | None = None
 
@@ -87,40 +91,63 @@ class Decoder:
         "commit" of every step.
         is_checked: whether a verifier that changes its inputs is refused, which takes time; for
         audits.
-        Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law
-        is NaN.
+        Raises InvalidInput when the prompt or the tree does not fit, and while another prompt is
+        decoded; FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
         device, budget = pair.target.device, sampling.num_returned(len(prompt))
         if is_last is None:
             is_last = (frozenset[int]() if sampling.ignore_eos else pair.end_token_ids).__contains__
         start = now(device)
-        stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
-        stepper.begin(prompt, generator)
-        decode_start = now(device)
         tokens: list[int] = []
         num_emitted: list[int] = []
-        ends = [decode_start]
         has_ended = False
-        while len(tokens) < budget and not has_ended:
-            step = stepper.step(is_checked)
-            num_emitted.append(step.verdict.num_emitted)
-            for token in step.verdict.tokens[: budget - len(tokens)]:
-                tokens.append(token)
-                if has_ended := is_last(token):
-                    break
-            if on_step is not None:
-                on_step(step)
-            del step  # frees the step's laws, so that the laws of the next step take their place
-            ends.append(time.perf_counter())
-        finish = now(device)
-        stepper.end(generator)
+        with self._begun(pair, prompt, sampling, generator) as stepper:
+            decode_start = now(device)
+            ends = [decode_start]
+            while len(tokens) < budget and not has_ended:
+                step = stepper.step(is_checked)
+                num_emitted.append(step.verdict.num_emitted)
+                for token in step.verdict.tokens[: budget - len(tokens)]:
+                    tokens.append(token)
+                    if has_ended := is_last(token):
+                        break
+                if on_step is not None:
+                    on_step(step)
+                # frees the step's laws, so that the laws of the next step take their place
+                del step
+                ends.append(time.perf_counter())
+            finish = now(device)
         limit = "max_new_tokens" if budget == sampling.max_new_tokens else "max_length"
         step_s = tuple(end - begin for begin, end in pairwise(ends))
         seconds = decode_start - start, finish - decode_start, step_s
         return Generation(
             tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds
         )
+
+    @contextmanager
+    def _begun(
+        self, pair: Pair, prompt: list[int], sampling: Sampling, generator: Generator
+    ) -> Iterator[Stepper]:
+        """The stepper, which has read a prompt; it is nobody else's in the block.
+
+        After the block, whatever has ended it, `generator` is in the state after all draws. Raises
+        InvalidInput while another prompt is decoded.
+        """
+        if not self._is_taken.acquire(blocking=False):
+            raise InvalidInput(
+                "the decoder is decoding another prompt; allowed: one prompt at a time, and a "
+                "decoder, or a Speculator, for each thread"
+            )
+        try:
+            stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
+            stepper.begin(prompt, generator)
+            try:
+                yield stepper
+            finally:
+                stepper.end(generator)
+        finally:
+            self._is_taken.release()
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
         """The number of committed tokens that the caches have room for,
@@ -133,12 +160,15 @@ class Decoder:
         return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
-        """The stepper for a pair, warp and cache capacity: the last one, if it is for the same."""
+        """The stepper for a pair, warp and cache capacity: the last one, if it is for the same, and
+        the models are as they were.
+        """
         parts = (self.drafter, self.verifier, pair, warp, capacity)
-        if self._kept is None or self._kept_for != parts:
-            self._kept = None  # before the next stepper's caches are made
+        if self._kept_for != (parts, states := pair.states()):
+            self._kept = self._kept_for = None  # before the next stepper's caches are made
             self._kept = Stepper(*parts)
-            self._kept_for = parts
+            self._kept_for = parts, states
+        assert self._kept is not None
         return self._kept
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:

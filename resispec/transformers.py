@@ -47,7 +47,7 @@ class SpeculatedOutput(GenerateDecoderOnlyOutput):
 
 @dataclass(eq=False)
 class Speculative:
-    """A `custom_generate` for one prompt per call; it keeps the caches
+    """A `custom_generate` for one prompt at a time; it keeps the caches
     of the model of its last call.
 
     draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its
@@ -83,8 +83,9 @@ class Speculative:
         """
         _check_request(input_ids, generation_config, model_kwargs)
         warp = read_warp(logits_processor, generation_config.do_sample)
-        if self._kept[0] is not model:
-            self._kept = model, Speculator(model, self.draft, self.tree, self.verifier, self.draws)
+        parts = model, self.draft, self.tree, self.verifier, self.draws
+        if self._kept[0] != parts:
+            self._kept = parts, Speculator(*parts)
         speculator: Speculator = self._kept[1]
         streamer = _argument_of_caller("streamer")
         if not self.allow_biased:

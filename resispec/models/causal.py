@@ -19,7 +19,8 @@ from resispec.models.checkpoint import end_token_ids
 from resispec.models.grid import Grid, grid_of
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument, windows_of
 from resispec.models.lean import LeanBody, LeanRows, is_plain
-from resispec.models.linear import QuickLinear, described, products_in, quicken
+from resispec.models.linear import QuickLinear, described, products_in, quicken, quicken_again
+from resispec.models.module_state import ModuleState, is_untouched
 from resispec.models.own_lm_head import (
     check_logits,
     follows_modules,
@@ -34,9 +35,9 @@ class _Session:
     """A `Session` of a `TransformersModel`."""
 
     def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
+        lean = model.lean_body()  # first, since it may read the model anew
         self._model, config = model, model.config
         windows = windows_of(model.name, config)
-        lean = model.lean_body()
         adds = lean is not None or config._attn_implementation == "eager"
         self._rows = KeyValues(
             config.num_hidden_layers,
@@ -112,7 +113,7 @@ class TransformersModel:
     or sliding-window attention.
 
     taps: see `tapping`. commit: the commit on the hub, None for a model from elsewhere.
-    end_token_ids: see the function of this name. rope_switches: see `switches_in`. by_row: whether
+    rope_switches: see `switches_in`. by_row: whether
     the tokens of a step are forwarded one at a time.
 
     A plain Llama is forwarded by a `LeanBody`, if that gives the features of the modules of
@@ -143,13 +144,15 @@ class TransformersModel:
         if module.device.type == "cuda" and "dynamic" in kinds:  # it compares positions on the host
             raise InvalidInput(f"{self.name}: rope_type is 'dynamic'; allowed on CUDA: all others")
         self.module = module.eval()
+        self._is_draft = is_draft
+        self._draftable: Tensor | None = None
+        self._state: ModuleState | None = None
         self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.rope_switches = switches_in(config)
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
-        self.end_token_ids = end_token_ids(module)
         self._head = own_head(self.module)
         self.by_row = False
         self._lean = LeanBody(module) if is_plain(module) else None
@@ -169,24 +172,48 @@ class TransformersModel:
             )
         else:
             self._head = shortened(self._head, module, features)
-        if self._lean is not None and isinstance(self._head, nn.Linear):
+        if self._lean is not None and _is_one_matrix(self._head):
             self._head = _sharing(self._head.weight, self._head.bias, grid_of(self._head))
+        self._state = ModuleState(module)
+
+    @property
+    def end_token_ids(self) -> tuple[int, ...]:
+        """See the function of this name."""
+        return end_token_ids(self.module)
+
+    def state(self) -> ModuleState | None:
+        """The module's state. If the module has changed since it was read, it is read anew, as at
+        first; sessions from before then belong to another model.
+
+        Raises InvalidInput as at first.
+        """
+        if self._state is None:  # it is being read
+            return None
+        if self.module.training:
+            self.module.eval()
+        if ModuleState(self.module) != self._state:
+            own = {"taps": self.taps, "vocab_size": self.vocab_size}
+            self._lean = None  # before the next one's copies are made
+            with torch.inference_mode(False), torch.no_grad():
+                quicken_again(self.module)
+                model = TransformersModel(self.module, self._is_draft)
+                if self._draftable is not None:
+                    model = model.drafting(self._draftable)
+            vars(self).update(vars(model) | own)
+        return self._state
 
     def of_modules(self) -> TransformersModel:
-        """A copy of this model that is forwarded by the modules of transformers."""
+        """A copy of this model, as it is now, that is forwarded by the modules of transformers."""
+        self.state()
         model = copy.copy(self)
-        model._lean = None
+        model._lean = model._state = None
         return model
 
     def lean_body(self) -> LeanBody | None:
-        """The lean body, if the module is still one that it stands for, with its present weights;
-        None if the modules of transformers are called.
+        """The lean body, with the module's present weights; None if the modules of transformers are
+        called.
         """
-        if self._lean is None or not is_plain(self.module):
-            return None
-        self._lean.follow()
-        if isinstance(self._head, _Shared):
-            self._head.follow()
+        self.state()
         return self._lean
 
     def ways(self) -> dict[str, Any]:
@@ -195,8 +222,8 @@ class TransformersModel:
         """
         body = self.lean_body()
         products = products_in(self.module) if body is None else body.products
-        if isinstance(self._head, _Shared) and self._head.product is not None:
-            products = [*products, self._head.product]
+        if body is not None and isinstance(self._head, QuickLinear):
+            products = [*products, *products_in(self._head)]
         return {
             "forward": "modules of transformers" if body is None else "lean",
             "linear": described(products),
@@ -232,7 +259,8 @@ class TransformersModel:
         All other tokens get probability 0 (FR-Spec, arXiv 2502.14856). Raises InvalidInput if the
         head is more than a linear layer.
         """
-        if not isinstance(self._head, nn.Linear):
+        self.state()
+        if not _is_one_matrix(self._head):
             raise InvalidInput(
                 f"{self.name}: only a head that is one linear layer can leave out tokens"
             )
@@ -244,6 +272,7 @@ class TransformersModel:
             grid and grid.rows(token_ids),
         )
         model = copy.copy(self)
+        model._draftable = token_ids
         model._head = lambda features: spread(head(features), token_ids, size)
         return model
 
@@ -262,26 +291,18 @@ class TransformersModel:
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
-class _Shared(QuickLinear):
-    """An output layer that shares its weight with a module, and follows changes of it."""
-
-    stamp: tuple[int, int] | None = None
-
-    def follow(self) -> None:
-        """Choose and pack again if the weight is another, or has changed."""
-        weight = self.weight
-        stamp = None if weight.is_inference() else (weight.data_ptr(), weight._version)
-        if self.product is None or stamp != self.stamp:
-            with torch.inference_mode(False), torch.no_grad():
-                quicken(self)
-            self.stamp = stamp
+def _is_one_matrix(head: Any) -> bool:
+    """Whether a head is a linear layer that does nothing else."""
+    return type(head) in (nn.Linear, QuickLinear) and is_untouched(head)
 
 
 def _sharing(weight: Any, bias: Any, grid: Grid | None) -> nn.Linear:
-    layer = _Shared(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    """A linear layer of its own that shares its weight with a module."""
+    layer = QuickLinear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     layer.weight, layer.bias = weight, bias
     vars(layer)["grid"] = grid
-    layer.follow()
+    with torch.inference_mode(False), torch.no_grad():
+        quicken(layer)
     return layer
 
 

@@ -16,6 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument
 from resispec.models.linear import described, products_in
+from resispec.models.module_state import ModuleState
 
 CACHE = cache_argument(LlamaDecoderLayer.forward)
 """The name by which a Llama layer and its attention take a cache."""
@@ -107,6 +108,12 @@ class EagleModel:
         self.num_draftable: int = module.num_draftable or self.vocab_size
         self.context: int = module.config.max_position_embeddings
         self.device: torch.device = module.fc.weight.device
+
+    def state(self) -> ModuleState:
+        """The module's state, see `TransformersModel.state`."""
+        if self.module.training:
+            self.module.eval()
+        return ModuleState(self.module)
 
     def ways(self) -> dict[str, Any]:
         """See `TransformersModel.ways`."""

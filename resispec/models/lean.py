@@ -25,6 +25,7 @@ from transformers.models.llama import modeling_llama
 from resispec.models.grid import grid_of, joined
 from resispec.models.kv_cache import FULL, KeyValues, Mask, windows_of
 from resispec.models.linear import ROWS, Multiply, Product, QuickLinear, bucket, choices
+from resispec.models.module_state import is_untouched
 
 ROPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary frequencies that are the same at every length."""
@@ -36,8 +37,6 @@ KINDS = (
 """The modules that a plain Llama consists of; a subclass may do anything."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """Precisions; in float64 a norm of transformers rounds to float32, which would not be repeated."""
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-
 
 def is_plain(module: Any) -> bool:
     """Whether a `LeanBody` can do what the body of a causal language model does, as far as its
@@ -56,8 +55,7 @@ def is_plain(module: Any) -> bool:
     return (
         all(
             type(part) in KINDS
-            and "forward" not in vars(part)
-            and not any(getattr(part, hooks) for hooks in HOOKS)
+            and is_untouched(part)
             and getattr(part, "bias", None) is None
             for part in body.modules()
         )
@@ -90,8 +88,7 @@ class LeanBody:
 
     module: a causal language model for which `is_plain` holds. products: all its multiplications.
     Parameters whose matrices are fused become views of the fused one. Packed weights, see
-    `resispec.models.linear`, are copies, which are made anew by `follow` if parameters have
-    changed.
+    `resispec.models.linear`, and gains on a CPU are copies, which do not follow changes.
     """
 
     def __init__(self, module: Any) -> None:
@@ -102,16 +99,8 @@ class LeanBody:
         self.shared: int = config.num_key_value_heads
         self.head_dim: int = self._attention.head_dim
         self._table = torch.empty(0)
-        self.follow()
-
-    def follow(self) -> None:
-        """Read the module's parameters again if they are others, or have changed."""
-        stamps = [(value.data_ptr(), value._version) for value in self._body.parameters()]
-        if stamps == getattr(self, "_stamps", None):
-            return
         with torch.inference_mode(False), torch.no_grad():
             self._read()
-        self._stamps = [(value.data_ptr(), value._version) for value in self._body.parameters()]
 
     def _read(self) -> None:
         body = self._body
@@ -148,7 +137,6 @@ class LeanBody:
                 inputs, outputs, gate_up, down = (product.of(count) for product in products)
                 layers.append(_Layer(gains[0], inputs, outputs, gains[1], gate_up, down))
         self._gain = gain(body.norm.weight)
-        self._table = self._table[:0]
 
     def table(self, length: int) -> Tensor:
         """Cosines and sines of positions, (length or more, 2, 2, head_dim / 2), by the module.

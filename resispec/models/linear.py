@@ -23,6 +23,7 @@ from resispec.files import cache_root, locked, read_json, write_json
 from resispec.kept import entry
 from resispec.machine import memory_bytes, processor_name
 from resispec.models.grid import Grid, grid_of
+from resispec.models.module_state import version
 
 FORCED = "RESISPEC_LINEAR"
 """The variable of the environment that forces one of WAYS on all layers, and turns timing off."""
@@ -83,15 +84,16 @@ class Product:
 class QuickLinear(nn.Linear):
     """A linear layer that uses a `Product`, in calls that need no gradient.
 
-    Loading a weight, moving the layer or copying it drops the product, and the layer works as a
-    plain one again.
+    Loading a weight, changing it in place, moving the layer or copying it makes it a plain one
+    again. It does not see a change through `Tensor.data`, see `quicken_again`.
     """
 
     product: Product | None = None
+    made_of: Any = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The layer's output."""
-        if self.product is None or torch.is_grad_enabled():
+        if self.product is None or torch.is_grad_enabled() or self.made_of != version(self.weight):
             return super().forward(inputs)
         return self.product.of(inputs.numel() // self.in_features)(inputs)
 
@@ -126,6 +128,14 @@ def quicken(module: nn.Module) -> None:
             layer.__class__ = QuickLinear
         # Not a buffer or a module: it is no part of the model's state.
         layer.product = Product(layer.weight.detach(), bias, choice, grid)
+        layer.made_of = version(layer.weight)
+
+
+def quicken_again(module: nn.Module) -> None:
+    """Make the products of a module's layers anew, as their weights are now."""
+    for layer in module.modules():
+        if isinstance(layer, QuickLinear) and layer.product is not None:
+            quicken(layer)
 
 
 def choices(weights: Sequence[Tensor], grids: Sequence[Grid | None] | None = None) -> list[Choice]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from resispec.errors import InvalidInput
 from resispec.models.base import Model
 from resispec.models.eagle import EagleModel
+from resispec.models.module_state import ModuleState
 from resispec.models.tokenizer import TransformersTokenizer
 
 
@@ -43,6 +44,13 @@ class Pair:
         return {
             role: model.ways() if hasattr(model, "ways") else None for role, model in models.items()
         }
+
+    def states(self) -> tuple[ModuleState | None, ...]:
+        """The states of the modules of target and draft, see `TransformersModel.state`;
+        None for a model that has none.
+        """
+        models = self.target, self.draft
+        return tuple(model.state() if hasattr(model, "state") else None for model in models)
 
     @property
     def end_token_ids(self) -> frozenset[int]:

@@ -1,0 +1,179 @@
+"""Models that a program changes between two prompts: what is kept of them is made anew."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import resispec
+from resispec.errors import InvalidInput
+from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
+from tests.models.toy_architectures import LLAMA, build
+from tests.toys import tiny_llama
+
+pytestmark = pytest.mark.numerics
+
+IDS = torch.tensor([[1, 2, 3]])
+ENOUGH = 24
+
+
+class Shifted(nn.Linear):
+    """A layer that is more than its matrix."""
+
+    def forward(self, inputs):
+        return super().forward(inputs).roll(1, -1)
+
+
+def turn(_, __, output):
+    """A hook that changes what a layer gives."""
+    return -output if isinstance(output, torch.Tensor) else (-output[0], *output[1:])
+
+
+def wrap(module):
+    layer = module.model.layers[0]
+    projection = layer.mlp.down_proj
+    layer.mlp.down_proj = nn.Sequential(projection, nn.LayerNorm(32))
+
+
+def replace_head(module):
+    module.lm_head = Shifted(32, 64, bias=False)
+
+
+def train(module):
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    module.train()
+    module(input_ids=IDS, labels=IDS).loss.backward()
+    optimizer.step()
+
+
+def copy_data(module):
+    """As other weights are brought into a model that is being served."""
+    for parameter in module.parameters():
+        parameter.data.copy_(parameter.data.flip(-1))
+
+
+def assign(module):
+    state = {name: value.flip(-1) for name, value in module.state_dict().items()}
+    module.load_state_dict(state, assign=True)
+
+
+CHANGES = {
+    "hook": lambda module: module.model.layers[1].register_forward_hook(turn),
+    "hook at the head": lambda module: module.lm_head.register_forward_hook(turn),
+    "own method": lambda module: setattr(module.lm_head, "forward", lambda inputs: -inputs @ HEAD),
+    "wrapped layer": wrap,
+    "other head": replace_head,
+    "step of training": train,
+    "gains in place": lambda module: module.model.norm.weight.data.mul_(torch.linspace(-1, 1, 32)),
+    "weights through data": copy_data,
+    "other parameters": assign,
+}
+HEAD = torch.randn(32, 64, generator=torch.Generator().manual_seed(0))
+
+
+def greedy(module, **options):
+    return module.generate(IDS, do_sample=False, max_new_tokens=ENOUGH, **options)[0, 3:].tolist()
+
+
+@pytest.mark.parametrize("way", [PLAIN, PACKED])
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_target_counts_from_the_next_prompt_on(name, kind, way, monkeypatch):
+    monkeypatch.setenv(FORCED, way)
+    module = build(kind, LLAMA)
+    if kind != "Llama":  # as a module is loaded from a folder
+        quicken(module)
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    before = greedy(module)
+    assert greedy(module, custom_generate=kept) == before
+    with torch.no_grad() if name != "step of training" else torch.enable_grad():
+        CHANGES[name](module)
+    after = greedy(copy.deepcopy(module.eval()))  # a copy has plain layers
+    assert after != before
+    assert greedy(module, custom_generate=kept) == after
+    assert greedy(module, custom_generate=kept) == after
+
+
+def test_a_change_of_the_draft_counts_and_without_one_all_is_kept():
+    target, draft = tiny_llama(), tiny_llama(seed=1)
+    kept = resispec.Speculator(target, draft, tree="chain_4")
+    poor = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    [stepper] = [decoder._kept for decoder in kept._decoders.values() if decoder._kept]
+    again = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    assert again.num_emitted == poor.num_emitted
+    assert any(decoder._kept is stepper for decoder in kept._decoders.values())
+    draft.module.load_state_dict(target.module.state_dict())
+    good = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    assert good.tokens == poor.tokens
+    assert good.accepted_length == 5 > poor.accepted_length
+
+
+def test_dropout_is_off_whatever_the_program_does_between_prompts():
+    module = build("Llama", LLAMA | {"attention_dropout": 0.9, "attention_bias": True})
+    kept = resispec.Speculator(module, tiny_llama(seed=1), tree="chain_4")
+    first = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    module.train()
+    assert kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0).tokens == first.tokens
+
+
+def test_rows_of_a_draft_follow_its_head():
+    """A draft of some tokens alone has rows of its own."""
+    model, tokens = tiny_llama(), torch.tensor([3, 17, 40])
+    some, features = model.drafting(tokens), torch.randn(2, 32)
+    with torch.no_grad():
+        model.module.lm_head.weight.mul_(-1)
+    some.session(4)
+    assert torch.allclose(some.head(features)[:, tokens], model.head(features)[:, tokens])
+
+
+def test_the_end_of_a_text_is_what_the_configuration_says_now():
+    target = tiny_llama()
+    kept = resispec.Speculator(target, tiny_llama(seed=1), tree="chain_4")
+    tokens = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0).tokens
+    target.module.generation_config.eos_token_id = tokens[5]
+    ended = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    assert ended.stop_reason == "eos"
+    assert ended.tokens == tokens[: tokens.index(tokens[5]) + 1]
+
+
+def test_other_settings_of_a_custom_generate_count():
+    target, draft = tiny_llama().module, tiny_llama(seed=1).module
+    kept = resispec.transformers.speculative(draft, tree="d4b2")
+    options = {"do_sample": True, "max_new_tokens": ENOUGH, "return_dict_in_generate": True}
+    counts = []
+    for tree in ("chain_4", "chain_1"):
+        kept.tree = tree
+        found = target.generate(IDS, custom_generate=kept, **options)
+        counts.append(max(found.num_emitted))
+    assert counts[0] > counts[1] == 2
+
+
+def test_a_text_that_an_exception_ends_has_used_its_random_numbers():
+    kept = resispec.Speculator(tiny_llama(), tiny_llama(seed=1), tree="chain_4")
+    heard = []
+
+    def stop(tokens):
+        heard[-1] += tokens
+        if len(heard[-1]) > 12:
+            raise KeyboardInterrupt
+
+    torch.manual_seed(0)
+    for _ in range(2):
+        heard.append(())
+        with pytest.raises(KeyboardInterrupt):
+            kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=2.0, on_step=stop)
+    assert heard[0] != heard[1]
+
+
+def test_a_prompt_within_a_prompt_is_refused_and_the_first_goes_on():
+    kept = resispec.Speculator(tiny_llama(), tiny_llama(seed=1), tree="chain_4")
+    options = {"max_new_tokens": ENOUGH, "temperature": 0}
+    expected = kept.generate(IDS[0], **options)
+
+    def nested(_):
+        with pytest.raises(InvalidInput, match="decoding another prompt; allowed: one prompt"):
+            kept.generate(IDS[0], **options)
+
+    assert kept.generate(IDS[0], on_step=nested, **options).tokens == expected.tokens
+    assert kept.generate(IDS[0], **options).tokens == expected.tokens
