@@ -43,8 +43,8 @@ REFUSED = {
         "with decoder specinfer, sequoia; allo"
     ),
     "tree=own_121 verifier=gbv,kseq tree.path=a.json": "with verifier gbv, kseq; allowed: a tree",
-    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: whole numbers from 15, split "
-    "stages",
+    "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: whole numbers from 15, "
+    "split over 5 stages",
     "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: whole numbers from 3",
     "tree=best_16 search.by=speed": "search.by is 'speed'; allowed: tokens, time",
     "tree=own_121 decoder=fastest": "found decoder=fastest; allowed: specinfer, sequoia",
