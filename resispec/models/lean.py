@@ -38,6 +38,7 @@ KINDS = (
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """Precisions; in float64 a norm of transformers rounds to float32, which would not be repeated."""
 
+
 def is_plain(module: Any) -> bool:
     """Whether a `LeanBody` can do what the body of a causal language model does, as far as its
     configuration and its parts tell.
@@ -54,9 +55,7 @@ def is_plain(module: Any) -> bool:
     places = {(value.dtype, value.device, value.is_inference()) for value in parameters}
     return (
         all(
-            type(part) in KINDS
-            and is_untouched(part)
-            and getattr(part, "bias", None) is None
+            type(part) in KINDS and is_untouched(part) and getattr(part, "bias", None) is None
             for part in body.modules()
         )
         and config._attn_implementation == "sdpa"

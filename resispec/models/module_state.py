@@ -1,8 +1,8 @@
 """The state of a module of torch, by which one sees that a program has changed it.
 
-Decoding keeps what it made of a module: caches, captured graphs, packed copies of weights. A program
-may train the module, load other weights, hook something to a layer or put an adapter around it
-between two prompts.
+Decoding keeps what it made of a module: caches, captured graphs, packed copies of weights. Between
+two prompts a program may train the module, load other weights, hook something to a layer or put an
+adapter around it.
 """
 
 from __future__ import annotations
