@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from analysis import audits, long, metrics
-from analysis.load import LABELS, SETTING, Plan, Results, load, with_filters_off
+from analysis.load import LABELS, SETTING, Plan, Results, load, told_apart, with_filters_off
 from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import BRACKETS, few_prompts
@@ -38,15 +38,18 @@ def of(plan: Plan) -> Table | None:
 
     The table has a line for each timed cell on a data set with categories, and a column for each
     category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
-    quantity of METRICS.
+    quantity of METRICS. Cells of several parts with the same labels are told apart by their part.
     """
     parts = plan.first_runs.only(lambda cell: not cell.is_audit).by_part()
-    frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
+    frames = [_by_category(load(part)).assign(part=part.requests[0].part) for part in parts]
+    frame = pd.concat([pd.DataFrame(), *frames], ignore_index=True)
     if frame.empty:
         return None
-    keys = [name for name in frame if name not in MEASURED]
+    keys = [name for name in frame if name not in (*MEASURED, "part")]
     frame[keys] = with_filters_off(frame[keys]).fillna("")
+    keys = [*told_apart(frame, keys, ["part"])]
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
+    frame = frame[[name for name in frame if name in (*MEASURED, *keys)]]
     more = [key for key in keys if key not in LABELS]
     varying, fixed = long.split_keys(frame, (*SETTING, *more, "tree", "method"))
     lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
