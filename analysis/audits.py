@@ -98,9 +98,7 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     return verdicts
 
 
-def of_cell(
-    cell: Mapping[str, Any], rows: pd.DataFrame | None, results: Results
-) -> dict[str, Any]:
+def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None, results: Results) -> dict[str, Any]:
     """QUANTITIES and "verdict" of an audit cell. rows: None if the audit did not finish."""
     if rows is None:
         return dict.fromkeys(QUANTITIES, np.nan) | {"verdict": f"audit {cell['status']}"}

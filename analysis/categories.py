@@ -41,8 +41,7 @@ def of(plan: Plan) -> Table | None:
     quantity of METRICS. Cells of several parts with the same labels are told apart by their part.
     """
     parts = plan.first_runs.only(lambda cell: not cell.is_audit).by_part()
-    frames = [_by_category(load(part)).assign(part=part.requests[0].part) for part in parts]
-    frame = pd.concat([pd.DataFrame(), *frames], ignore_index=True)
+    frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None
     keys = [name for name in frame if name not in (*MEASURED, "part")]
@@ -62,7 +61,7 @@ def of(plan: Plan) -> Table | None:
 
 
 def _by_category(results: Results) -> pd.DataFrame:
-    """The frame of one sweep, whose cells are compared with each other;
+    """The frame of one part, whose cells are compared with each other, with the part's name;
     empty if no prompt has a category.
     """
     by_cell = {
@@ -85,5 +84,7 @@ def _by_category(results: Results) -> pd.DataFrame:
         }
         subset = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
         frames.append(measure(subset).assign(**{FIELD: name}))
-    frame = pd.concat(frames, ignore_index=True)
-    return frame[~frame.quantity.isin(audits.QUANTITIES)][["cell_id", *results.keys, *MEASURED[1:]]]
+    frame = pd.concat(frames, ignore_index=True).assign(part=results.cells.part.iloc[0])
+    return frame[~frame.quantity.isin(audits.QUANTITIES)][
+        ["cell_id", *results.keys, *MEASURED[1:], "part"]
+    ]

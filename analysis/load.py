@@ -503,8 +503,9 @@ class Results:
     cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status,
     reason, and device and commit, empty unless the cell is done. rows: cell_id -> the rows of a
     finished cell, one per prompt, by prompt_index. keys: the names of the labels that tell requests
-    apart: LABELS, those that the sweep varied, and of APART what it takes. biases: cell_id -> the sentence about the bias that enumeration shows of
-    its verifier; most cells have none, and those of earlier versions do not say.
+    apart: LABELS, those that the sweep varied, and of APART what it takes. biases: cell_id -> the
+    sentence about the bias that enumeration shows of its verifier; most cells have none, and those
+    of earlier versions do not say.
     """
 
     cells: pd.DataFrame

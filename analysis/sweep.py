@@ -79,8 +79,8 @@ def table_of(
     is_measured = frame.status.eq("done") & frame[metrics.ACCEPTED_LENGTH.name].notna()
     few = few_prompts(frame.num_prompts[is_measured])
     setting = ["artefact", "part", *SETTING, *more]
-    of_times += across_devices(rows[is_measured], setting)
-    notes = Notes((*of_times, *disagreement(rates), *few, *biases))
+    of_devices = across_devices(rows[is_measured], setting)
+    notes = Notes((*of_devices, *of_times, *disagreement(rates), *few, *biases))
     return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes, facts_of(plans))
 
 
