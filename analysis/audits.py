@@ -83,7 +83,7 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     timed_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
     for cell in results.cells[results.cells.is_audit].to_dict("records"):
         key, rows = results.place(cell), results.rows.get(cell["cell_id"])
-        verdicts[key] = of_cell(cell, rows)
+        verdicts[key] = of_cell(cell, rows, results)
         timed_rows = results.rows.get(timed_ids.get(key, ""))
         if rows is not None and timed_rows is not None:
             pairs = rows.merge(timed_rows, on="prompt_index", suffixes=("", "_timed"))
@@ -92,17 +92,27 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
                 problem = f"decoded other tokens of prompt {prompts[0]} than the timed cell"
                 raise InvalidInput(f"cell {cell['cell_id']}: {problem}")
     for key, cell_id in timed_ids.items():
-        known = verdicts.get(key, dict.fromkeys(QUANTITIES, np.nan) | {"verdict": ""})
-        if cell_id in results.biases and known["verdict"] != Finding.BIASED:
-            verdicts[key] = known | {"verdict": ENUMERATED}
+        if bias := results.biases.get(cell_id):
+            known = verdicts.get(key, dict.fromkeys(QUANTITIES, np.nan))
+            verdicts[key] = with_bias(known, bias)
     return verdicts
 
 
-def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None) -> dict[str, Any]:
+def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None, results: Results) -> dict[str, Any]:
     """QUANTITIES and "verdict" of an audit cell. rows: None if the audit did not finish."""
     if rows is None:
         return dict.fromkeys(QUANTITIES, np.nan) | {"verdict": f"audit {cell['status']}"}
-    return judged(cell["cell_id"], rows)
+    return with_bias(judged(cell["cell_id"], rows), results.biases.get(cell["cell_id"]))
+
+
+def with_bias(numbers: Mapping[str, Any], bias: str | None) -> dict[str, Any]:
+    """Numbers with the verdict ENUMERATED, unless their own verdict is that of an audit
+    that found a bias.
+
+    bias: the sentence about the bias that enumeration shows; without one the numbers are as before.
+    """
+    is_new = bias and numbers.get("verdict") != Finding.BIASED
+    return {**numbers} | ({"verdict": ENUMERATED} if is_new else {})
 
 
 def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from analysis import audits, long, metrics
-from analysis.load import LABELS, SETTING, Plan, Results, load, with_filters_off
+from analysis.load import LABELS, SETTING, Plan, Results, load, told_apart, with_filters_off
 from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import BRACKETS, few_prompts
@@ -38,15 +38,17 @@ def of(plan: Plan) -> Table | None:
 
     The table has a line for each timed cell on a data set with categories, and a column for each
     category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
-    quantity of METRICS.
+    quantity of METRICS. Cells of several parts with the same labels are told apart by their part.
     """
     parts = plan.first_runs.only(lambda cell: not cell.is_audit).by_part()
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None
-    keys = [name for name in frame if name not in MEASURED]
+    keys = [name for name in frame if name not in (*MEASURED, "part")]
     frame[keys] = with_filters_off(frame[keys]).fillna("")
+    keys = [*told_apart(frame, keys, ["part"])]
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
+    frame = frame[[name for name in frame if name in (*MEASURED, *keys)]]
     more = [key for key in keys if key not in LABELS]
     varying, fixed = long.split_keys(frame, (*SETTING, *more, "tree", "method"))
     lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
@@ -59,7 +61,7 @@ def of(plan: Plan) -> Table | None:
 
 
 def _by_category(results: Results) -> pd.DataFrame:
-    """The frame of one sweep, whose cells are compared with each other;
+    """The frame of one part, whose cells are compared with each other, with the part's name;
     empty if no prompt has a category.
     """
     by_cell = {
@@ -82,5 +84,7 @@ def _by_category(results: Results) -> pd.DataFrame:
         }
         subset = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
         frames.append(measure(subset).assign(**{FIELD: name}))
-    frame = pd.concat(frames, ignore_index=True)
-    return frame[~frame.quantity.isin(audits.QUANTITIES)][["cell_id", *results.keys, *MEASURED[1:]]]
+    frame = pd.concat(frames, ignore_index=True).assign(part=results.cells.part.iloc[0])
+    return frame[~frame.quantity.isin(audits.QUANTITIES)][
+        ["cell_id", *results.keys, *MEASURED[1:], "part"]
+    ]

@@ -85,7 +85,7 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Pairs of a row and its cell's own numbers for one part of a plan;
     only decoded cells have METRICS.
     """
-    tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
+    tasks = {request.cell_id: request.task for request in plan.requests}
     results = load(plan)
     decoded = metrics.decoded(results.rows)
     by_place: dict[tuple[Any, ...], dict[str, float]] = {}

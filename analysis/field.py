@@ -45,7 +45,7 @@ MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, its summary, and the figure of their gains."""
     results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.FIELDS)
-    results.check_one_law()
+    results.check_one_setting()
     frame = with_shares(with_ceilings(measure_with_costs(results, plan), plan))
     columns = with_values(frame, COLUMNS)
     notes = footer(results, plan, TEXTS["about"], definitions(columns, results), TEXTS["picture"])

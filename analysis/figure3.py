@@ -16,6 +16,7 @@ from analysis import figures, labels, long, metrics
 from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.figures import SIZE
 from analysis.load import Plan, Results, load
+from analysis.metric_table import across_devices
 from analysis.stats import ABSENT, BRACKETS, Interval, across_runs, divide, paired_gain, ratio
 from analysis.table import Number, Paper, Table
 
@@ -89,7 +90,9 @@ def make(plan: Plan) -> Artefact:
     varying, fixed = long.split_keys(results.cells, (*results.setting, "tree", "method"))
     columns = [*long.names(varying), *COLUMNS]
     lines = long.tabulate(frame, ["cell_id", *results.keys], columns, ("quantity", "part"))
-    about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
+    done = results.cells[results.cells.status == "done"]
+    about = [*TEXTS["about"], _compared(frame, varying), *_clock(frame)]
+    about += across_devices(done, results.setting)
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure3", *lines, TEXTS["caption"] + fixed, frame, notes)
     drawing = partial(draw, frame, [key for key in varying if key != "method"])
@@ -140,7 +143,7 @@ def _quantities(
     # the standard rule has no split
     for part, values in shaping.items() if rows.budget_s.any() else ():
         numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
-    if baseline is not None:
+    if baseline is not None and metrics.same_device(rows, baseline):
         gain = paired_gain(
             (rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps)
         )

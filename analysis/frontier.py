@@ -40,7 +40,7 @@ def make(plan: Plan) -> Artefact:
     results = load(
         plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.FIELDS
     )
-    results.check_one_law()
+    results.check_one_setting()
     long_results = load(plan.only(lambda cell: cell.part == LONG))
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     shapes = frontier_shapes.read(plan)
@@ -57,7 +57,7 @@ def _longer(results: Results) -> list[str]:
     for about, rows in results.each():
         words = labels.setting({key: about[key] for key in ("dataset", "tree", "temperature")})
         method = labels.method(about["decoder"], about["verifier"])
-        lines.append(f"{words}, {method}: {audits.cell_of(audits.of_cell(about, rows))}")
+        lines.append(f"{words}, {method}: {audits.cell_of(audits.of_cell(about, rows, results))}")
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 

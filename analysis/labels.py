@@ -69,6 +69,7 @@ class Label:
 
 HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder": "Decoder"}
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
+HEADERS |= {"task": "Task", "of": "Artefact", "part": "Part"}
 HEADERS |= {"sampling.top_p": "top-p", "sampling.top_k": "top-k", "sampling.min_p": "min-p"}
 """Headers of the keys that name a row; any other key is printed with spaces
 in place of underscores.

@@ -40,7 +40,7 @@ def make(plan: Plan) -> Artefact:
     usual = load(plan.only(lambda cell: not cell.part.startswith(LONG)), FIELDS)
     groups = [results for results in (longest, usual) if len(results.cells)]
     for results in groups:
-        results.check_one_law()
+        results.check_one_setting()
     frame = pd.concat(map(_frame, groups), ignore_index=True)
     keys = groups[0].keys
     varying, fixed = long.split_keys(frame, (*groups[0].setting, "tree", "method"))

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -41,6 +41,9 @@ FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
 
 Labels name a filter that is on or varied.
 """
+APART = ("task", "of")
+"""Facts that tell cells of a sweep of one's own apart whose labels are the same: their task, and
+the artefact and part that they are of. Within a part of an artefact labels suffice."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
@@ -180,6 +183,11 @@ class Request:
     is_audit: bool
     tree_file: Path | None
     entry: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """The name of the class of its task; "" in plans of earlier versions."""
+        return str(self.entry.get("task", ""))
 
     @property
     def of(self) -> str:
@@ -495,8 +503,9 @@ class Results:
     cells: one row per request, in the order of print: cell_id, `keys`, part, is_audit, status,
     reason, and device and commit, empty unless the cell is done. rows: cell_id -> the rows of a
     finished cell, one per prompt, by prompt_index. keys: the names of the labels that tell requests
-    apart, LABELS first. biases: cell_id -> the sentence about the bias that enumeration shows of
-    its verifier; most cells have none, and those of earlier versions do not say.
+    apart: LABELS, those that the sweep varied, and of APART what it takes. biases: cell_id -> the
+    sentence about the bias that enumeration shows of its verifier; most cells have none, and those
+    of earlier versions do not say.
     """
 
     cells: pd.DataFrame
@@ -514,15 +523,17 @@ class Results:
         """The keys of the labels that are equal in all rows that are compared."""
         return (*SETTING, *self.more)
 
-    def check_one_law(self) -> None:
-        """Raise InvalidInput if cells differ in a filter;
-        for figures and summaries that name none.
+    def check_one_setting(self, besides: Collection[str] = ()) -> None:
+        """Raise InvalidInput if cells differ in their pair, or in a key beyond LABELS, such as a
+        filter or a seed; for figures and summaries that name none of them.
+
+        besides: keys in which they may differ.
         """
-        for key in filters_in(self.cells):
-            values = [*dict.fromkeys(self.cells[key])]
-            if len(values) > 1:
+        for key in ("pair", *self.more):
+            values = [*dict.fromkeys(map(str, self.cells[key]))]
+            if len(values) > 1 and key not in besides:
                 found = f"found {key} {', '.join(values)}; allowed: a sweep for each"
-                raise InvalidInput(f"its figure and summary are of one law; {found}")
+                raise InvalidInput(f"its figure and summary are of one setting; {found}")
 
     @property
     def timed(self) -> pd.DataFrame:
@@ -544,6 +555,24 @@ class Results:
         """The facts `about` each cell, and its rows, which are None if the cell is not done."""
         for cell in self.cells.to_dict("records"):
             yield self.about(cell), self.rows.get(cell["cell_id"])
+
+
+def told_apart(cells: pd.DataFrame, keys: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """The keys, and after them each of the names that tells cells apart whose keys are the same.
+
+    cells: has cell_id and a column for each key and name.
+    """
+
+    def num_hidden(columns: tuple[str, ...]) -> int:
+        """The number of cells behind another one in the same place."""
+        by_place = cells.groupby([*columns], sort=False, dropna=False)
+        return int((by_place.cell_id.nunique() - 1).sum())
+
+    keys = tuple(keys)
+    for name in names:
+        if num_hidden((*keys, name)) < num_hidden(keys):
+            keys = (*keys, name)
+    return keys
 
 
 def filters_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -573,9 +602,8 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """
     import pandas as pd
 
-    keys = tuple(
-        dict.fromkeys([*LABELS, *(name for request in plan.requests for name in request.labels)])
-    )
+    keys = [*LABELS, *(name for request in plan.requests for name in request.labels)]
+    keys = [*dict.fromkeys(keys)]
     for request in plan.requests:
         _check_configuration(plan, request)
     rows = {}
@@ -588,15 +616,17 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
             ]:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
+            frame.attrs["device"] = _columns(plan, cell_id)["device"]
     entries = [
-        {"cell_id": request.cell_id, **request.labels}
+        {"cell_id": request.cell_id, **request.labels, "task": request.task, "of": request.of}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
         for request in plan.requests
     ]
-    names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
-    cells = (
-        with_filters_off(pd.DataFrame(entries, columns=names)).fillna("").astype({"is_audit": bool})
-    )
+    facts = ["part", "is_audit", "status", "reason", "device", "commit"]
+    cells = with_filters_off(pd.DataFrame(entries, columns=["cell_id", *keys, *APART, *facts]))
+    cells = cells.fillna("").astype({"is_audit": bool})
+    _, *keys = told_apart(cells, ("is_audit", *keys), APART)
+    cells = cells[["cell_id", *keys, *facts]]
 
     def rank(column: pd.Series) -> Any:
         if column.name in LABELS:
@@ -611,7 +641,7 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     )
     shown = {cell_id: plan.provenance(cell_id).get("shown_bias", "") for cell_id in rows}
     biases = {cell_id: sentence for cell_id, sentence in shown.items() if sentence}
-    return Results(cells, rows, keys, biases)
+    return Results(cells, rows, tuple(keys), biases)
 
 
 def _status(folder: Path) -> Status:

@@ -51,7 +51,7 @@ EAGLE = Look(BLUE, "h")
 def make(plan: Plan) -> Artefact:
     """The table of the cells that decode, with the bias of each, and the figure."""
     results = load(plan.only(lambda cell: not is_bias(cell.part)), metrics.FIELDS)
-    results.check_one_law()
+    results.check_one_setting(besides=("pair",))
     frame = with_biases(measure(results), plan)
     about = [*sentences(frame), *TEXTS["about"], *_classes_beside_tuples(frame)]
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])

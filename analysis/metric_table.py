@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import Results
+from analysis.load import Results, listed
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -237,13 +237,27 @@ def _notes_of_times(results: Results) -> list[Note]:
     cells = results.timed[results.timed.cell_id.isin(results.rows)]
     settings = cells.groupby([*results.setting], sort=False).cell_id if len(cells) else ()
     groups = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
+    of_devices = across_devices(cells, results.setting)
     is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in groups)
     rates = [
         (repr((cell["pair"], *(cell[key] for key in results.more))), results.rows[cell["cell_id"]])
         for cell in cells[cells.decoder == "autoregressive"].to_dict("records")
     ]
     notes = disagreement((work, metrics.TOKENS_PER_S.of(rows)) for work, rows in rates)
-    return [RUNS_DIFFER, *notes] if is_apart else notes
+    return [*of_devices, *([RUNS_DIFFER] if is_apart else []), *notes]
+
+
+def across_devices(cells: pd.DataFrame, setting: Sequence[str]) -> list[Note]:
+    """A note if cells that are compared were measured on several devices; else nothing.
+
+    cells: finished ones with their `device`. setting: keys that compared cells share.
+    """
+    by_setting = cells.groupby([*setting], sort=False).device if len(cells) else ()
+    found = [[*dict.fromkeys(devices)] for _, devices in by_setting]
+    several = listed(device for devices in found if len(devices) > 1 for device in devices)
+    if not several:
+        return []
+    return [f"Cells of one setting were measured on {several}: times do not compare across them."]
 
 
 def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:

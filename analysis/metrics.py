@@ -12,7 +12,7 @@ from itertools import zip_longest
 import numpy as np
 import pandas as pd
 
-from analysis.stats import Interval, across_runs, paired_gain, ratio
+from analysis.stats import ABSENT, Interval, across_runs, paired_gain, ratio
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Metric:
         its ratio over the baseline's, paired by prompt.
 
         The interval of a ratio of times also covers the differences between runs, unless one
-        process timed both cells in turn.
+        process timed both cells in turn. It is ABSENT for cells of several devices.
         """
         sums = (prompts[self.numerator], prompts[self.denominator])
         if baseline is None:
             return ratio(*sums)
+        if self.is_timed and not same_device(prompts, baseline):
+            return ABSENT
         gain = paired_gain(sums, (baseline[self.numerator], baseline[self.denominator]))
         return across_runs(gain) if self.is_across_runs(prompts, baseline) else gain
 
@@ -137,6 +139,14 @@ def timed_together(*cells: pd.DataFrame) -> bool:
         list(prompts["timed_by"]) if "timed_by" in prompts else [None] for prompts in cells
     ]
     return not pd.isna(processes[0]).any() and all(names == processes[0] for names in processes)
+
+
+def same_device(*cells: pd.DataFrame) -> bool:
+    """Whether all of these cells were measured on one device, so that their times compare.
+
+    cells: their rows, with the device in `attrs`, see `load`.
+    """
+    return len({prompts.attrs.get("device", "") for prompts in cells}) == 1
 
 
 def of_cell(prompts: pd.DataFrame) -> dict[str, float]:

@@ -24,7 +24,7 @@ PAPERS = (("specinfer", "d5b3", "standard"), ("specinfer", "d5b3", "resispec"))
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, its summary and the picture."""
     results = load(plan, metrics.FIELDS)
-    results.check_one_law()
+    results.check_one_setting()
     frame = measure_with_costs(results, plan)
     columns = with_values(frame, COLUMNS)
     notes = footer(results, plan, TEXTS["about"], definitions(columns, results), TEXTS["picture"])

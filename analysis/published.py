@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 
 import pandas as pd
 
-from analysis import labels
+from analysis import SWEEP, labels
 from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files
 from analysis.stats import MIN_PROMPTS
 from analysis.table import Number, Table
@@ -165,8 +165,11 @@ def _checked_members(file: tarfile.TarFile) -> list[tarfile.TarInfo]:
 
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     """The agreement of a plan's table with the published one, see `compare`;
-    no notes if both are one.
+    no notes if both are one, or for a sweep of one's own.
     """
+    if plan.artefact.startswith(f"{SWEEP}/"):
+        reason = "a sweep of your own may differ in settings that labels do not name"
+        return Agreement((), f"not compared with the published {table.stem}: {reason}")
     if plan.is_published:
         archive = f"{CELLS}/{plan.artefact}{SUFFIX}"
         origin = f"drawn from results/published/{plan.profile}/{archive}, our cells"

@@ -10,7 +10,7 @@ from analysis import long, metrics, table
 from analysis.audits import NOT_AUDITED
 from analysis.cells import FIRST, tidy
 from analysis.load import LABELS, SETTING, Plan, facts_of
-from analysis.metric_table import RUNS_DIFFER, disagreement
+from analysis.metric_table import RUNS_DIFFER, across_devices, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval, few_prompts
 from analysis.table import Audit, Column, Found, Gap, Notes, Number, Table
@@ -41,7 +41,8 @@ def table_of(
     frame["verdict"] = frame.verdict.astype(object).mask(is_unaudited, NOT_AUDITED)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
-    names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
+    tasks = ["task"] if frame.task.nunique() > 1 else []
+    names, fixed = long.split_keys(rows, (*SETTING, *tasks, *more, "tree", "method"))
     measured = [
         metric
         for metric in metrics.METRICS
@@ -77,7 +78,9 @@ def table_of(
     biases = frame.shown_bias.dropna().unique() if "shown_bias" in frame else ()
     is_measured = frame.status.eq("done") & frame[metrics.ACCEPTED_LENGTH.name].notna()
     few = few_prompts(frame.num_prompts[is_measured])
-    notes = Notes((*of_times, *disagreement(rates), *few, *biases))
+    setting = ["artefact", "part", *SETTING, *more]
+    of_devices = across_devices(rows[is_measured], setting)
+    notes = Notes((*of_devices, *of_times, *disagreement(rates), *few, *biases))
     return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes, facts_of(plans))
 
 

@@ -1,7 +1,7 @@
 """Text: perplexity, repetition and length of what verifiers write, beside no speculation."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +62,14 @@ STRICT = 1 - (1 - LEVEL) / len(QUANTITIES)
 def make(plan: Plan) -> Artefact:
     """The table of the numbers, and that of their differences to no speculation."""
     results = load(plan, FIELDS)
-    results.check_one_law()
-    frame = _frame(results)
+    more = [key for key in results.more if key != SEED]
+    frame = _frame(results, more)
     runs = results.cells[SEED].nunique() if SEED in results.cells else 1
     words = {"count": len(QUANTITIES), "level": 100 * STRICT}
     about = [text.format(**words) for text in TEXTS["about"]]
     notes = footer(results, plan, about, [TEXTS["definitions"], BRACKETS])
-    keys = ["pair", "temperature", *METHOD]
-    varying, fixed = long.split_keys(frame, ("pair", "temperature", "tree", "method"))
+    keys = ["pair", "temperature", *more, *METHOD]
+    varying, fixed = long.split_keys(frame, ("pair", "temperature", *more, "tree", "method"))
     names = long.names(varying)
     caption = TEXTS["caption"].replace("{runs}", f"{runs} runs" if runs > 1 else "one run") + fixed
     lines = long.tabulate(frame, keys, [*names, *_columns()])
@@ -121,16 +121,18 @@ def _by_prompt(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts).groupby(["dataset", "prompt_id"]).sum() if parts else pd.DataFrame()
 
 
-def _frame(results: Results) -> pd.DataFrame:
-    """The long frame: a row for each pair, temperature, method and quantity."""
+def _frame(results: Results, more: Sequence[str]) -> pd.DataFrame:
+    """The long frame: a row for each setting, method and quantity, over data sets and seeds.
+
+    more: keys of a setting beside its pair and temperature.
+    """
     records: list[dict[str, Any]] = []
-    for (pair, temperature), setting in results.cells.groupby(["pair", "temperature"], sort=False):
+    keys = ["pair", "temperature", *more]
+    for values, setting in results.cells.groupby(keys, sort=False):
         baseline = _by_prompt(results, setting[setting.decoder == BASELINE])
         for method, cells in setting.groupby(METHOD, sort=False):
             gaps = cells[cells.status != "done"]
-            about = {"pair": pair, "temperature": temperature} | dict(
-                zip(METHOD, method, strict=True)
-            )
+            about = dict(zip([*keys, *METHOD], [*values, *method], strict=True))
             first = (gaps if len(gaps) else cells).iloc[0]
             own = _by_prompt(results, cells)
             about |= {"status": first.status, "reason": first.reason, "num_prompts": len(own)}
@@ -149,7 +151,7 @@ def _frame(results: Results) -> pd.DataFrame:
                     for one in QUANTITIES
                 }
             records += long.records(about, numbers)
-    names = ["pair", "temperature", *METHOD, "status", "reason", "num_prompts", "quantity"]
+    names = [*keys, *METHOD, "status", "reason", "num_prompts", "quantity"]
     frame = pd.DataFrame(records, columns=[*names, "value", "lower", "upper"])
     return frame.astype(dict.fromkeys(("value", "lower", "upper"), float))
 

@@ -80,20 +80,23 @@ def of_cell(plan: Plan, request: Request) -> DashboardRun:
         "tags": [*tags, *(f"{name}:{value}" for name, value in texts.items())],
         "config": {"cell_id": cell_id} | texts | values,
     }
-    summary = {"num_prompts": len(rows)} | _numbers(request, rows)
-    if bias := plan.provenance(cell_id).get("shown_bias"):
+    bias = plan.provenance(cell_id).get("shown_bias")
+    summary = {"num_prompts": len(rows)} | _numbers(request, rows, bias)
+    if bias:
         summary["shown_bias"] = bias
     is_list = rows.map(lambda value: isinstance(value, list)).any()
     points = _points(rows, has_times=not request.is_audit)
     return DashboardRun(about, summary, ("prompts", rows.loc[:, ~is_list]), points)
 
 
-def _numbers(request: Request, rows: pd.DataFrame) -> dict[str, Any]:
+def _numbers(request: Request, rows: pd.DataFrame, bias: str | None) -> dict[str, Any]:
     """The numbers of a cell that need no other cell: an audit's, or metrics with their
     intervals.
+
+    bias: see `audits.with_bias`.
     """
     if request.is_audit:
-        return audits.judged(request.cell_id, rows)
+        return audits.with_bias(audits.judged(request.cell_id, rows), bias)
     if not metrics.decoded({request.cell_id: rows}):
         return {}
     numbers: dict[str, Any] = {}

@@ -85,6 +85,10 @@ def test_a_bias_that_enumeration_shows_stands_beside_the_numbers(tmp_path):
     sentence = PROVENANCE | {"shown_bias": "ResiSpec is biased"}
     save(cell, rows_of(STANDARD), config=config, provenance=sentence)
     assert run_of(cell).summary["shown_bias"] == "ResiSpec is biased"
+    for shift, verdict in ((0.0, "biased (enumerated)"), (0.2, "biased")):
+        audit = make_audit(cell, 600, shift)
+        save(audit, rows(audit), config=config | {"audit": True}, provenance=sentence)
+        assert run_of(audit).summary["verdict"] == verdict
 
 
 def test_other_tasks_are_shown_as_they_are(tmp_path):

@@ -2,10 +2,11 @@
 
 import pandas as pd
 
-from analysis import categories
+from analysis import categories, load
 from analysis.cells import main
 from tests import toy_artefacts
 from tests.toy_cells import (
+    METHODS,
     STANDARD,
     ToyCell,
     decay_rows,
@@ -49,6 +50,26 @@ def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
     assert set(read(tmp_path, "figure1").artefact) == {"figure1"}
 
 
+def test_parts_of_an_artefact_in_a_sweep_of_ones_own_are_compared_within_each(tmp_path):
+    """Where their labels are the same, as those of cells of more tokens are, and of an overlap
+    that has those of a baseline.
+    """
+    cells, parts = [], ("d5b3", "long", "overlap")
+    for part, measured in zip(parts, (STANDARD, STANDARD * 2, None), strict=True):
+        for name in ("standard", "resispec"):
+            cell = ToyCell(tmp_path, f"{part}-{name}", make_cell(tmp_path, name).labels)
+            rows = rows_of(measured) if measured else decay_rows([[1.0]] * 2, [[2.0]] * 2)
+            task = "Decode" if measured else "Acceptance"
+            about = {"labels": save(cell, rows).labels, "task": task, "of": f"length/{part}"}
+            cells.append({"cell_id": cell.cell_id} | about)
+    write_plan(tmp_path, "sweep", [], part="mine", cells=cells)
+    found = read(tmp_path).set_index("cell_id")
+    assert len(found) == 6 and found.of["long-resispec"] == "length/long"
+    gains = found.accepted_length_gain.dropna().to_dict()
+    assert gains == {"d5b3-resispec": 1.0, "long-resispec": 1.0}
+    assert found.num_prompts[["d5b3-standard", "long-standard"]].tolist() == [2, 4]
+
+
 def test_an_artefact_without_a_plan_is_one_line(tmp_path, capsys):
     def error(*arguments):
         assert main(["--results", str(tmp_path), *arguments]) == 1
@@ -78,3 +99,17 @@ def test_data_sets_have_categories_of_their_own(tmp_path):
     by_dataset = shown(table).set_index("Data set")
     assert by_dataset["qa"].to_dict() == {"Spec-Bench": "1.67", "GSM8K": "–"}  # 5 tokens in 3 steps
     assert by_dataset["math reasoning"]["GSM8K"] == "1.86"
+
+
+def test_sweeps_of_ones_own_with_equal_labels_have_lines_of_their_own(tmp_path):
+    """They may differ in a setting that none of them varied."""
+    for part, measured in (("a", METHODS["standard"]), ("b", METHODS["resispec"])):
+        rows = [row | {"category": "qa"} for row in rows_of(measured)]
+        cell = save(ToyCell(tmp_path, part, make_cell(tmp_path, "standard").labels), rows)
+        write_plan(tmp_path, "sweep", [cell], part=part)
+    assert main(["--results", str(tmp_path)]) == 0
+    found = pd.read_csv(tmp_path / "embedded" / "sweep_categories.csv")
+    lengths = found[(found.quantity == "accepted_length") & (found.category == "qa")]
+    assert dict(zip(lengths.part, lengths.value.round(2), strict=True)) == {"a": 1.86, "b": 2.67}
+    table = categories.of(load.read_plan("sweep", "embedded", tmp_path))
+    assert shown(table)["Part"].tolist() == ["a", "b"]

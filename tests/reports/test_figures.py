@@ -213,6 +213,7 @@ def test_a_steps_parts_are_as_long_as_drawn(tmp_path):
 
 
 def test_a_step_over_that_of_another_run_has_the_larger_interval():
+    """Over that of another device it has no number."""
     rows, baseline = (pd.DataFrame(toy_artefacts.profiled(scale, True)) for scale in (3.0, 1.0))
     widths = []
     for process in ("a", "b"):
@@ -220,6 +221,8 @@ def test_a_step_over_that_of_another_run_has_the_larger_interval():
         found = numbers["step", "percent_over_standard"]
         widths.append(found.upper - found.lower)
     assert widths[0] < 1 < 50 < widths[1]
+    baseline.attrs["device"] = "another"
+    assert ("step", "percent_over_standard") not in figure3._quantities(rows, baseline)
 
 
 def test_the_frontier_is_made_of_any_part_alone(tmp_path):

@@ -11,6 +11,7 @@ from analysis import (
     field,
     frontier,
     frontier_shapes,
+    length,
     load,
     lossy,
     overview,
@@ -101,16 +102,34 @@ def test_published_numbers_without_a_filter_are_not_compared_with_those_of_one(
 @pytest.mark.parametrize(
     "make", [frontier.make, field.make, overview.make, lossy.make, agreement.make]
 )
-def test_what_averages_over_data_sets_is_of_one_law(make, tmp_path):
+def test_what_averages_over_data_sets_is_of_one_setting(make, tmp_path):
     """A sweep of one law is named by its filter."""
     cells = save_methods(tmp_path)
     with pytest.raises(
-        InvalidInput, match="of one law; found sampling.top_p 1.0, 0.9; allowed: a sweep for"
+        InvalidInput, match="of one setting; found sampling.top_p 1.0, 0.9; allowed: a sweep"
     ):
         make(planned(tmp_path, "frontier", [*cells, *filtered(tmp_path)]))
     tables = make(planned(tmp_path, "frontier", filtered(tmp_path))).tables
     shown = [table for table in tables if table.rows]
     assert shown and all("top-p: 0.9" in table.caption for table in shown)
+
+
+@pytest.mark.parametrize("make", [frontier.make, field.make, overview.make, length.make])
+@pytest.mark.parametrize(
+    ("key", "first", "second"), [("pair", "embedded", "smollm2"), ("dtype", "float32", "bfloat16")]
+)
+def test_pairs_and_settings_are_never_averaged(make, key, first, second, tmp_path):
+    cells = [
+        save(
+            make_cell(tmp_path, name, **{key: value}),
+            [row | {"step_emitted": [row["num_emitted"]]} for row in rows_of(METHODS[name])],
+        )
+        for name in METHODS
+        for value in (first, second)
+    ]
+    found = f"of one setting; found {key} {first}, {second}; allowed"
+    with pytest.raises(InvalidInput, match=found):
+        make(planned(tmp_path, "frontier", cells))
 
 
 def test_shapes_of_the_frontier_are_grouped_by_their_filters(tmp_path):

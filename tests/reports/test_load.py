@@ -276,7 +276,9 @@ def test_a_sweep_of_ones_own_is_drawn_by_its_name_or_the_beginning_of_it(tmp_pat
         write_plan(tmp_path, "sweep", cells, part=name, of=of)
     for given in ("1a", "1a2b3c4d"):
         assert write_artefact("table1", "--results", str(tmp_path), "--plan", given) == 0
-        assert capsys.readouterr().out.startswith("**Sweep 1a2b3c4d, not all of table1: ")
+        out = capsys.readouterr().out
+        assert out.startswith("**Sweep 1a2b3c4d, not all of table1: ")
+        assert out.splitlines()[-1].startswith("not compared with the published table1: ")
     assert read_sweep("mine", "table2", "embedded", tmp_path).requests[0].part == "chain"
     said = {
         "1": f"2 sweeps in {tmp_path}/embedded/plans/sweep begin with '1'; allowed: 1a2b3c4d, "

@@ -1,13 +1,16 @@
 """The table that a run ends with, its CSV, and what tables say of times that do not compare."""
 
+import json
+
 import numpy as np
 import pandas as pd
 
-from analysis import sweep, sweep_figure, table1
-from analysis.load import ROOT
+from analysis import frontier, sweep, sweep_figure, table1
+from analysis.load import ROOT, find_sweep, read_plan
 from analysis.metric_table import RUNS_DIFFER
 from analysis.stats import FEW_PROMPTS, RUN_SPREAD
 from analysis.table import write
+from tests import toy_artefacts
 from tests.toy_cells import (
     METHODS,
     PROVENANCE,
@@ -19,6 +22,7 @@ from tests.toy_cells import (
     save,
     save_methods,
     shown,
+    write_plan,
 )
 
 
@@ -84,6 +88,33 @@ def test_known_bias_is_marked_and_rows_without_an_audit_say_so(tmp_path):
         assert shown(table_of(tmp_path, [*cells, audit]))["Audit"].tolist()[2] == verdict
 
 
+def test_known_bias_is_marked_where_an_audit_alone_is_asked_for(tmp_path):
+    """Also in the frontier's note of longer audits."""
+    audit = make_audit(save(make_cell(tmp_path, "resispec"), rows_of(METHODS["resispec"])), 600, 0)
+    rows = [json.loads(line) for line in (audit.folder / "rows.jsonl").read_text().splitlines()]
+    save(audit, rows, provenance=PROVENANCE | {"shown_bias": "ResiSpec is biased"})
+    assert shown(table_of(tmp_path, [audit]))["Audit"].tolist() == ["biased (enumerated)"]
+    write_plan(tmp_path, "frontier", [audit], part="long")
+    plan = read_plan("frontier", "embedded", tmp_path)
+    [note] = [note for note in frontier.make(plan).tables[0].notes if "Longer audits" in str(note)]
+    assert ": biased (enumerated)" in note
+
+
+def test_cells_of_several_tasks_are_told_apart_by_their_task(tmp_path):
+    """A ceiling has the labels of the cell whose tree it bounds."""
+    decoded = save(make_cell(tmp_path, "standard"), rows_of(METHODS["standard"]))
+    bound = toy_artefacts.bound_cell(tmp_path, "d5b3", 0.0, "standard")
+    entries = [
+        {"cell_id": cell.cell_id, "labels": cell.labels, "task": task, "of": f"frontier/{part}"}
+        for cell, task, part in ((decoded, "Decode", "d5b3"), (bound, "Bound", "bound"))
+    ]
+    for order in (entries, entries[::-1]):
+        write_plan(tmp_path, "sweep", [], part="mine", cells=order)
+        made = sweep.table_of([find_sweep("mine", "embedded", tmp_path)], "mine")
+        found = shown(made).set_index("Task")["Accepted length"].to_dict()
+        assert found == {"Decode": "1.86", "Bound": "–"}
+
+
 def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path):
     cells = [make_cell(tmp_path, "standard", seed=seed) for seed in range(sweep.MOST_ROWS + 4)]
     race = {"decode_s": [0.1, 0.2], "num_emitted": [4, 4], "num_steps": [2, 4]}
@@ -127,6 +158,21 @@ def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     for table in (table_of(tmp_path, [*cells, slower]), artefact):
         [note] = [note for note in table.notes if "do the same work" in note]
         assert "tokens/s lie between 2 and 6, " in note
+
+
+def test_times_of_two_devices_are_not_compared(tmp_path):
+    """Not in the table of a run, its CSV or an artefact's table; their tokens are compared."""
+    cells = [saved(tmp_path, method) for method in ("autoregressive", "standard")]
+    fast = make_cell(tmp_path, "resispec")
+    other = PROVENANCE | {"device": "fast GPU"}
+    cells.append(save(fast, repeated(rows_of(METHODS["resispec"])), provenance=other))
+    [artefact] = table1.make(planned(tmp_path, "table1", cells)).tables
+    for made in (table_of(tmp_path, cells), artefact):
+        [note] = [note for note in made.notes if "times do not compare" in str(note)]
+        assert "measured on test CPU, fast GPU" in note
+        assert shown(made)["Gain"].str[:4].tolist()[-1] == "1.44"
+        speedups = shown(made)["Speedup vs autoregressive"].str[:4].tolist()
+        assert speedups == ["–", "1.44", "–"]
 
 
 def test_the_spread_of_runs_is_that_of_the_study():

@@ -60,3 +60,20 @@ def test_other_prompts_than_those_of_no_speculation_are_refused(tmp_path):
     write_plan(tmp_path, "text", cells)
     with pytest.raises(InvalidInput, match="allowed: those of no speculation, 8 and 8"):
         text.make(read_plan("text", "embedded", tmp_path))
+
+
+def test_settings_that_a_sweep_varied_have_lines_of_their_own(tmp_path):
+    cells = [
+        save(make_cell(tmp_path, name, **{"sampling.max_new_tokens": most}), answers(most * 3.0))
+        for most in (1, 2)
+        for name in ("autoregressive", "resispec")
+    ]
+    write_plan(tmp_path, "text", cells)
+    table, differences = text.make(read_plan("text", "embedded", tmp_path)).tables
+    assert shown(table)["sampling.max new tokens"].tolist() == ["1", "1", "2", "2"]
+    assert [*map(float, shown(table)["Perplexity"].str[:4])] == pytest.approx(
+        # 3 or 6 and a mean of 3.5 nats of a prompt, over 3 tokens
+        [math.exp(mean / 3) for mean in (6.5, 6.5, 9.5, 9.5)],
+        abs=0.1,
+    )
+    assert len(shown(differences)) == 2 and "one run" in table.caption
