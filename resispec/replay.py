@@ -20,7 +20,7 @@ from resispec.files import replacing
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.verifiers import Verifier
-from resispec.verifiers.base import outcomes_of, unchanging
+from resispec.verifiers.base import check_verdict, outcomes_of, unchanging
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
@@ -101,12 +101,13 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
 
     The expectation is over the verifier's own draws, given the drafted tokens. generator: on the
     host. Raises InvalidInput for draws or a topology that the verifier is not defined for, and for
-    a verifier that changes its inputs.
+    a verifier that changes its inputs or whose verdict is none, see `check_verdict`.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
     with unchanging(verifier, tree, *laws):
         stop = outcomes_of(verifier, tree, *laws).stop.double()
         verdict = verifier.verify(tree, *laws, generator)
+    check_verdict(verifier, verdict, tree, step.target_probs.shape[-1])
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
     return float((stop * (tree.topology.depths + 1)).sum()), terms
 
@@ -175,4 +176,14 @@ def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
     target, draft = _normalised(target), _normalised(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
+    for parents_of, children in topology.families:
+        siblings = tokens[children]
+        for rank, law in enumerate(draws.laws(rows[parents_of], siblings)):
+            is_impossible = law.gather(-1, siblings[:, rank, None])[:, 0] == 0
+            if bool(is_impossible.any()):
+                node = int(children[is_impossible, rank][0])
+                raise InvalidInput(
+                    f"node {node} holds token {int(tokens[node])}, which its law does not give; "
+                    f"allowed for {draws} draws: tokens with mass under the law in draft_probs"
+                )
     return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)
