@@ -46,7 +46,9 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
         )
         raise InvalidInput(f"unknown {kind} {name!r}; known: {names}")
     if len(entries) > 1:
-        packages = ", ".join(f"{entry.dist and entry.dist.name} ({entry.value})" for entry in entries)
+        packages = ", ".join(
+            f"{entry.dist and entry.dist.name} ({entry.value})" for entry in entries
+        )
         raise InvalidInput(
             f"{kind} {name!r} is registered by several packages: {packages}; allowed: by one"
         )

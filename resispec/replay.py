@@ -176,14 +176,23 @@ def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
     target, draft = _normalised(target), _normalised(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
-    for parents_of, children in topology.families:
-        siblings = tokens[children]
-        for rank, law in enumerate(draws.laws(rows[parents_of], siblings)):
+    tree = Tree(topology, tokens, draws)
+    _check_drawn(tree, rows)
+    return LoggedStep(Draft(tree, rows), target)
+
+
+def _check_drawn(tree: Tree, draft_probs: Tensor) -> None:
+    """Raise InvalidInput, naming the node, for a token that its law (V,) cannot give.
+
+    draft_probs: (N, V), for nodes with children.
+    """
+    for parents, children in tree.topology.families:
+        siblings = tree.tokens[children]
+        for rank, law in enumerate(tree.draws.laws(draft_probs[parents], siblings)):
             is_impossible = law.gather(-1, siblings[:, rank, None])[:, 0] == 0
             if bool(is_impossible.any()):
                 node = int(children[is_impossible, rank][0])
                 raise InvalidInput(
-                    f"node {node} holds token {int(tokens[node])}, which its law does not give; "
-                    f"allowed for {draws} draws: tokens with mass under the law in draft_probs"
+                    f"node {node} holds token {int(tree.tokens[node])}, which its law does not "
+                    f"give; allowed for {tree.draws} draws: tokens with mass in draft_probs"
                 )
-    return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)

@@ -135,7 +135,9 @@ class Stepper:
         if self._has_seen_laws:
             shape = torch.Size((len(laws), target_probs.shape[-1]))
             check_tensor("the drafter's laws are", laws, shape, laws.dtype)
-            check_rows("the drafter's laws", laws[~laws.isnan().any(-1)], SUM_TOLERANCE)
+            is_off = (laws.amin(-1) < 0) | ((laws.sum(-1) - 1).abs() > SUM_TOLERANCE)
+            for law in laws[is_off]:
+                check_rows("the drafter's laws", law, SUM_TOLERANCE)
 
     def _decided(
         self,

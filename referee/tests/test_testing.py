@@ -86,7 +86,7 @@ def test_a_fault_that_needs_no_statistics():
         assert_exact_sampler(once, p, q, samples=2000)
 
 
-def test_a_kernel_that_writes_its_answer_into_the_drafted_tokens_is_compared_with_what_was_drafted():
+def test_a_kernel_that_writes_into_the_drafted_tokens_is_compared_with_what_was_drafted():
     """Defect: it went on behind a refused token, and the test saw the token as drafted."""
 
     def written(p, q, drafted, generator):

@@ -34,8 +34,8 @@ def emitted_law(
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see
     `drafted_tuples`. Returns (V,) in the same precision.
-    Raises InvalidInput when p or q is no law (V,), or when more distinct siblings are asked for than
-    there are tokens.
+    Raises InvalidInput when p or q is no law (V,), or when more distinct siblings are asked for
+    than there are tokens.
     """
     check_pair(target_probs, draft_probs)
     check_siblings(num_siblings, len(target_probs), draws)
@@ -92,8 +92,8 @@ def tree_law(
     root's token is 0. If a step emits fewer than D tokens, the rest are fresh draws from the
     target, as in later steps. Returns (V, ..., V), D times. An exact verifier gives
     `chain_law(target_rows, D)`.
-    Raises InvalidInput for rows that are no laws (V, V), and FloatingPointError if the chances to stop in a drafted tree, however unlikely, are no
-    law: the emitted law would hardly show that.
+    Raises InvalidInput for rows that are no laws (V, V), FloatingPointError if the chances to stop
+    in a drafted tree, however unlikely, are no law: the emitted law would hardly show that.
     """
     vocab = len(target_rows)
     for name, rows in (("target rows", target_rows), ("draft rows", draft_rows)):

@@ -99,8 +99,8 @@ def estimate(
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed
     in their precision, all else in float64. The first tuples choose the set that is measured on the
-    others; with a point mass, the only tuple does both. Raises InvalidInput when p or q is no law (V,),
-    FloatingPointError when the rule's laws are NaN or infinite.
+    others; with a point mass, the only tuple does both. Raises InvalidInput when p or q is no law
+    (V,), FloatingPointError when the rule's laws are NaN or infinite.
     """
     check_pair(target_probs, draft_probs)
     chunk_size, hits = max(1, MAX_ELEMENTS // len(target_probs)), list[Tensor]()

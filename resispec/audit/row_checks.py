@@ -87,9 +87,7 @@ def check_pair(target_probs: Tensor, draft_probs: Tensor) -> None:
 def check_like(name: str, tensor: Tensor, shape: Sequence[int]) -> None:
     """Raise InvalidInput unless a tensor has this shape."""
     if tuple(tensor.shape) != tuple(shape):
-        raise InvalidInput(
-            f"{name} have the shape {tuple(tensor.shape)}; allowed: {tuple(shape)}"
-        )
+        raise InvalidInput(f"{name} have the shape {tuple(tensor.shape)}; allowed: {tuple(shape)}")
 
 
 def check_stops(stop: Tensor, name: str = "chances to stop") -> None:

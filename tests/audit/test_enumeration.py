@@ -130,7 +130,9 @@ TOKENS = torch.tensor([1])
         (lambda: emitted_law(STANDARD, P, Q[None], 2, Draws.IID), r"draft .* \(1, 3\); .* \(3,\)"),
         (lambda: estimate(STANDARD, P[None], Q[None], TUPLES, rng(0)), r"target .* \(1, 3\)"),
         (
-            lambda: tree_law(TopDown(STANDARD), chain(2), P.expand(3, 3), Q.expand(2, 3), Draws.IID),
+            lambda: tree_law(
+                TopDown(STANDARD), chain(2), P.expand(3, 3), Q.expand(2, 3), Draws.IID
+            ),
             r"draft rows have the shape \(2, 3\); allowed: \(3, 3\)",
         ),
         (lambda: total_variation(P.expand(2, 3), P), r"laws have the shape \(2, 3\)"),

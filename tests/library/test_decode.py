@@ -202,11 +202,11 @@ class Chain:
     def __init__(self, told):
         self.told, self.steps = told, 0
 
-    def session(self, pair, warp, capacity):
+    def session(self, pair, *_):
         self.law = torch.linspace(1, 3, pair.target.vocab_size).softmax(-1)
         return self
 
-    def prefill(self, prompt, features):
+    def prefill(self, *_):
         self.steps = 0
 
     def draft(self, root, generator):
@@ -215,7 +215,7 @@ class Chain:
         tokens = torch.cat((torch.tensor([root]), drawn))
         return Draft(Tree(self.topology, tokens, self.draws), self.told(self).expand(3, -1).clone())
 
-    def commit(self, verdict, features, target_probs):
+    def commit(self, *_):
         pass
 
 

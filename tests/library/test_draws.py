@@ -174,7 +174,7 @@ class Second(PointMass):
 
     name = "second"
 
-    def draw(self, draft_probs, count, generator):
+    def draw(self, draft_probs, count, _):
         return draft_probs.topk(count + 1, dim=-1).indices[..., 1:]
 
 
@@ -194,7 +194,7 @@ def test_other_draws_with_a_name_of_their_own_inherit_no_bound_of_the_known_kind
     class Renamed(Flat):
         name = "renamed"
 
-        def ceiling(self, target_probs, draft_probs, num_siblings):
+        def ceiling(self, target_probs, *_):
             return target_probs.sum()
 
     class Again(Renamed):
