@@ -31,23 +31,32 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
 
     own: our own ones, by name; an entry point cannot replace them, and a warning says so.
 
-    Raises InvalidInput for an unknown name, listing the known names, and for code that cannot be
-    loaded.
+    Raises InvalidInput for an unknown name, listing the known names, for a name of several
+    packages, and for code that cannot be loaded.
     """
     if ".py:" in name:
         return _of_file(kind, *name.rsplit(":", 1))
     if name in own:
         _tell_hidden(kind, name)
         return own[name]
-    if name not in (entries := _entries(kind)):
+    entries = entry_points(group=f"resispec.{kind}s", name=name)
+    if not entries:
         names = (
             ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
         )
         raise InvalidInput(f"unknown {kind} {name!r}; known: {names}")
+    if len(entries) > 1:
+        packages = ", ".join(
+            f"{entry.dist and entry.dist.name} ({entry.value})" for entry in entries
+        )
+        raise InvalidInput(
+            f"{kind} {name!r} is registered by several packages: {packages}; allowed: by one"
+        )
+    [entry] = entries
     try:
-        return entries[name].load()
+        return entry.load()
     except Exception as error:
-        raise InvalidInput(f"{kind} {name!r} ({entries[name].value}): {_told(error)}") from error
+        raise InvalidInput(f"{kind} {name!r} ({entry.value}): {_told(error)}") from error
 
 
 @cache

@@ -20,7 +20,7 @@ from resispec.files import replacing
 from resispec.step import Step
 from resispec.trees import Topology
 from resispec.verifiers import Verifier
-from resispec.verifiers.base import outcomes_of, unchanging
+from resispec.verifiers.base import check_verdict, outcomes_of, unchanging
 
 FORMAT = "resispec laws 1"
 NAMES = ("parents", "tokens", "target_probs", "draft_probs")
@@ -101,12 +101,13 @@ def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[
 
     The expectation is over the verifier's own draws, given the drafted tokens. generator: on the
     host. Raises InvalidInput for draws or a topology that the verifier is not defined for, and for
-    a verifier that changes its inputs.
+    a verifier that changes its inputs or whose verdict is none, see `check_verdict`.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
     with unchanging(verifier, tree, *laws):
         stop = outcomes_of(verifier, tree, *laws).stop.double()
         verdict = verifier.verify(tree, *laws, generator)
+    check_verdict(verifier, verdict, tree, step.target_probs.shape[-1])
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
     return float((stop * (tree.topology.depths + 1)).sum()), terms
 
@@ -175,4 +176,23 @@ def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
     target, draft = _normalised(target), _normalised(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
-    return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)
+    tree = Tree(topology, tokens, draws)
+    _check_drawn(tree, rows)
+    return LoggedStep(Draft(tree, rows), target)
+
+
+def _check_drawn(tree: Tree, draft_probs: Tensor) -> None:
+    """Raise InvalidInput, naming the node, for a token that its law (V,) cannot give.
+
+    draft_probs: (N, V), for nodes with children.
+    """
+    for parents, children in tree.topology.families:
+        siblings = tree.tokens[children]
+        for rank, law in enumerate(tree.draws.laws(draft_probs[parents], siblings)):
+            is_impossible = law.gather(-1, siblings[:, rank, None])[:, 0] == 0
+            if bool(is_impossible.any()):
+                node = int(children[is_impossible, rank][0])
+                raise InvalidInput(
+                    f"node {node} holds token {int(tree.tokens[node])}, which its law does not "
+                    f"give; allowed for {tree.draws} draws: tokens with mass in draft_probs"
+                )

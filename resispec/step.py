@@ -5,23 +5,28 @@ The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`
 a step, the host reads the verdict and says which rows of the cache to keep.
 """
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
+from resispec.audit.row_checks import check_rows
 from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.drafters.base import Drafter
-from resispec.errors import InvalidInput
+from resispec.drafters.levels import inner_nodes
 from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
-from resispec.verifiers.base import reads_numbers, unchanging, verifier_name
+from resispec.verifiers.base import check_tensor, check_verdict, reads_numbers, unchanging
+
+SUM_TOLERANCE = 1e-2
+"""Allowed distance from 1 of the sum of a drafter's law,
+which may have been a softmax in bfloat16.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Stepper:
         features = self._session.extend(upload(prompt[:-1], self._device)) if prompt[:-1] else None
         self._drafts.prefill(prompt, features)
         self._root = prompt[-1]
+        self._has_seen_laws = False
 
     def end(self, generator: Generator) -> None:
         """Set `generator` to the state after the draws of all steps."""
@@ -76,19 +82,21 @@ class Stepper:
 
     def step(self, is_checked: bool = False) -> Step:
         """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid,
-        InvalidInput when the accepted nodes are no path of the tree.
+        InvalidInput for a verdict as `check_verdict`, and when the drafter's laws are none.
 
-        is_checked: raise InvalidInput if the verifier changed its inputs, which takes time.
+        is_checked: look at the drafter's laws in every step, and not only in a prompt's first;
+        raise InvalidInput if the verifier changed its inputs. This takes time.
         """
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
             places = _placed(draft.tree.topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *places)
+        if is_checked or not self._has_seen_laws:
+            self._check_laws(draft, target_probs)
         given = draft.tree, target_probs, draft.probs
         with unchanging(self._verifier, *given) if is_checked else nullcontext(), part("verify"):
             verdict = self._verdict(draft, target_probs)
-        self._check_path(verdict.path, draft.tree.topology)
         with part("commit"):
             self._keep((0, *verdict.path))
             self._drafts.commit(verdict, features, target_probs)
@@ -104,7 +112,9 @@ class Stepper:
     def _verdict(self, draft: Draft, target_probs: Tensor) -> Verdict:
         tree, generator = draft.tree, self._generator
         if reading_is_free(self._device) or reads_numbers(self._verifier):
-            return self._verifier.verify(tree, target_probs, draft.probs, generator)
+            verdict = self._verifier.verify(tree, target_probs, draft.probs, generator)
+            check_verdict(self._verifier, verdict, tree, target_probs.shape[-1])
+            return verdict
         if tree.topology != self._topology or looks_inside():
             # Not captured: the tree's shape changes every step, or parts inside are timed one by
             # one.
@@ -115,16 +125,19 @@ class Stepper:
             (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
-    def _check_path(self, path: Sequence[int], topology: Topology) -> None:
-        """Raise InvalidInput unless every node of a path is a child of the one before."""
-        parent = 0
-        for node in path:
-            if node not in topology.children[parent]:
-                raise InvalidInput(
-                    f"{verifier_name(self._verifier)} accepted the nodes {path}; allowed: a path "
-                    f"of the tree, and {node!r} is no child of {parent}"
-                )
-            parent = node
+    def _check_laws(self, draft: Draft, target_probs: Tensor) -> None:
+        """Raise InvalidInput unless every law (V,) of a node with children is a probability law.
+
+        NaN is left to the drafter and to the verifier. This waits for the device.
+        """
+        laws = draft.probs[inner_nodes(draft.tree.topology, draft.probs.device)]
+        self._has_seen_laws = len(laws) > 0
+        if self._has_seen_laws:
+            shape = torch.Size((len(laws), target_probs.shape[-1]))
+            check_tensor("the drafter's laws are", laws, shape, laws.dtype)
+            is_off = (laws.amin(-1) < 0) | ((laws.sum(-1) - 1).abs() > SUM_TOLERANCE)
+            for law in laws[is_off]:
+                check_rows("the drafter's laws", law, SUM_TOLERANCE)
 
     def _decided(
         self,

@@ -91,9 +91,9 @@ class Kernel:
             noises: list[list[Any]] = []
             choose = partial(self._choose, stage, noises) if self.options.draft else stage.choose
             drafted.append(stage.drafted(part, choose))
-            inputs = [
-                self._given(tensor) for tensor in (*stage.laws(part, drafted[-1]), drafted[-1])
-            ]
+            # copies, in which a kernel may write
+            tensors = (*stage.laws(part, drafted[-1]), drafted[-1].clone())
+            inputs = [self._given(tensor) for tensor in tensors]
             answers = []
             for index, call in enumerate(
                 [inputs] if self.options.batch else zip(*inputs, strict=True)

@@ -86,6 +86,18 @@ def test_a_fault_that_needs_no_statistics():
         assert_exact_sampler(once, p, q, samples=2000)
 
 
+def test_a_kernel_that_writes_into_the_drafted_tokens_is_compared_with_what_was_drafted():
+    """Defect: it went on behind a refused token, and the test saw the token as drafted."""
+
+    def written(p, q, drafted, generator):
+        tokens = ChainKernel(goes_on=True)(p, q, drafted, generator)
+        drafted[: len(tokens)] = torch.tensor(tokens)[: len(drafted)]
+        return tokens
+
+    with pytest.raises(AssertionError, match="it went on behind a token that was not drafted"):
+        assert_quickly(written)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"batch": 10}, {"siblings": 2}, {"siblings": 2, "batch": 10}]
 )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from resispec.audit.ceiling import check_siblings
-from resispec.audit.row_checks import check_rows, check_stops, emitted
+from resispec.audit.row_checks import check_like, check_pair, check_rows, check_stops, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
 from resispec.verifiers.base import DrawsKind, SiblingRule, Verifier, outcomes_of
@@ -34,11 +34,10 @@ def emitted_law(
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see
     `drafted_tuples`. Returns (V,) in the same precision.
-    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than
-    there are tokens.
+    Raises InvalidInput when p or q is no law (V,), or when more distinct siblings are asked for
+    than there are tokens.
     """
-    check_rows("target probabilities", target_probs)
-    check_rows("draft probabilities", draft_probs)
+    check_pair(target_probs, draft_probs)
     check_siblings(num_siblings, len(target_probs), draws)
     siblings, weights = drafted_tuples(draft_probs, num_siblings, draws, drafted)
     total = torch.zeros_like(target_probs)
@@ -93,12 +92,13 @@ def tree_law(
     root's token is 0. If a step emits fewer than D tokens, the rest are fresh draws from the
     target, as in later steps. Returns (V, ..., V), D times. An exact verifier gives
     `chain_law(target_rows, D)`.
-    Raises FloatingPointError if the chances to stop in a drafted tree, however unlikely, are no
-    law: the emitted law would hardly show that.
+    Raises InvalidInput for rows that are no laws (V, V), FloatingPointError if the chances to stop
+    in a drafted tree, however unlikely, are no law: the emitted law would hardly show that.
     """
-    check_rows("target rows", target_rows)
-    check_rows("draft rows", draft_rows)
     vocab = len(target_rows)
+    for name, rows in (("target rows", target_rows), ("draft rows", draft_rows)):
+        check_like(name, rows, (vocab, vocab))
+        check_rows(name, rows)
     tokens, weights = drafted_trees(topology, draft_rows, draws)
     cases = [
         outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
@@ -133,7 +133,11 @@ def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:
 
 
 def total_variation(law: Tensor, target_probs: Tensor) -> float:
-    """Half the L1 distance of two laws of the same shape; NaN where one of them holds NaN."""
+    """Half the L1 distance of two laws of the same shape; NaN where one of them holds NaN.
+
+    Raises InvalidInput for two shapes.
+    """
+    check_like("laws", law, target_probs.shape)
     return float((law - target_probs).abs().sum()) / 2
 
 

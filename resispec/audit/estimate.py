@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.control_variates import RARE_EVENTS, controls, multiples, reduced
-from resispec.audit.row_checks import accepted, check_rows, emitted
+from resispec.audit.row_checks import accepted, check_pair, emitted
 from resispec.audit.verdict import Statistic, deviation
 from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
@@ -99,11 +99,10 @@ def estimate(
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed
     in their precision, all else in float64. The first tuples choose the set that is measured on the
-    others; with a point mass, the only tuple does both. Raises InvalidInput when p or q is no law,
-    FloatingPointError when the rule's laws are NaN or infinite.
+    others; with a point mass, the only tuple does both. Raises InvalidInput when p or q is no law
+    (V,), FloatingPointError when the rule's laws are NaN or infinite.
     """
-    check_rows("target probabilities", target_probs)
-    check_rows("draft probabilities", draft_probs)
+    check_pair(target_probs, draft_probs)
     chunk_size, hits = max(1, MAX_ELEMENTS // len(target_probs)), list[Tensor]()
 
     def chunks(siblings: Tensor) -> Iterator[Chunk]:

@@ -19,6 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.estimate import EstimatedLaw
+from resispec.audit.row_checks import RETURNED, check_rows
 from resispec.distributions import draw, normalise
 from resispec.verifiers.resispec import ResiSpec
 
@@ -68,8 +69,11 @@ def paper_kl(
 
     target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or
     your own. The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6),
-    which is why it says nothing about exactness.
+    which is why it says nothing about exactness. Raises InvalidInput when p or q is no law, within
+    float32's precision.
     """
+    check_rows("target probabilities", target_probs, RETURNED)
+    check_rows("draft probabilities", draft_probs, RETURNED)
     residual, reach = target_probs, torch.ones_like(target_probs[..., :1])
     law = torch.zeros_like(target_probs)
     for _ in range(num_candidates):

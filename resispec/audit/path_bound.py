@@ -19,6 +19,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec.errors import InvalidInput
+
 Array = NDArray[np.float64]
 
 
@@ -29,8 +31,14 @@ def path_bound(rollouts: Array, trees: Array) -> tuple[float, float]:
     rollouts: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
     trees: (T, D-1), per drafted tree and level the largest over its paths, see
     `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the
-    bound is a mean, and have at least four samples. Infinite values are allowed, NaN is not.
+    bound is a mean, and have at least four samples. Infinite values are allowed, NaN raises
+    InvalidInput.
     """
+    for name, ratios in (("rollouts", rollouts), ("trees", trees)):
+        if np.isnan(ratios).any():
+            raise InvalidInput(
+                f"the path ratios of {name} hold NaN; allowed: numbers, infinite too"
+            )
     halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
     bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
     # Each half's bound depends on the other half through theta; the mean of the errors is valid for

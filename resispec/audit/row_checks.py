@@ -4,6 +4,7 @@ and checks of rows and of rules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,6 +71,23 @@ def check_rows(
             f"{named(row)}{name} sum to {float(total[tuple(row)]):.9g}; "
             f"allowed: {at_most}1 within {tolerance:g}"
         )
+
+
+def check_pair(target_probs: Tensor, draft_probs: Tensor) -> None:
+    """Raise InvalidInput unless p and q are probability laws (V,) of the same V."""
+    if target_probs.ndim != 1:
+        raise InvalidInput(
+            f"target probabilities have the shape {tuple(target_probs.shape)}; allowed: (V,)"
+        )
+    check_like("draft probabilities", draft_probs, target_probs.shape)
+    check_rows("target probabilities", target_probs)
+    check_rows("draft probabilities", draft_probs)
+
+
+def check_like(name: str, tensor: Tensor, shape: Sequence[int]) -> None:
+    """Raise InvalidInput unless a tensor has this shape."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise InvalidInput(f"{name} have the shape {tuple(tensor.shape)}; allowed: {tuple(shape)}")
 
 
 def check_stops(stop: Tensor, name: str = "chances to stop") -> None:

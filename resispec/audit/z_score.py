@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from resispec.audit.row_checks import check_like
 from resispec.audit.verdict import Statistic, z_scores
 from resispec.decode import Step
 
@@ -53,6 +54,7 @@ def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tenso
     target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of
     probability 0 deviates infinitely.
     """
+    check_like("tokens", tokens, target_probs.shape[:1])
     p = target_probs.double()
     surprisal = -torch.where(
         p > 0, p, 1.0
@@ -70,6 +72,8 @@ def overdraft_terms(
     m_t = p_t(q_t > p_t). target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a
     draft law is known.
     """
+    check_like("tokens", tokens, target_probs.shape[:1])
+    check_like("draft probabilities", draft_probs, target_probs.shape)
     over = draft_probs > target_probs
     mean = (target_probs.double() * over).sum(-1).clamp(0, 1)
     return over.gather(-1, tokens[:, None])[:, 0].double() - mean, mean * (1 - mean)
@@ -81,6 +85,7 @@ def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
     target_probs: (T, V); tokens: (T,) int64.
     """
+    check_like("tokens", tokens, target_probs.shape[:1])
     p = target_probs.double()
     middle = (p.cumsum(-1) - p / 2).gather(-1, tokens[:, None])[:, 0]
     return middle - 0.5, (1 - (p**3).sum(-1)).clamp_min(0) / 12

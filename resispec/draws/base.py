@@ -19,7 +19,9 @@ class DrawsKind(str):
     A kind is a string, its name, so rows, messages and JSON can hold it. `Draws` holds the known
     kinds. A kind of your own is a subclass with a `name`, `draw` and `laws`; everything else has
     safe defaults. A subclass of a known kind that sets no name says by the inherited one that its
-    siblings have the law of that kind: rules believe it, and audits find out.
+    siblings have the law of that kind: rules believe it, and audits find out. One with a name and
+    with a `draw` or `laws` of its own has the defaults again, as what another kind says of its
+    siblings does not hold for them.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
@@ -35,6 +37,13 @@ class DrawsKind(str):
     are_distinct: ClassVar[bool] = False
     can_be_cut: ClassVar[bool] = True
     most_siblings: ClassVar[int] = MAX_NODES
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "name" in own and ("draw" in own or "laws" in own):
+            for method in {"weights", "least_chances", "ceiling"} - {*own}:
+                setattr(cls, method, vars(DrawsKind)[method])
 
     def __new__(cls, *fields: Any, **options: Any) -> DrawsKind:
         """The known kind of this class; a new object where there is none, and with fields."""
@@ -69,7 +78,13 @@ class DrawsKind(str):
         raise NotImplementedError(f"draws {self} do not say which law a sibling has")
 
     def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
-        """Probability (...) that exactly these siblings (..., B) are drawn, in this order."""
+        """Probability (...) that exactly these siblings (..., B) are drawn, in this order.
+
+        If nothing is random, it is 1 for the tuple that `draw` gives, else 0.
+        """
+        if not self.are_random:
+            drawn = self.draw(draft_probs, siblings.shape[-1], Generator(draft_probs.device))
+            return (siblings == drawn).all(-1).to(draft_probs.dtype)
         laws, tokens = self.laws(draft_probs, siblings), siblings.split(1, dim=-1)
         chances = [law.gather(-1, token) for law, token in zip(laws, tokens, strict=True)]
         return torch.cat(chances, -1).prod(-1)

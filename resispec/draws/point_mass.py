@@ -30,11 +30,6 @@ class PointMass(DrawsKind):
         for token in siblings.split(1, dim=-1):
             yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
 
-    def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
-        """See `DrawsKind.weights`: 1 for the tuple that `draw` gives, else 0."""
-        tokens = draft_probs.topk(siblings.shape[-1], dim=-1).indices
-        return (siblings == tokens).all(-1).to(draft_probs.dtype)
-
     def least_chances(self, draft_chances: Tensor) -> Tensor:
         """See `DrawsKind.least_chances`."""
         return torch.ones_like(draft_chances)

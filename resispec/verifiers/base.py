@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Protocol
 
 import torch
@@ -181,6 +182,31 @@ def check_unchanged(who: str, kept: Mapping[str, Tensor], given: Mapping[str, Te
         if bool(changed.any()):
             row = changed.any(-1).nonzero()[0].tolist()
             raise InvalidInput(f"{named(row)}{who} changed its input {name} in place")
+
+
+def check_verdict(verifier: Verifier, verdict: Verdict, tree: Tree, vocab_size: int) -> None:
+    """Raise InvalidInput, naming the verifier, unless a verdict is one on this tree.
+
+    Every node of its path is a child of the one before; its tokens are those of the path, then one
+    of the vocabulary. All are numbers of the host, as others equal no end of a sequence.
+    """
+    name, path, tokens = verifier_name(verifier), list(verdict.path), list(verdict.tokens)
+    if not all(isinstance(number, Integral) for number in (*path, *tokens)):
+        raise InvalidInput(f"{name} returned {verdict}; allowed: whole numbers of the host")
+    parent = 0
+    for node in path:
+        if node not in tree.topology.children[parent]:
+            raise InvalidInput(
+                f"{name} accepted the nodes {verdict.path}; allowed: a path of the tree, and "
+                f"{node!r} is no child of {parent}"
+            )
+        parent = node
+    accepted = tree.tokens[path].tolist()
+    if not tokens or tokens[:-1] != accepted or not 0 <= tokens[-1] < vocab_size:
+        raise InvalidInput(
+            f"{name} emitted {verdict.tokens} for the nodes {verdict.path}; allowed: their tokens "
+            f"{accepted}, then one token from 0 to {vocab_size - 1}"
+        )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,11 @@ from resispec.audit.battery import (
     worst,
 )
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.paper_kl import draft_proxy, paper_kl
+from resispec.audit.path_bound import path_bound
 from resispec.audit.verdict import TOLERANCE
+from resispec.audit.z_score import overdraft_terms, rank_terms, surprisal_terms
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete
@@ -111,3 +116,39 @@ def test_enumeration_refuses_what_is_no_law():
     ):
         with pytest.raises(InvalidInput, match=message):
             emitted_law(STANDARD, *given, Draws.WITHOUT_REPLACEMENT)
+
+
+P, Q = law(0.5, 0.3, 0.2), law(0.2, 0.4, 0.4)
+TUPLES = Tuples(2, Draws.IID)
+TOKENS = torch.tensor([1])
+
+
+@pytest.mark.parametrize(
+    ("called", "message"),
+    [
+        (lambda: emitted_law(STANDARD, P[None], Q[None], 2, Draws.IID), r"target .* \(1, 3\)"),
+        (lambda: emitted_law(STANDARD, P, Q[None], 2, Draws.IID), r"draft .* \(1, 3\); .* \(3,\)"),
+        (lambda: estimate(STANDARD, P[None], Q[None], TUPLES, rng(0)), r"target .* \(1, 3\)"),
+        (
+            lambda: tree_law(
+                TopDown(STANDARD), chain(2), P.expand(3, 3), Q.expand(2, 3), Draws.IID
+            ),
+            r"draft rows have the shape \(2, 3\); allowed: \(3, 3\)",
+        ),
+        (lambda: total_variation(P.expand(2, 3), P), r"laws have the shape \(2, 3\)"),
+        (lambda: surprisal_terms(P.expand(4, 3), TOKENS), r"tokens have .*\(1,\); allowed: \(4,\)"),
+        (lambda: rank_terms(P.expand(4, 3), TOKENS), r"tokens have .*\(1,\); allowed: \(4,\)"),
+        (lambda: overdraft_terms(P.expand(4, 3), Q.expand(4, 3), TOKENS), "tokens have"),
+        (lambda: overdraft_terms(P[None], Q[None, :1], TOKENS), r"draft prob.* \(1, 1\)"),
+        (lambda: paper_kl(P / 2, Q, draft_proxy, 2, rng(0)), "target probabilities sum to 0.5"),
+        (lambda: paper_kl(P, 2 * Q, draft_proxy, 2, rng(0)), "draft probabilities sum to 2"),
+        (
+            lambda: path_bound(np.array([[math.nan]] * 4), np.zeros((4, 1))),
+            "path ratios of rollouts hold NaN",
+        ),
+    ],
+)
+def test_what_has_another_shape_or_is_no_law_is_refused(called, message):
+    """Defect: laws (1, V), the shape of `logits[:, -1].softmax(-1)`, gave wrong numbers."""
+    with pytest.raises(InvalidInput, match=message):
+        called()

@@ -80,6 +80,18 @@ def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours(caplog
     )
 
 
+def test_a_name_that_two_packages_register_is_not_one_of_them(package):
+    """Defect: the one that was found last was used, without a word."""
+    other = package.parent / "other_plugin-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other-plugin\nVersion: 1.0\n")
+    (other / "entry_points.txt").write_text("[resispec.verifiers]\nmine = other_plugin:Own\n")
+    with pytest.raises(InvalidInput, match="^verifier 'mine' is registered by several") as refused:
+        get_rule("mine")
+    for words in ("toy-plugin (toy_plugin:Mine)", "other-plugin (other_plugin:Own)"):
+        assert words in str(refused.value)
+
+
 COPY = """
 from resispec.draws.base import known
 from resispec.draws.iid import Iid

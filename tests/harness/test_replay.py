@@ -11,6 +11,7 @@ from experiments.replay import main
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
+from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder, num_steps, read_laws, replay
 from resispec.trees import complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
@@ -192,3 +193,25 @@ def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     assert "1 done (1 before)" in run(*command).stderr
     other = run(*command, "seed=7")
     assert other.returncode == 1 and "holds another decoding" in other.stderr
+
+
+def test_siblings_that_their_law_cannot_give_are_refused(tmp_path):
+    """Defect: a logger that swapped the rows of two nodes more than doubled the tokens a step."""
+    even = torch.full((3, 4), 0.25)
+    rows = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    step = {"parents": torch.tensor([-1, 0, 1]), "tokens": torch.tensor([0, 1, 2])}
+
+    def read(draft_probs, draws="iid", **other):
+        tensors = step | {"target_probs": even, "draft_probs": draft_probs} | other
+        named = {f"000000.{name}": tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(named, tmp_path / "laws", {"format": "resispec laws 1", "draws": draws})
+        return list(read_laws(tmp_path / "laws"))
+
+    assert len(read(rows)) == len(read(rows.flip(0), "point_mass")) == 1
+    with pytest.raises(InvalidInput, match="step 0: node 1 holds token 1, which its law does not"):
+        read(rows.flip(0))
+    # without replacement, the second sibling of an exhausted law is any other token
+    pair = {"parents": torch.tensor([-1, 0, 0]), "draft_probs": torch.eye(4)[:1]}
+    assert read(draws="without_replacement", tokens=torch.tensor([0, 0, 3]), **pair)
+    with pytest.raises(InvalidInput, match="node 1 holds token 3"):
+        read(draws="without_replacement", tokens=torch.tensor([0, 3, 0]), **pair)

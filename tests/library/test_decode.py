@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from resispec.core import Draws
+from resispec.core import Draft, Draws, Tree
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
@@ -192,3 +192,55 @@ def test_a_law_that_is_not_a_number_raises(draws):
         getattr(pair, broken).logits[:] = torch.nan
         with pytest.raises(FloatingPointError, match="nan"):
             generate(pair, DraftModel(complete(3, 2), draws), Sampling(1.0, 8, 64))
+
+
+class Chain:
+    """A drafter of a user's: two tokens drawn from one law, handed over as `told(law)`."""
+
+    draws, topology = Draws.IID, chain(2)
+
+    def __init__(self, told):
+        self.told, self.steps = told, 0
+
+    def session(self, pair, *_):
+        self.law = torch.linspace(1, 3, pair.target.vocab_size).softmax(-1)
+        return self
+
+    def prefill(self, *_):
+        self.steps = 0
+
+    def draft(self, root, generator):
+        self.steps += 1
+        drawn = torch.multinomial(self.law, 2, replacement=True, generator=generator)
+        tokens = torch.cat((torch.tensor([root]), drawn))
+        return Draft(Tree(self.topology, tokens, self.draws), self.told(self).expand(3, -1).clone())
+
+    def commit(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (lambda it: it.law.log(), "hold -.* at entry 0; allowed: finite values, not negative"),
+        (lambda it: it.law.log() + 9, "sum to .*; allowed: 1 within 0.01"),
+        (lambda it: 100 * it.law, "sum to 100"),
+        (lambda it: it.law[:1], r"are \(2, 1\) .*; allowed: a tensor \(2, 5\)"),
+    ],
+)
+def test_a_drafter_whose_laws_are_none_is_refused(told, message):
+    """Defect: an exact verifier gave the draft's text, with many tokens a step."""
+    with pytest.raises(InvalidInput, match=f"the drafter's laws {message}"):
+        generate(table_pair(vocab=5), Chain(told), Sampling(1.0, 8, 64))
+
+
+def test_laws_of_bfloat16_are_laws_and_audits_look_at_them_in_every_step():
+    def late(drafter):
+        return drafter.law * (1 + (drafter.steps > 2))
+
+    given = table_pair(vocab=5), [0, 1], Sampling(1.0, 40, 64)
+    for told in (lambda it: it.law.bfloat16().float(), late):
+        decoder = Decoder(Chain(told), get_verifier("standard"))
+        assert len(decoder.generate(*given, torch.Generator().manual_seed(0)).tokens) == 40
+    with pytest.raises(InvalidInput, match="the drafter's laws sum to 2"):
+        decoder.generate(*given, torch.Generator().manual_seed(0), is_checked=True)

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from resispec.audit.ceiling import ceiling
+from resispec.audit.enumerate import emitted_law
 from resispec.audit.row_checks import emitted
 from resispec.core import Draws, DrawsKind
 from resispec.drafters import DraftModel
-from resispec.errors import InvalidInput
+from resispec.draws import Iid, PointMass
+from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import base, get_rule
 from tests.accounts import law, random_law, rng
@@ -155,3 +157,52 @@ def test_dust_is_drawn_last_and_nan_is_not_dust():
     for draws in (Draws.WITHOUT_REPLACEMENT, Draws.GREEDY):
         *_, last = draws.laws(torch.full((4,), torch.nan), torch.tensor([0, 1, 2]))
         assert last[3].isnan()
+
+
+class Flat(Iid):
+    """Independent draws from a flatter law, with a name of their own."""
+
+    name = "flatter"
+
+    def laws(self, draft_probs, siblings):
+        roots = draft_probs.sqrt()
+        return super().laws(roots / roots.sum(-1, keepdim=True), siblings)
+
+
+class Second(PointMass):
+    """Everything but the likeliest token is drafted, best first."""
+
+    name = "second"
+
+    def draw(self, draft_probs, count, _):
+        return draft_probs.topk(count + 1, dim=-1).indices[..., 1:]
+
+
+def test_other_draws_with_a_name_of_their_own_inherit_no_bound_of_the_known_kind():
+    """Defect: standard was called biased for Flat, .76 above a ceiling of .70,
+    and leaves of trees were skipped too early.
+    """
+    p, q, flat = law(0.5, 0.3, 0.2), law(0.2, 0.35, 0.45), Flat()
+    with pytest.raises(NotDefined, match="flatter draws: the ceiling .* is not known"):
+        ceiling(p, q, 1, flat)
+    assert flat.least_chances(q).tolist() == [0, 0, 0]
+    assert torch.allclose(emitted_law(get_rule("standard"), p, q, 2, flat), p)
+    with pytest.raises(NotDefined):
+        ceiling(p, q, 1, Second())
+    assert Second().weights(q.expand(3, -1), torch.arange(3)[:, None]).tolist() == [0, 1, 0]
+
+    class Renamed(Flat):
+        name = "renamed"
+
+        def ceiling(self, target_probs, *_):
+            return target_probs.sum()
+
+    class Again(Renamed):
+        name = "again"
+
+    class Unnamed(Iid):
+        def draw(self, draft_probs, count, generator):
+            return super().draw(draft_probs, count, generator)
+
+    assert ceiling(p, q, 1, Renamed()) == ceiling(p, q, 1, Again()) == 1
+    assert ceiling(p, q, 1, Unnamed()) == ceiling(p, q, 1, Draws.IID)

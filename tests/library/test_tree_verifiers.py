@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -441,3 +442,42 @@ def test_a_verdict_that_is_no_path_of_the_tree_is_refused():
         InvalidInput, match=r"^verifier Standard accepted the nodes \(.*\); .*, and 0 is no child"
     ):
         decoded(Ranks(Standard()))
+
+
+class Altered(TopDown):
+    """Returns another verdict than its rule's, by `alter(path, tokens)`."""
+
+    def __init__(self, alter):
+        super().__init__(Standard())
+        self.alter = alter
+
+    def verify(self, *given):
+        verdict = super().verify(*given)
+        return Verdict(*self.alter(verdict.path, verdict.tokens))
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (lambda path, tokens: (path, tokens[:-1]), "for the nodes .*; allowed: their tokens"),
+        (lambda _, tokens: ((), (*tokens, 0)), r"for the nodes \(\); allowed: their tokens \[\],"),
+        (lambda path, tokens: (path, (*tokens[:-1], 3)), "then one token from 0 to 2"),
+        (lambda path, tokens: (path, (*tokens[:-1], -1)), "then one token from 0 to 2"),
+        (lambda path, tokens: (path, tuple(torch.tensor(tokens))), "returned .*tensor.*; allowed"),
+        (lambda path, tokens: (tuple(map(torch.tensor, path)), tokens), "returned .*tensor"),
+    ],
+)
+def test_a_verdict_whose_tokens_are_not_those_of_its_path_is_refused(alter, message):
+    """Defect: the text went on from another context, and tensors met no end of a sequence."""
+    with pytest.raises(InvalidInput, match=f"^verifier Standard .*{message}"):
+        decoded(Altered(alter))
+    with torch.inference_mode(), pytest.raises(InvalidInput, match="^verifier Standard "):
+        step = []
+        decoded(Standard(), on_step=step.append)
+        for one in step:
+            replay(one, Altered(alter), rng(0))
+
+
+def test_a_verdict_may_hold_numpy_s_numbers():
+    whole = Altered(lambda *given: (tuple(map(np.int64, numbers)) for numbers in given))
+    assert decoded(whole).tokens == decoded(Standard()).tokens
