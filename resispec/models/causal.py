@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -291,7 +291,7 @@ class TransformersModel:
         return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
-def _is_one_matrix(head: Any) -> bool:
+def _is_one_matrix(head: Any) -> TypeGuard[nn.Linear]:
     """Whether a head is a linear layer that does nothing else."""
     return type(head) in (nn.Linear, QuickLinear) and is_untouched(head)
 

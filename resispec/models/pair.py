@@ -49,7 +49,7 @@ class Pair:
         """The states of the modules of target and draft, see `TransformersModel.state`;
         None for a model that has none.
         """
-        models = self.target, self.draft
+        models: tuple[Any, ...] = self.target, self.draft
         return tuple(model.state() if hasattr(model, "state") else None for model in models)
 
     @property
