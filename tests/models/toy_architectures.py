@@ -55,6 +55,7 @@ PLAIN = {
     # Phi's last layer has a bias.
     **dict.fromkeys(("Llama", "GPT2", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),
     "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
+    "Llama that was a Mistral": LLAMA | {"sliding_window": WINDOW, "use_sliding_window": False},
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
