@@ -90,6 +90,9 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
         )
         _check_fit(*result)
         module = result[0].to(device)
+        config = module.config.get_text_config()
+        if config.model_type == "llama":  # a Mistral's window: read by no layer, but by the cache
+            vars(config).pop("sliding_window", None)
         if dtype in BITS:
             module = put_on_grids(module, dtype)
         if not is_plain(module):  # a `LeanBody` chooses for its own matrices

@@ -9,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from referee.rescoring import load_scorers
 from resispec.errors import InvalidInput
-from resispec.models import load_pair
+from resispec.models import TransformersModel, features_of, load_pair
 from tests.models.toy_architectures import made
 from tests.toys import MakesFolder, save_tiny_pair
 
@@ -211,6 +212,23 @@ def test_weights_in_files_that_hold_the_same_are_read(good_folder, tmp_path, rec
     line = r"has model.safetensors and pytorch_model.bin; model.safetensors is read$"
     with pytest.warns(UserWarning, match=line):
         load_pair(str(folder), None)
+
+
+def test_a_window_that_no_layer_of_a_llama_reads_is_not_there(good_folder, tmp_path):
+    """Defect: the cache of transformers dropped rows beyond it, so a text in pieces had another law
+    than the text at once.
+    """
+    shutil.copytree(good_folder, folder := tmp_path / "model")
+    edited(sliding_window=3, use_sliding_window=False)(folder)
+    (scorer,) = load_scorers([str(folder)], "cpu")
+    tokens = torch.arange(1, 13)[None]
+    (_, whole), (_, piece) = *scorer.pieces(tokens, [0, 12]), [*scorer.pieces(tokens, [8, 12])][0]
+    assert (whole[:, 8:] - piece).abs().max() < 1e-3 * whole.abs().max()
+    target = load_pair(str(folder), None).target
+    assert (target.head(features_of(target, tokens[0].tolist())) - whole[0]).abs().max() < 1e-3
+    target.module.config.sliding_window = 3
+    with pytest.raises(InvalidInput, match="sliding_window is 3, which no layer of a llama reads"):
+        TransformersModel(target.module)
 
 
 def test_a_folder_has_no_revision(good_folder):

@@ -55,7 +55,6 @@ PLAIN = {
     # Phi's last layer has a bias.
     **dict.fromkeys(("Llama", "GPT2", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),
     "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
-    "Llama, stray window": LLAMA | {"sliding_window": WINDOW, "use_sliding_window": False},
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
@@ -73,18 +72,9 @@ SLIDING = {
     "Olmo3": LLAMA | MIXED,
 }
 KINDS = SCALED | PLAIN | SLIDING
-SOME = (
-    "Llama",
-    "Llama, stray window",
-    "Cohere",
-    "OPT",
-    "Qwen3",
-    "Mistral 0.1",
-    "Gemma 3",
-    "DeepseekV3",
-)
-"""Plain, with a window that no layer reads, a scale behind the head, a projection before it, a wide
-head, windows everywhere, and in turn; last values of another shape than keys.
+SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3", "DeepseekV3")
+"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in
+turn; last values of another shape than keys.
 """
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
