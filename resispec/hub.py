@@ -8,6 +8,7 @@ first, so that a missing network gives one clear line within seconds. This modul
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ _WEIGHTS = (
     ("model.safetensors", "model-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model-*.bin"),
 )
-_INDICES = {".safetensors": "model.safetensors.index.json", ".bin": "pytorch_model.bin.index.json"}
+INDICES = {".safetensors": "model.safetensors.index.json", ".bin": "pytorch_model.bin.index.json"}
 """Ending of weight files -> the file that names all shards."""
 _NO_COPY = "is not cached and the hub cannot be reached ({})"
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
@@ -96,11 +97,14 @@ def _access_of(error: Exception) -> Access:
 def model_folder(name: str, revision: str | None) -> Path:
     """The folder with a model's files; missing files of a model on the hub are downloaded first.
 
-    revision: a branch, tag or commit of a hub name; None for the newest. Raises InvalidInput when
-    the folder does not exist, or when the hub does not give the model.
+    revision: a branch, tag or commit of a hub name; None for the newest. A folder has none, and a
+    warning says so, since a pinned pair may be given a folder. Raises InvalidInput when the folder
+    does not exist, or when the hub does not give the model.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
+        if revision:
+            warnings.warn(f"{name} is a folder; revision {revision} is not looked at", stacklevel=1)
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1 or folder.exists():
         raise InvalidInput(
@@ -187,7 +191,7 @@ def _weights_in(folder: Path) -> Weights:
     files = weight_files(path.name for path in folder.iterdir())
     if not files:
         raise InvalidInput(f"there are no weights in {folder}")
-    index = folder / _INDICES[Path(files[0]).suffix]
+    index = folder / INDICES[Path(files[0]).suffix]
     shards = set(read_json(index)["weight_map"].values()) if index.is_file() else set()
     if missing := sorted(shards - {*files}):
         raise InvalidInput(f"{folder} lacks {', '.join(missing)}")

@@ -30,12 +30,18 @@ def write_gguf(
     tokenizer.
     """
     config: Any = model.module.config
-    kinds = (config.model_type, config.rope_parameters["rope_type"])
-    if kinds != ("llama", "default") or config.attention_bias or config.mlp_bias:
+    kinds = (
+        config.model_type,
+        config.rope_parameters["rope_type"],
+        getattr(config, "hidden_act", None),
+    )
+    if kinds != ("llama", "default", "silu") or config.attention_bias or config.mlp_bias:
         raise InvalidInput(
-            f"{path.name}: a {kinds[0]} with {kinds[1]} rotary embeddings cannot be written; "
-            "allowed: a llama with default ones and no biases"
+            f"{path.name}: a {kinds[0]} with {kinds[1]} rotary embeddings and {kinds[2]} cannot be "
+            "written; allowed: a llama with default ones, silu, and no biases"
         )
+    head = model.module.get_output_embeddings()
+    is_tied = head.weight is model.module.get_input_embeddings().weight
     with replacing(path) as unfinished:
         writer = gguf.GGUFWriter(unfinished, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
         writer.add_file_type(
@@ -45,7 +51,7 @@ def write_gguf(
         _add_tokenizer(writer, tokenizer, config.vocab_size)
         names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
         for name, weight in model.module.state_dict().items():
-            if name != "lm_head.weight" or not config.tie_word_embeddings:
+            if name != "lm_head.weight" or not is_tied:
                 values = reordered(name, weight.float().numpy(force=True), config, 2, -1)
                 array = values.astype(TYPES[dtype] if values.ndim == 2 else np.float32)
                 writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(array))

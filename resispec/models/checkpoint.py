@@ -2,12 +2,15 @@
 
 Weights are read as tensors and nothing else: code that a folder brings along, in a pickle or as
 `auto_map`, is never run, and the user is never asked to run it. A model whose configuration does
-not fit its weights is refused, whereas transformers alone would fill the gaps with random numbers.
+not fit its weights is refused, whereas transformers alone would fill the gaps with random numbers,
+and leave out what it has no place for.
 """
 
 import hashlib
 import logging
 import pickle
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,7 @@ from transformers.utils.import_utils import is_protobuf_available, is_sentencepi
 
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
+from resispec.files import read_json
 from resispec.kept import entry
 from resispec.models.grid import BITS, put_on_grids
 from resispec.models.lean import is_plain
@@ -41,6 +45,19 @@ _REFUSED = {
 """Keys of config.json that make a model refused: transformers would ask the user about them
 or misread it.
 """
+_REFUSED_FILES = {
+    "hf_quant_config.json": _QUANTISED,
+    "adapter_config.json": "it has an adapter (adapter_config.json), which is not read; merge it "
+    "into the weights, or take its files away",
+}
+"""Files whose settings transformers does not apply, or only with libraries that may be missing."""
+_CONSTANTS = re.compile(
+    r"inv_freq$|\.(cos|sin)_cached$|\.(attn|attention)\.(masked_)?bias$|\.causal_mask$"
+    r"|position_ids$|\.embed_positions\.weights$|\bdecoder\.version$"
+)
+"""Names in old checkpoints of what follows from the configuration, as rotary frequencies, masks and
+positions do. Transformers leaves them out, and for some kinds of models says so as of weights.
+"""
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -56,6 +73,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
     check_dtype(dtype, device)
     folder = hub.model_folder(name, revision)
     with _reading(f"model {name}"):
+        _check_files(folder)
         content = PretrainedConfig.get_config_dict(folder, **_LOCAL)[0]
         for key, problem in _REFUSED.items():
             if content.get(key):
@@ -72,6 +90,9 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
         )
         _check_fit(*result)
         module = result[0].to(device)
+        config = module.config.get_text_config()
+        if config.model_type == "llama":  # a Mistral's window: read by no layer, but by the cache
+            vars(config).pop("sliding_window", None)
         if dtype in BITS:
             module = put_on_grids(module, dtype)
         if not is_plain(module):  # a `LeanBody` chooses for its own matrices
@@ -179,22 +200,56 @@ def _reading(source: str) -> Iterator[None]:
         raise InvalidInput(f"{source} cannot be loaded: {cause(error)}") from error
 
 
+def _check_files(folder: Path) -> None:
+    """Raise InvalidInput when a folder has files that change a model's weights and are not read.
+
+    Warns of a pickle beside other weights. Nothing is said of weights in several files if they are
+    a copy of the hub's, where these hold the same.
+    """
+    for file, problem in _REFUSED_FILES.items():
+        if (folder / file).is_file():
+            raise InvalidInput(problem)
+    if hub.commit_of(folder):
+        return
+    found = []
+    for index in hub.INDICES.values():
+        single = index.removesuffix(".index.json")
+        both = [file for file in (single, index) if (folder / file).is_file()]
+        shards = set(read_json(folder / index)["weight_map"].values()) if both[1:] else set()
+        if others := sorted(file for file in shards - {single} if (folder / file).is_file()):
+            raise InvalidInput(
+                f"it has weights in {single}, and by {index} in {others[0]}; allowed: one of both"
+            )
+        found += both[:1]
+    if found[1:]:
+        warnings.warn(f"{folder} has {' and '.join(found)}; {found[0]} is read", stacklevel=1)
+
+
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
-    """Raise InvalidInput when a parameter has no fitting weight,
-    or when a layer's weights were not used.
+    """Raise InvalidInput when a parameter has no fitting weight, when weights of the body or of the
+    output layer were not used, or when weights differ that the configuration ties.
     """
     sizes = [
         f"{key} is {tuple(shape)} in the weights and {tuple(expected)} by config.json"
         for key, shape, expected in sorted(report["mismatched_keys"])
     ]
-    prefix, suffix = f"{module.base_model_prefix}.layers.", ".weight"
+    # Weights of a body alone are named from there on.
+    parts = {name for part in (module, module.base_model) for name, _ in part.named_children()}
     extras = [
-        key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)
+        key
+        for key in report["unexpected_keys"]
+        if key.split(".")[0] in parts and not _CONSTANTS.search(key)
+    ]
+    untied = [
+        key
+        for key, source in module.get_expanded_tied_weights_keys(all_submodels=True).items()
+        if module.get_parameter_or_buffer(key) is not module.get_parameter_or_buffer(source)
     ]
     lists = (
         ("", sizes[:1]),
         ("they lack ", report["missing_keys"]),
         ("they have besides ", extras),
+        ("by tie_word_embeddings there is none of its own for ", untied),
     )
     for words, items in lists:
         if items:

@@ -108,8 +108,8 @@ def put_on_grids(module: Any, name: str) -> Any:
 
     name: of `BITS`. Each layer keeps its grid as its attribute `grid`. The output layer has eight
     bits in either precision, as files of four bits have it, too; so have the embeddings if they are
-    its weight. Raises InvalidInput for a model whose layers are no linear layers, or not a
-    multiple of GROUP wide.
+    its weight. Raises InvalidInput for a model that has other matrices besides embeddings, as those
+    of experts are, or linear layers that are not a multiple of GROUP wide.
     """
     head = module.get_output_embeddings()
     grids: dict[nn.Linear, Grid] = {}
@@ -124,8 +124,13 @@ def put_on_grids(module: Any, name: str) -> Any:
             )
         grids[layer] = rounded(layer.weight, bits)
         layer.weight.data = grids[layer].dense()
-    if not any(layer is not head for layer in grids):
-        raise InvalidInput(f"dtype is {name}, and {type(module).__name__} has no linear layers")
+    for place, layer in module.get_decoder().named_modules():
+        for key, weight in layer.named_parameters(recurse=False):
+            if weight.ndim > 1 and layer not in grids and not isinstance(layer, nn.Embedding):
+                raise InvalidInput(
+                    f"dtype is {name}, and {place}.{key} is no linear layer's; allowed: models "
+                    "whose matrices are linear layers and embeddings"
+                )
     module.bfloat16()
     for layer, grid in grids.items():
         vars(layer)["grid"] = grid

@@ -7,10 +7,12 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from referee.rescoring import load_scorers
 from resispec.errors import InvalidInput
-from resispec.models import load_pair
+from resispec.models import TransformersModel, features_of, load_pair
+from tests.models.toy_architectures import made
 from tests.toys import MakesFolder, save_tiny_pair
 
 
@@ -34,6 +36,25 @@ def pickled(*extra):
         (folder / "model.safetensors").unlink()
 
     return change
+
+
+def with_weights(**weights):
+    """A change of the folder's weights by more of them; a dot of a name is two underscores here."""
+
+    def change(folder, place="model.safetensors"):
+        kept = load_file(folder / place)
+        added = {name.replace("__", "."): weight for name, weight in weights.items()}
+        save_file(kept | added, folder / place, metadata={"format": "pt"})
+
+    return change
+
+
+def with_shards(folder):
+    """A newer training run in shards beside the older one in a file."""
+    shard = "model-00001-of-00001.safetensors"
+    shutil.copy(folder / "model.safetensors", folder / shard)
+    index = {"weight_map": dict.fromkeys(load_file(folder / shard), shard)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def without(*names):
@@ -74,6 +95,27 @@ MODEL_FAULTS = {
         "does not fit the weights: they lack model.layers.2",
     ),
     "fewer layers": (edited(num_hidden_layers=1), "the weights: they have besides model.layers.1"),
+    "biases that config.json does not tell": (
+        with_weights(model__layers__0__self_attn__q_proj__bias=torch.ones(32)),
+        "they have besides model.layers.0.self_attn.q_proj.bias",
+    ),
+    "a bias of the output layer": (
+        with_weights(lm_head__bias=torch.ones(64)),
+        "the weights: they have besides lm_head.bias",
+    ),
+    "an output layer that config.json ties": (
+        edited(tie_word_embeddings=True),
+        "by tie_word_embeddings there is none of its own for lm_head.weight",
+    ),
+    "a file and shards": (
+        with_shards,
+        "in model.safetensors, and by model.safetensors.index.json in model-00001-of-00001.safet",
+    ),
+    "an adapter": (written("adapter_config.json", b"{}"), "adapter.*is not read; merge it into"),
+    "quantised by ModelOpt": (
+        written("hf_quant_config.json", b"{}"),
+        "weights are quantised; allowed: weights in",
+    ),
     "a size in words": (edited(hidden_size="many"), "expected int, got str .value: 'many'"),
     "own code": (edited(auto_map=OWN_CODE), NEVER_RUN.format("config")),
     "an encoder-decoder": (
@@ -154,3 +196,64 @@ def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path
     ):
         with pytest.raises(InvalidInput, match=f"^.*{message}.*$"):
             load_pair(**{"target": str(good_folder), "draft": None, **options})
+
+
+def test_weights_in_files_that_hold_the_same_are_read(good_folder, tmp_path, recwarn):
+    """An index may name the one file, as MLX writes it, or files that are gone, and a pickle may
+    lie beside, which is said.
+    """
+    shutil.copytree(good_folder, folder := tmp_path / "model")
+    index = folder / "model.safetensors.index.json"
+    for shard in ("model.safetensors", "model-00001-of-00002.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"lm_head.weight": shard}}))
+        load_pair(str(folder), None)
+    assert not [warned for warned in recwarn if "is read" in str(warned.message)]
+    torch.save({}, folder / "pytorch_model.bin")
+    line = r"has model.safetensors and pytorch_model.bin; model.safetensors is read$"
+    with pytest.warns(UserWarning, match=line):
+        load_pair(str(folder), None)
+
+
+def test_a_window_that_no_layer_of_a_llama_reads_is_not_there(good_folder, tmp_path):
+    """Defect: the cache of transformers dropped rows beyond it, so a text in pieces had another law
+    than the text at once.
+    """
+    shutil.copytree(good_folder, folder := tmp_path / "model")
+    edited(sliding_window=3, use_sliding_window=False)(folder)
+    (scorer,) = load_scorers([str(folder)], "cpu")
+    tokens = torch.arange(1, 13)[None]
+    (_, whole), (_, piece) = *scorer.pieces(tokens, [0, 12]), [*scorer.pieces(tokens, [8, 12])][0]
+    assert (whole[:, 8:] - piece).abs().max() < 1e-3 * whole.abs().max()
+    target = load_pair(str(folder), None).target
+    assert (target.head(features_of(target, tokens[0].tolist())) - whole[0]).abs().max() < 1e-3
+    target.module.config.sliding_window = 3
+    with pytest.raises(InvalidInput, match="sliding_window is 3, which no layer of a llama reads"):
+        TransformersModel(target.module)
+
+
+def test_a_folder_has_no_revision(good_folder):
+    with pytest.warns(UserWarning, match="target is a folder; revision v1.0 is not looked at"):
+        load_pair(str(good_folder), None, target_revision="v1.0")
+
+
+@pytest.mark.parametrize("prefix", ["transformer.", ""])
+def test_every_layer_of_another_kind_is_accounted_for(good_folder, tmp_path, prefix):
+    """Masks that old files of GPT-2 hold are no weights; names may begin at the body."""
+    shutil.copytree(good_folder, folder := tmp_path / "model")
+    for file in ("config.json", "generation_config.json", "model.safetensors"):
+        (folder / file).unlink()
+    made("GPT2").save_pretrained(folder)
+    weights = {
+        name.replace("transformer.", prefix): weight
+        for name, weight in load_file(folder / "model.safetensors").items()
+    }
+    weights[f"{prefix}h.0.attn.bias"] = torch.ones(1, 1, 64, 64).tril()
+    weights[f"{prefix}h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    weights["v_head.weight"] = torch.ones(1, 32)  # of a trainer, in no law
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    load_pair(str(folder), None)
+    edited(n_layer=3)(folder)
+    with pytest.raises(
+        InvalidInput, match=rf"they have besides {prefix}h\.3\.attn\.c_attn\.weight"
+    ):
+        load_pair(str(folder), None)

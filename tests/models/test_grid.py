@@ -52,7 +52,7 @@ def test_whole_numbers_give_the_product_of_the_rounded_weight(name, has_bias, mo
     layer = nn.Linear(64, 48, bias=has_bias)
     layer.weight.data = random_weight(48, 64)
     module = nn.Sequential(layer)
-    module.get_output_embeddings = lambda: None
+    module.get_output_embeddings, module.get_decoder = lambda: None, lambda: module
     put_on_grids(module, name)
     for way in (FEW_BITS, PLAIN):
         monkeypatch.setenv(FORCED, way)
@@ -122,5 +122,7 @@ def test_what_has_no_grid_is_refused(tmp_path):
         module = nn.Sequential(nn.Linear(24, 8))
         module.get_output_embeddings = lambda: None
         put_on_grids(module, "int4")
-    with pytest.raises(InvalidInput, match="has no linear layers"):
-        put_on_grids(made("GPT2"), "int4")
+    for kind, weight in (("GPT2", r"h\.0\.attn\.c_attn\.weight"), ("Mixtral", "layers.0.mlp.*")):
+        with pytest.raises(InvalidInput, match=f"dtype is int8, and {weight} is no linear layer's"):
+            put_on_grids(made(kind), "int8")
+    put_on_grids(made("Gemma 3 with images"), "int8")  # what reads images is in no law of texts

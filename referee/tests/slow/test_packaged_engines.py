@@ -148,7 +148,8 @@ def test_only_a_plain_llama_is_written(pair, tmp_path):
     from referee.engines.gguf_file import write_gguf
 
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-    biased = TransformersModel(build_llama(**sizes, num_attention_heads=4, attention_bias=True))
-    with pytest.raises(InvalidInput, match="allowed: a llama with default ones and no biases"):
-        write_gguf(biased, pair.tokenizer, tmp_path / "model.gguf")
+    for other in ({"attention_bias": True}, {"hidden_act": "gelu"}):
+        model = TransformersModel(build_llama(**sizes, num_attention_heads=4, **other))
+        with pytest.raises(InvalidInput, match="allowed: a llama with default ones, silu, and no"):
+            write_gguf(model, pair.tokenizer, tmp_path / "model.gguf")
     assert not list(tmp_path.iterdir())
