@@ -85,7 +85,9 @@ class Task:
             value = getattr(self, setting.name)
             is_count = type(value) is int or setting.type in (int, "int")
             if is_count and (type(value) is not int or value < 1):
-                raise InvalidInput(f"task.{setting.name} is {value!r}; allowed: whole numbers from 1")
+                raise InvalidInput(
+                    f"task.{setting.name} is {value!r}; allowed: whole numbers from 1"
+                )
             if setting.type in (bool, "bool") and type(value) is not bool:
                 raise InvalidInput(f"task.{setting.name} is {value!r}; allowed: true, false")
 
