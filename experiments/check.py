@@ -19,7 +19,7 @@ from huggingface_hub import try_to_load_from_cache
 from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Reporter, build
-from experiments.configurations import SETTINGS
+from experiments.configurations import SETTINGS, TUNING
 from experiments.doctor.needs import check_cells
 from experiments.processes import Worker, ready, stop
 from resispec.data import CHAT, TIMEOUT_S
@@ -126,6 +126,12 @@ def _check_prompts(cell: Cell) -> None:
         dataset.check(count, config["prompt_template"])
 
 
+def _check_tree(cell: Cell) -> None:
+    """Raise InvalidInput for the file of a searched tree that is not for the cell."""
+    if cell.tree_file and cell.has_tree and cell.config["search"]:
+        build(cell.config["search"]).check_found(cell.tree_file, cell)
+
+
 def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
@@ -133,8 +139,6 @@ def _check_parts(cell: Cell) -> None:
     parts are right once the tree is found.
     """
     config = cell.config
-    if cell.tree_file and cell.has_tree and config["search"]:
-        build(config["search"]).check_found(cell.tree_file, cell)
     if not cell.has_tree:
         stand_in = build(config["search"]).stand_in()
         if stand_in is None:
@@ -212,9 +216,11 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
         TransformersTokenizer(tokenizer).encode_chat("a question")
 
 
+MEASURED = ("dataset", "first_prompt", "num_prompts")
 CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
-    _check_prompts: ("dataset", "first_prompt", "num_prompts", "prompt_template"),
-    _check_parts: ("pair", "decoder", "tree", "search", "task", "prompt_template", *SETTINGS),
+    _check_prompts: (*MEASURED, "prompt_template"),
+    _check_tree: ("pair", "decoder", "tree", "search", *MEASURED, *TUNING, *SETTINGS),
+    _check_parts: ("pair", "decoder", "tree", "search", "task", "prompt_template"),
 }
 """Check, which raises InvalidInput for a cell -> keys of the configuration on
 which its answer depends.

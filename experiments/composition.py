@@ -111,7 +111,8 @@ def composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     for group, option in exchanged.items():
         config[group] = _option(group, option)
     for override in overrides:
-        if not is_composed(override):
+        # ++ sets a value that is there by now; in its turn, so that of all values the last counts
+        if not is_composed(override) or override.is_force_add():
             OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
     return config, choices | exchanged
 

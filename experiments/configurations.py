@@ -41,6 +41,9 @@ SETTINGS = ("num_threads", "dtype")
 of the file's name.
 """
 
+TUNING = ("first_tuning_prompt", "max_tuning_prompts")
+"""Keys that say on which documents a search chooses."""
+
 
 @dataclass(frozen=True)
 class Configuration:

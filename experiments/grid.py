@@ -31,7 +31,7 @@ from experiments.composition import (
     parse,
 )
 from experiments.explain import explained, unknown
-from experiments.overrides import fixed, listed_values, plain, values
+from experiments.overrides import fixed, listed_values, name_of, plain, values
 from experiments.schema import CONF, GROUPS, RunConfig, check_values, leaves, unlabelled
 from resispec.code_digest import is_ours
 from resispec.errors import InvalidInput
@@ -44,7 +44,8 @@ NEUTRAL = (
 )  # fmt: skip
 """Beginnings of overrides that leave an artefact its profile's cells."""
 # keys of the profile that experiments refer to
-_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")
+_OF_PROFILE = ("axes", "prompt_counts", "artefacts")
+_OF_FILES = ("sweep", "parts")  # keys of an artefact's file, which are read before any override
 ALL = "all"
 """The value of `part` with which further runs are parts, too."""
 LEFT_OUT = "place to them"
@@ -152,19 +153,20 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     or a typed sweep.
 
     A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile`
-    gives more. With `experiment=glob(...)` small experiments come first, and a part for which the
+    gives more. Of a key that is given twice the last value counts, as for Hydra, whether or not it
+    is a sweep. With `experiment=glob(...)` small experiments come first, and a part for which the
     profile lacks something gets no cells. An experiment that is named itself is refused in that
     case.
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
-        parsed = parse(plain(overrides))
-        by_key = {override.get_key_element(): override for override in parsed}
-        for key in RunConfig.__dataclass_fields__:
-            if f"~{key}" in by_key:
-                raise InvalidInput(f"~{key} takes away what every cell has; allowed: {key}=VALUE")
-        no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that change no cell
-        rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
+        by_key: dict[str, Override] = {}
+        for override in parse(plain(overrides)):
+            _check_key(override)
+            by_key.pop(name_of(override), None)  # its place is that of the last value
+            by_key[name_of(override)] = override
+        no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|hydra\b")  # keys that change no cell
+        rest = [override for key, override in by_key.items() if not no_cells.match(key)]
         names = values(by_key[EXPERIMENT]) if EXPERIMENT in by_key else []
         suffixes = values(by_key[PART]) if PART in by_key else []
         if suffixes and (not names or any("/" in name for name in names)):
@@ -190,6 +192,23 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     return sorted(parts.values(), key=lambda part: (num_prompts[part.artefact], part.name))
 
 
+def _check_key(override: Override) -> None:
+    """Raise InvalidInput for an override that takes away what every cell has,
+    or that would change no cell.
+    """
+    line, name = override.input_line, name_of(override)
+    if override.is_delete() and name in RunConfig.__dataclass_fields__:
+        raise InvalidInput(f"~{name} takes away what every cell has; allowed: {name}=VALUE")
+    if name in (EXPERIMENT, PART) and override.get_key_element() != name:
+        raise InvalidInput(f"{override.get_key_element()} is not taken; allowed: {name}=VALUE")
+    root = name.partition(".")[0]
+    if root in _OF_FILES:
+        raise InvalidInput(f"{line} is for files; allowed: KEY=VALUE, which every part takes")
+    if root in _OF_PROFILE and override.is_sweep_override():
+        as_list = f"{name}=[{','.join(values(override))}]"
+        raise InvalidInput(f"{line} is a sweep; allowed: a list, {as_list}")
+
+
 def _expand(
     name: str, suffixes: Sequence[str], overrides: Sequence[Override], skips: bool
 ) -> Iterable[Part]:
@@ -204,10 +223,10 @@ def _expand(
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [
-        o for o in overrides if is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)
+        o for o in overrides if is_composed(o) or name_of(o).partition(".")[0] in _OF_PROFILE
     ]
     config, choices = composed((chosen, *fixed(profile)))
-    keys = {override.get_key_element() for override in overrides}
+    keys = set(map(name_of, overrides))
     sweep, parts, of_profile = (content(config[key]) for key in ("sweep", "parts", "artefacts"))
     named = [suffix] if suffix else suffixes
     has_runs, named = ALL in named, [part for part in named if part != ALL]
@@ -249,11 +268,19 @@ def _fill(
     """Fill a part with its cells: all combinations of the values of its experiment
     and the overrides.
 
-    chosen: the overrides that name the experiment. swept: key -> its value or values.
+    chosen: the overrides that name the experiment. swept: key -> its value or values. The overrides
+    come after them in every cell, so that they replace what is swept within them.
     """
-    axes = {key: listed_values(key, value) for key, value in swept.items()}
-    axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
-    varied = [key for key, choices in axes.items() if len(choices) > 1]
+    axes = {
+        key: [f"{key}={choice}" for choice in listed_values(key, value)]
+        for key, value in swept.items()
+    }
+    for override in overrides:
+        lines = [str(override.input_line)]
+        if override.is_sweep_override():
+            lines = [f"{override.get_key_element()}={choice}" for choice in values(override)]
+        axes[name_of(override)] = lines
+    varied = [key for key, lines in axes.items() if len(lines) > 1]
     for key in {
         "profile",
         "results",
@@ -263,13 +290,11 @@ def _fill(
         "devices",
         "cells_per_job",
     }.intersection(varied):
-        raise InvalidInput(
-            f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command"
-        )
+        found = ", ".join(line.partition("=")[2] for line in axes[key])
+        raise InvalidInput(f"{key} has several values, {found}; allowed: one for a command")
     cells: dict[str, Cell] = {}
     for point in itertools.product(*axes.values()):
-        options = (f"{key}={value}" for key, value in zip(axes, point, strict=True))
-        lines = (*chosen, *fixed(overrides), *options)
+        lines = (*chosen, *point)
         config, choices = composed(lines)
         cell = cell_of(config, choices, varied, lines)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
@@ -340,7 +365,7 @@ def cell_of(
     check_values({name: resolved[name] for name in names})
     labels["temperature"] = resolved["temperature"]
     labels |= filters_of(resolved) | ({"audit": True} if resolved["audit"] else {})
-    for key in (name.lstrip("+") for name in varied):
+    for key in varied:
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
     return Cell(labels, resolved, lines)
@@ -353,15 +378,15 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     name alone, as in every other sweep, so that it is the baseline here, too. An entry point that
     has the name of a data set or a decoder of ours is another thing, and is labelled as such.
     """
-    stored = options(group).get(choice)
-    if stored is None:  # an option of the folder of --config-dir
+    stored = options(group).get(choice, {})
+    if "_target_" not in stored:  # it inherits, or is an option of the folder of --config-dir
         with hydra_here():
             stored = content(composed((f"{group}={choice}",))[0][group])
     defaults = leaves(stored)
     changes = {
         key: value
         for key, value in leaves(content(node)).items()
-        if not key.endswith("_target_") and defaults.get(key) != value and "${" not in str(value)
+        if defaults.get(key) != value and "${" not in str(value)
     }
     is_known = (CONF / group / f"{changes.get('name')}.yaml").is_file()
     if choice == "custom" and is_known and is_ours(group, str(changes["name"])):

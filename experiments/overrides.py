@@ -148,6 +148,11 @@ def values(override: Override) -> list[str]:
     return [text if text.lstrip("-").isdigit() else format(float(text), ".12g") for text in texts]
 
 
+def name_of(override: Override) -> str:
+    """The key of an override, without its + or ~."""
+    return str(override.get_key_element()).lstrip("+~")
+
+
 def fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
     """The lines of those overrides that are no sweeps."""
     return tuple(

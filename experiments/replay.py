@@ -43,7 +43,8 @@ ABOUT = (
 
 
 def laws_files(places: Sequence[str]) -> list[Path]:
-    """The files of laws at these places, each a file or a folder of files.
+    """The files of laws at these places, each a file or a folder of files;
+    one that is named twice counts once.
 
     Raises InvalidInput for none.
     """
@@ -57,7 +58,7 @@ def laws_files(places: Sequence[str]) -> list[Path]:
         files += paths
     if not files:
         raise InvalidInput("no laws are given; allowed: .safetensors files, or folders of them")
-    return files
+    return list({path.resolve(): path for path in files}.values())
 
 
 def measure(files: Sequence[Path], name: str, seed: int) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from pathlib import Path
 from analysis.load import changed_code
 from experiments import check, cli
 from experiments.cell import Cell
+from experiments.configurations import TUNING
 from experiments.dashboard import Dashboard
 from experiments.grid import Sweep, sweep_of
 from experiments.launcher import launch_of
@@ -120,7 +121,11 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> Iterator[str]:
     """Notes about overrides that change nothing."""
-    keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    last = {override.partition("=")[0].lstrip("+~"): override for override in overrides}
+    for line in overrides:
+        if (later := last[line.partition("=")[0].lstrip("+~")]) != line:
+            yield f"{line} changes nothing: {later} comes later; several values: a,b"
+    keys = {key.partition(".")[0] for key in last}
     # What a decoder must have for an override to matter.
     for key, name in {"tree": "tree", "verifier": "verifier", "audit": "verifier"}.items():
         if key in keys and not any(name in cell.labels for cell in cells):
@@ -132,8 +137,9 @@ def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool
         is_used = any(f"${{{key}" in other for other in overrides)
         if key.partition(".")[0] not in known and not is_used:
             yield f"{key}=... changes nothing but names of cells: nothing refers to {key}"
-    if "search" in keys and not is_searching:
-        yield "search... changes nothing: no tree file is missing; delete it to search again"
+    for key in ("search", *TUNING):
+        if key in keys and not is_searching:
+            yield f"{key}... changes nothing: no tree file is missing; delete it to search again"
 
 
 if __name__ == "__main__":

@@ -140,11 +140,20 @@ def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[
 
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
-    """The prompt as the target read it, or the reason why it cannot be read here."""
+    """The prompt as the target read it, or the reason why it cannot be read here,
+    as for a data set that has changed since.
+    """
+    from experiments.tasks.base import hash_tokens  # imports torch
+
     length, template = config["prompt_tokens"], config["prompt_template"]
     try:
         prompt = prompts_of(config)[row["prompt_index"]]
-        return tokenizer.decode(tokenizer.encode_prompt(prompt, length, template))
+        tokens = tokenizer.encode_prompt(prompt, length, template)
+        here = {"prompt_id": prompt.id, "num_prompt_tokens": len(tokens)}
+        here["prompt_sha256"] = hash_tokens(tokens)  # rows of earlier versions have none
+        if any(row.get(name, value) != value for name, value in here.items()):
+            raise InvalidInput("another prompt stands in its place; the data set has changed since")
+        return tokenizer.decode(tokens)
     except InvalidInput as error:
         return f"(cannot be read here: {first_line(error)})"
 

@@ -25,7 +25,7 @@ from analysis.labels import Label
 from analysis.load import SEALED, Status, digest, foreign, read_cell, read_status, recorded_code
 from resispec.code_digest import changed_files
 from resispec.errors import InvalidInput
-from resispec.files import checksums, locked, sealed, write_atomically, write_json
+from resispec.files import checksums, locked, read_sealed, sealed, write_atomically, write_json
 
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
     from experiments.cell import Cell
@@ -180,7 +180,8 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
     """Write the plans of a sweep: the cells that it asked for, see `plans_of`.
 
     A cell whose tree was searched for and not found has no id yet; it counts as missing, like a
-    cell that never ran. arguments: those of the command line.
+    cell that never ran. arguments: those of the command line. Raises InvalidInput for a `name`
+    whose plan is that of another sweep, see `_check_name`.
     """
     # the place of dashboards changes no cell
     words = [argument for argument in arguments if not argument.startswith("wandb.")]
@@ -202,10 +203,39 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
                 for cell in part.cells
             ],
         }
+        if sweep.cells[0].config["name"] and not sweep.is_artefacts:
+            _check_name(path, content)
         write_json(path, sealed(content))
         if sweep.is_artefacts and part_name and not parts[0].is_named:
             # an earlier version planned it as a whole
             path.parent.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _check_name(path: Path, content: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if the plan in `path` asks for cells that the new one does not.
+
+    The same command goes on, whatever has changed beneath it. Of a damaged plan nothing is lost.
+    """
+    try:
+        before = read_sealed(path)
+        is_again = before["command"] == content["command"]
+        kept = {name for entry in content["cells"] for name in (entry["cell_id"], _labels(entry))}
+        lost = {
+            _labels(entry) if entry["cell_id"] == NO_TREE else entry["cell_id"]
+            for entry in before["cells"]
+        } - kept
+    except (InvalidInput, LookupError, TypeError):  # there is none, or it is damaged
+        return
+    if lost and not is_again:
+        raise InvalidInput(
+            f"name is {path.stem!r}, that of another sweep, {before['command']}; allowed: another "
+            f"name, all cells of that sweep and more, or this name once {path} is deleted"
+        )
+
+
+def _labels(entry: Mapping[str, Any]) -> str:
+    """The labels of a cell in a plan as a text; until its tree is found it has no other name."""
+    return json.dumps(entry["labels"], sort_keys=True, default=str)
 
 
 def entry_of(cell: Cell) -> dict[str, Any]:

@@ -287,6 +287,7 @@ def json_lines(path: Path) -> Iterator[PlacedDocument]:
     Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not
     JSON.
     """
+    path = path.expanduser()
     if path.exists() and not path.is_file():
         raise InvalidInput(f"data file {path} is no regular file; allowed: a file of JSON Lines")
     try:
@@ -316,7 +317,7 @@ def _local(path: Path) -> Iterator[PlacedDocument]:
     try:
         from pyarrow import parquet
 
-        rows = parquet.read_table(path).to_pylist()
+        rows = parquet.read_table(path.expanduser()).to_pylist()
     except Exception as error:  # a damaged file or a missing library
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
     yield from ((f"row {index}", index, row) for index, row in enumerate(rows))

@@ -120,6 +120,8 @@ class TreeSearch(ABC):
                 raise InvalidInput(
                     f"{path} is asked for with {name} {text}; allowed: a tree.path for each"
                 )
+        for cell in cells:
+            self._check_apart(path, cell, *self._documents(cell))
         num_nodes = cells[0].config["tree"].get("num_nodes")
         limit = min(MAX_NODES, sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 4))))
         fewest = self.FEWEST_NODES
@@ -131,17 +133,44 @@ class TreeSearch(ABC):
                 f"tree.num_nodes is {num_nodes}; allowed: {fewest} to {limit}, with {shape}"
             )
 
+    def _documents(self, cell: Cell) -> tuple[int, int]:
+        """The place of the first document of every data set that a search for the cell reads,
+        and their number.
+        """
+        limit = cell.config["max_tuning_prompts"]
+        count = self.num_prompts if type(self.num_prompts) is int else 0  # `check` refuses others
+        return cell.config["first_tuning_prompt"], count if limit is None else min(count, limit)
+
+    def _check_apart(self, path: Path, cell: Cell, first: int, count: int) -> None:
+        """Raise InvalidInput for a cell that measures documents on which its tree is chosen.
+
+        first, count: of the documents that the search reads, see `_documents`.
+        """
+        start = cell.config["first_prompt"]
+        stop = start + cell.config["num_prompts"]
+        if max(start, first) < min(stop, first + count):
+            measured = f"documents {start} to {stop - 1} of {cell.labels['dataset']} are measured"
+            raise InvalidInput(
+                f"{measured}, and {path} is chosen on {first} to {first + count - 1}; allowed: "
+                "documents apart, by num_prompts, first_prompt and, for a search, "
+                "first_tuning_prompt; search=null takes a file as it is"
+            )
+
     def found_for(self, cell: Cell) -> dict[str, str]:
         """The identities of what a cell's labels name in short: its pair, on whatever device."""
         pair = cell.config["pair"]
         return {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
 
     def check_found(self, path: Path, cell: Cell) -> None:
-        """Raise InvalidInput for a file that was found for something else than a cell has.
+        """Raise InvalidInput for a file that was found for something else than a cell has,
+        or on documents that the cell measures.
 
-        A file that does not say for what, as one of an earlier version, is taken.
+        A file that does not say for what, as one of an earlier version, is taken. One that says on
+        which data sets, but not on which documents, was found on those that the cell's profile
+        names.
         """
-        found_for = grow_map.about(path).get("found_for", {})
+        about = grow_map.about(path)
+        found_for = about.get("found_for", {})
         for name, value in self.found_for(cell).items():
             if found_for.get(name, value) != value:
                 raise InvalidInput(
@@ -149,6 +178,8 @@ class TreeSearch(ABC):
                     "changed since; delete the file to search again, give tree.path=FILE, or take "
                     "it as it is (search=null)"
                 )
+        if str(cell.labels["dataset"]) in about.get("datasets", [about.get("dataset")]):
+            self._check_apart(path, cell, *about.get("documents", self._documents(cell)))
 
     def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
@@ -324,7 +355,10 @@ class TreeSearch(ABC):
         }
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
-        facts |= {"found_for": self.found_for(self.cells[0])}
+        facts |= {
+            "found_for": self.found_for(self.cells[0]),
+            "documents": self._documents(self.cells[0]),
+        }
         return subject | facts | environment | {"forwards_cell": self.forwards_cell}
 
 

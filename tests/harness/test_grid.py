@@ -320,6 +320,56 @@ def test_a_pair_of_one_s_own_is_called_by_its_folders(toy, folder):
     assert labels.models(alone.labels["pair"]) == (names[0], labels.ABSENT)
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "expected"),
+    [
+        ("experiment=frontier/temperature ++num_prompts=4", "num_prompts", {4}),
+        ("experiment=table1 ++temperature=0.2", "temperature", {0.2}),
+        ("experiment=table1 ++temperature=0.2,0.4", "temperature", {0.2, 0.4}),
+        ("experiment=frontier/temperature prompt_counts={frontier:5}", "num_prompts", {5}),
+        ("experiment=text/d5b3 sampling={max_new_tokens:16}", "max_new_tokens", {16}),
+        ("experiment=text/d5b3 ++sampling={max_new_tokens:16}", "max_new_tokens", {16}),
+        ("temperature=0.6,1.0 temperature=0.2", "temperature", {0.2}),
+        ("temperature=0.2 temperature=0.6,1.0", "temperature", {0.6, 1.0}),
+        ("verifier=standard,resispec verifier=kseq", "verifier", {"kseq"}),
+        ("pair=embedded pair=chat", "pair", {"chat"}),
+    ],
+)
+def test_what_is_typed_counts_and_of_a_key_the_last(line, key, expected, tmp_path):
+    """Before an artefact's own values, in whatever form, and before earlier words."""
+    (tmp_path / "pair").mkdir()
+    text = (CONF / "pair" / "embedded.yaml").read_text()
+    (tmp_path / "pair" / "chat.yaml").write_text(f"defaults: [embedded]\n{text}")
+    with hydra_here(str(tmp_path)):
+        cells = cells_of(line.split())
+    found = {
+        cell.labels.get(key, (cell.config | cell.config["sampling"]).get(key)) for cell in cells
+    }
+    assert found == expected
+
+
+def test_a_word_that_a_later_one_replaces_is_told():
+    words = ["experiment=table1", "experiment=table5", "seed=3", "++seed=3,4"]
+    words += ["tree=d5b3", "tree=d5b3", "++first_tuning_prompt=3"]  # twice the same is no mistake
+    notes = list(run._ignored(words, cells_of(["tree=d5b3"]), False))
+    assert notes == [
+        "experiment=table1 changes nothing: experiment=table5 comes later; several values: a,b",
+        "seed=3 changes nothing: ++seed=3,4 comes later; several values: a,b",
+        "first_tuning_prompt... changes nothing: no tree file is missing; delete it to search "
+        "again",
+    ]
+
+
+def test_another_class_is_no_option_of_ours():
+    """Its name would be that of the baseline, and of published rows."""
+    [rule] = cells_of(["verifier=standard", "verifier._target_=resispec.verifiers.ResiSpec"])
+    assert rule.labels["verifier"] == "standard(_target_=resispec.verifiers.ResiSpec)"
+    [drafter] = cells_of(["decoder=specinfer", "decoder.drafter._target_=my.Drafter"])
+    assert drafter.labels["decoder"] == "specinfer(drafter._target_=my.Drafter)"
+    [searched] = cells_of(["tree=best_16"])  # its class is that of the option it inherits from
+    assert searched.labels["tree"] == "best_16"
+
+
 def test_two_cells_of_one_name_are_refused(monkeypatch):
     """Otherwise one of them would be dropped as a double."""
     monkeypatch.setattr("experiments.grid._short", lambda _: "...")
@@ -437,6 +487,33 @@ def test_a_sweep_does_not_take_an_artefact_s_name(words):
         sweep_of([*words, "name=table1"])
 
 
+def test_a_name_s_plan_is_not_taken_by_another_sweep(tmp_path):
+    """The same sweep goes on, also with other words, and may grow."""
+    words = [f"results={tmp_path}", "name=mine"]
+
+    def plan(*more):
+        write_plans(sweep_of([*words, *more]), [*words, *more])
+
+    plan("seed=0,1")
+    plan("seed=0,1", "jobs=2")
+    plan("seed=0,1,2")
+    [path] = plans_of(sweep_of(words))
+    before = path.read_text()
+    for other in (["verifier=kseq"], ["seed=0,1"], ["seed=0,1,2", "num_prompts=4"]):
+        with pytest.raises(
+            InvalidInput, match="name is 'mine', that of another sweep, resispec run"
+        ):
+            plan(*other)
+    assert path.read_text() == before
+    searched = ["name=tree", "decoder=sequoia", "tree=growmap_64"]
+    plan(*searched)  # it has no id before it is found
+    plan(*searched, "jobs=2")
+    with pytest.raises(InvalidInput, match="name is 'tree'"):
+        plan("name=tree", "tree=chain")
+    path.write_text(before.replace("seed=", "sed="))  # of a damaged plan nothing is lost
+    plan("verifier=kseq")
+
+
 BAD = {
     "verifier=standart": "unknown verifier 'standart'; did you mean standard\\? allowed: block, "
     ".*traversal",
@@ -481,6 +558,11 @@ BAD = {
     "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",
     "~prompt_template": "~prompt_template takes away what every cell has; allowed: "
     "prompt_template=VALUE",
+    "experiment=table1 sweep.temperature=0.3": "sweep.temperature=0.3 is for files; allowed: KEY",
+    "parts={a:{}}": "parts={a:{}} is for files; allowed: KEY=VALUE",
+    "experiment=table1 axes.datasets=a,b": r"axes.datasets=a,b is a sweep; allowed: a list, "
+    r"axes.datasets=\[a,b\]",
+    "experiment=table1 ++part=main": r"\+\+part is not taken; allowed: part=VALUE",
     "part=chain": "part=chain goes with an artefact's name; allowed: experiment=NAME part=chain",
     "experiment=table2/chain part=eagle": "part=eagle goes with an artefact's name",
 }

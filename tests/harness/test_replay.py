@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from experiments.replay import main
+from experiments.replay import laws_files, main
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -66,6 +66,17 @@ def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
         ]
     gaps = torch.tensor(gaps)
     assert abs(float(gaps.mean())) < 4 * float(gaps.std()) / len(gaps) ** 0.5
+
+
+def test_a_file_that_is_named_twice_counts_once(tmp_path, monkeypatch):
+    """Its steps would be taken for more evidence than there is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "laws").mkdir()
+    for name in "ab":
+        (tmp_path / "laws" / f"{name}.safetensors").touch()
+    (tmp_path / "link.safetensors").symlink_to("laws/a.safetensors")
+    places = ["laws", "laws/a.safetensors", f"{tmp_path}/laws/b.safetensors", "link.safetensors"]
+    assert len(laws_files(places)) == 2
 
 
 def test_steps_of_a_root_alone_are_logged_and_read(tmp_path):

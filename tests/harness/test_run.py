@@ -559,6 +559,17 @@ def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, c
     (cell.folder.parent / "twin").mkdir()
     (cell.folder.parent / "twin" / "cell.json").write_text("{}")
     assert f"2 cells in {cell.folder.parent} begin with ''" in error("")
+
+    documents = Path(cell.config["dataset"]["path"])
+    kept = documents.read_text()
+    documents.write_text(kept.replace("abc def gh", "gh def abc"))  # as many tokens
+    try:
+        assert show.main([cell.cell_id, "1", *options]) == 0
+    finally:
+        documents.write_text(kept)
+    printed = capsys.readouterr().out
+    assert "\n(cannot be read here: another prompt stands in its place" in printed
+    assert "\ntokens of each step: " in printed
     earlier = [{key: value for key, value in one.items() if key != "tokens"} for one in rows(cell)]
     (cell.folder / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in earlier))
     assert "keeps no tokens" in error(cell.cell_id)

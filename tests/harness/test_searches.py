@@ -52,6 +52,9 @@ REFUSED = {
     "sequoia",
     "tree=fastest decoder=specinfer": "what drafts and verifies; decoder=specinfer does so, too",
     "tree=fastest temperature=0.6,1.0 tree.path=a.json": "asked for with temperature 0.6, 1.0",
+    "tree=best_16 num_prompts=193": "documents 0 to 192 of embedded_reference are measured, and ",
+    "tree=growmap_64 first_prompt=239": "is chosen on 192 to 239; allowed: documents apart",
+    "tree=fastest first_tuning_prompt=19": "is chosen on 19 to 33; allowed: documents apart",
     "tree=best_16 sampling.top_p=0.9,1 tree.path=a.json": "asked for with sampling.top_p 0.9, "
     "1.0; allowed",
 }
@@ -328,12 +331,12 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     assert ids[0] == ids[1] and len(set(ids)) == 3
 
 
-def found(cell):
+def found(cell, **facts):
     """Write the cell's tree file as its search does, without a measurement."""
     search = build(cell.config["search"])
     search.cells, search.forwards_cell = [cell], "none"
     topology = complete(2, cell.config["tree"]["num_nodes"] - 1)
-    grow_map.save(topology, cell.tree_file, search.origin())
+    grow_map.save(topology, cell.tree_file, search.origin(**facts))
 
 
 def refusal(cell):
@@ -343,6 +346,30 @@ def refusal(cell):
     except InvalidInput as error:
         return str(error)
     return ""
+
+
+@pytest.mark.parametrize("about", [{"datasets": ["embedded_code"]}, {"dataset": "embedded_code"}])
+def test_a_tree_is_not_measured_on_the_documents_that_it_was_chosen_on(about, tmp_path):
+    """The file says on which; one of an earlier version was found on those of the profile."""
+
+    def asked(*words):
+        more = [f"results={tmp_path}", f"tree.path={tmp_path}/a.json", *words]
+        [cell] = cells_of(["tree=best_64", "dataset=embedded_code", *more])
+        return cell
+
+    found(asked("first_tuning_prompt=50"), **about)
+    assert "is chosen on 50 to 94; allowed: documents apart" in refusal(asked("num_prompts=51"))
+    assert refusal(asked("num_prompts=50")) == refusal(asked("first_prompt=95")) == ""
+    assert refusal(asked("num_prompts=51", "dataset=embedded_reference")) == ""
+    with pytest.raises(InvalidInput, match="is chosen on 50"):  # a cell of other documents is first
+        rehearse_cells([asked(), asked("num_prompts=51")])
+    written = json.loads((tmp_path / "a.json").read_text())
+    del written["about"]["documents"], written["sha256"]
+    (tmp_path / "a.json").write_text(json.dumps(written))
+    assert refusal(asked("num_prompts=51")) == ""
+    assert "is chosen on 192 to 236" in refusal(asked("num_prompts=193"))
+    assert "is chosen on 192 to 206" in refusal(asked("num_prompts=193", "max_tuning_prompts=15"))
+    assert refusal(asked("num_prompts=193", "search.num_prompts=null")) == ""
 
 
 @pytest.mark.parametrize("tree", ["best_64", "own_121", "growmap_64"])

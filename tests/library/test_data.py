@@ -289,6 +289,8 @@ def test_speed_bench_from_the_hub_or_its_publishers_script(suffix, tmp_path, mon
     data = instantiate(node | {"path": str(path) if suffix else None})
     assert found(data, 2) == [("a0", "coding", "Write it."), ("b0", "qa", "Who is it?")]
     assert found(replace(data, categories=["qa"]), 1) == [("b0", "qa", "Who is it?")]
+    monkeypatch.setenv("HOME", str(tmp_path))  # which a configuration may name by ~
+    assert found(replace(data, path=f"~/{path.name}" if suffix else None), 2) == found(data, 2)
     with pytest.raises(
         InvalidInput, match="^.*the text of question a1 is not given away .*FILE.parquet$"
     ):
