@@ -317,7 +317,7 @@ def _local(path: Path) -> Iterator[PlacedDocument]:
     try:
         from pyarrow import parquet
 
-        rows = parquet.read_table(path.expanduser()).to_pylist()
+        rows = parquet.read_table(path).to_pylist()
     except Exception as error:  # a damaged file or a missing library
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
     yield from ((f"row {index}", index, row) for index, row in enumerate(rows))
