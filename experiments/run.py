@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from analysis.load import changed_code
+from analysis.load import LABELS, changed_code
 from experiments import check, cli
 from experiments.cell import Cell
 from experiments.configurations import TUNING
 from experiments.dashboard import Dashboard
-from experiments.grid import Sweep, sweep_of
+from experiments.grid import EXPERIMENT, PART, Sweep, sweep_of
 from experiments.launcher import launch_of
 from experiments.result import show_table, sum_up
 from experiments.scheduler import run_cells, run_searches
@@ -123,7 +123,9 @@ def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool
     """Notes about overrides that change nothing."""
     last = {override.partition("=")[0].lstrip("+~"): override for override in overrides}
     for line in overrides:
-        if (later := last[line.partition("=")[0].lstrip("+~")]) != line:
+        key = line.partition("=")[0].lstrip("+~")
+        # a setting is typed again to change it, an axis perhaps to sweep over it
+        if key in (EXPERIMENT, PART, *LABELS) and (later := last[key]) != line:
             yield f"{line} changes nothing: {later} comes later; several values: a,b"
     keys = {key.partition(".")[0] for key in last}
     # What a decoder must have for an override to matter.

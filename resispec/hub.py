@@ -97,16 +97,19 @@ def _access_of(error: Exception) -> Access:
 def model_folder(name: str, revision: str | None) -> Path:
     """The folder with a model's files; missing files of a model on the hub are downloaded first.
 
-    revision: a branch, tag or commit of a hub name; None for the newest. A folder has none, and a
-    warning says so, since a pinned pair may be given a folder. Raises InvalidInput when the folder
-    does not exist, or when the hub does not give the model.
+    revision: a branch, tag or commit of a hub name; None for the newest. A folder has none: that of
+    a pinned pair stays where the pair is given a folder. A warning says so of a folder that is
+    named like a model on the hub. Raises InvalidInput when the folder does not exist, or when the
+    hub does not give the model.
     """
     folder = Path(name).expanduser()
+    is_path = name.startswith((".", "/", "~")) or name.count("/") != 1
     if folder.is_dir():
-        if revision:
-            warnings.warn(f"{name} is a folder; revision {revision} is not looked at", stacklevel=1)
+        if revision and not is_path:
+            problem = f"{name} is a folder here; revision {revision} is not looked at"
+            warnings.warn(f"{problem}; ./{name} names the folder", stacklevel=1)
         return folder
-    if name.startswith((".", "/", "~")) or name.count("/") != 1 or folder.exists():
+    if is_path or folder.exists():
         raise InvalidInput(
             f"model folder {name} does not exist; "
             "give a folder with config.json or a hub name like owner/model"

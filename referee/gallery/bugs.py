@@ -15,9 +15,11 @@ from referee.engines import Answer
 from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
 from resispec.core import Tree, Verdict
+from resispec.decode import Decoder
 from resispec.distributions import choose, draw, draw_one
 from resispec.draws import Iid
 from resispec.models import Pair
+from resispec.models.base import Model
 from resispec.sampling import Sampling
 from resispec.trees import chain
 from resispec.verifiers import Standard, TopDown
@@ -165,21 +167,6 @@ class CensoredDrafts(TopDown):
         return super().verify(kept, target_probs[nodes], draft_probs[nodes], generator)
 
 
-class KeptSiblings(TopDown):
-    """The cache keeps the rows of first siblings, whatever was accepted. fastllm issue 728."""
-
-    def verify(
-        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
-    ) -> Verdict:
-        """See `Verifier.verify`; the tokens are right, the path is not."""
-        verdict = super().verify(tree, target_probs, draft_probs, generator)
-        shape, path, node = tree.topology, list[int](), 0
-        for _ in verdict.path:
-            node = shape.children[node][0]
-            path.append(node)
-        return Verdict(tuple(path), verdict.tokens)
-
-
 class Strays(TopDown):
     """Now and then the last token of a step is any token at all. vllm-metal issue 622."""
 
@@ -221,6 +208,37 @@ class LeakBetweenAnswers(DecoderEngine):
         answer = super().answer(context, settings, seed)
         self._left = answer.tokens[-LEAKED:]
         return answer
+
+
+class KeptSiblings(DecoderEngine):
+    """The target's cache keeps the rows of first siblings, whatever was accepted.
+
+    fastllm issue 728.
+    """
+
+    def __init__(self, name: str, pair: Pair, decoder: Decoder) -> None:
+        rows, children = [0], decoder.drafter.topology.children
+        while first := children[rows[-1]][:1]:
+            rows += first
+        target = _KeepingRows(pair.target, torch.tensor(rows, device=pair.target.device))
+        super().__init__(name, replace(pair, target=target), decoder)
+
+
+class _KeepingRows:
+    """A model whose sessions keep these rows (K,) in place of those that they are told."""
+
+    def __init__(self, model: Model, rows: Tensor) -> None:
+        self._model, self._rows = model, rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def session(self, capacity: int, drafted: int = 0) -> Any:
+        """See `Model.session`."""
+        session = self._model.session(capacity, drafted)
+        keep = session.keep
+        session.keep = lambda rows: keep(self._rows[: len(rows)])
+        return session
 
 
 class CorruptInBatches(DecoderEngine):

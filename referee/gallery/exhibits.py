@@ -226,9 +226,10 @@ FAULTY = (
     ),
     ours(
         "cache rows of another token",
-        bugs.KeptSiblings(Standard()),
+        _STANDARD,
         f"{HUB}/ztxz16/fastllm/issues/728",
         where="cache",
+        kind=bugs.KeptSiblings,
         shape="tree",
     ),
     ours(

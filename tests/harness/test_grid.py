@@ -349,12 +349,18 @@ def test_what_is_typed_counts_and_of_a_key_the_last(line, key, expected, tmp_pat
 
 
 def test_a_word_that_a_later_one_replaces_is_told():
-    words = ["experiment=table1", "experiment=table5", "seed=3", "++seed=3,4"]
-    words += ["tree=d5b3", "tree=d5b3", "++first_tuning_prompt=3"]  # twice the same is no mistake
+    words = ["experiment=table1", "experiment=table5", "pair=a", "++pair=b,c"]
+    words += [
+        "tree=d5b3",
+        "tree=d5b3",
+        "seed=3",
+        "seed=4",
+        "++first_tuning_prompt=3",
+    ]  # twice the same is no mistake
     notes = list(run._ignored(words, cells_of(["tree=d5b3"]), False))
     assert notes == [
         "experiment=table1 changes nothing: experiment=table5 comes later; several values: a,b",
-        "seed=3 changes nothing: ++seed=3,4 comes later; several values: a,b",
+        "pair=a changes nothing: ++pair=b,c comes later; several values: a,b",
         "first_tuning_prompt... changes nothing: no tree file is missing; delete it to search "
         "again",
     ]

@@ -40,8 +40,9 @@ def test_where_the_last_layer_is_all_it_is_called_directly(name):
     """The wrapping of a causal forward would take longer than a small head itself."""
     module = made(name)
     model, calls = TransformersModel(module), []
+    features = features_of(model, [1, 2])
     module.register_forward_hook(lambda *_: calls.append(1))
-    model.head(features_of(model, [1, 2]))
+    model.head(features)
     assert not calls
 
 

@@ -4,6 +4,7 @@ and nothing that they bring along is run.
 
 import json
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -231,9 +232,14 @@ def test_a_window_that_no_layer_of_a_llama_reads_is_not_there(good_folder, tmp_p
         TransformersModel(target.module)
 
 
-def test_a_folder_has_no_revision(good_folder):
-    with pytest.warns(UserWarning, match="target is a folder; revision v1.0 is not looked at"):
-        load_pair(str(good_folder), None, target_revision="v1.0")
+def test_a_folder_that_is_named_like_a_model_on_the_hub_has_no_revision(good_folder, monkeypatch):
+    monkeypatch.chdir(good_folder.parent.parent)
+    name = f"{good_folder.parent.name}/{good_folder.name}"
+    with pytest.warns(UserWarning, match=f"{name} is a folder here; revision v1.0 is not looked"):
+        load_pair(name, None, target_revision="v1.0")
+    with warnings.catch_warnings():  # as of a pinned pair
+        warnings.simplefilter("error")
+        load_pair(f"./{name}", None, target_revision="v1.0")
 
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""])
