@@ -13,6 +13,16 @@ from resispec.plugins import check_free
 from resispec.trees import MAX_NODES
 
 
+_CLAIMS = ("weights", "least_chances", "ceiling")
+_FACTS = ("are_random", "are_independent", "are_distinct", "can_be_cut", "most_siblings")
+"""What follows from how siblings are drawn: methods, and class attributes."""
+
+
+def _place(kind: type, name: str) -> int:
+    """The place of the class that gives an attribute among a class and those it inherits from."""
+    return next(place for place, one in enumerate(kind.__mro__) if name in vars(one))
+
+
 class DrawsKind(str):
     """The way in which the siblings under one parent are chosen from the draft's law q.
 
@@ -20,8 +30,9 @@ class DrawsKind(str):
     kinds. A kind of your own is a subclass with a `name`, `draw` and `laws`; everything else has
     safe defaults. A subclass of a known kind that sets no name says by the inherited one that its
     siblings have the law of that kind: rules believe it, and audits find out. One with a name and
-    with a `draw` or `laws` of its own has the defaults again, as what another kind says of its
-    siblings does not hold for them.
+    with a `draw` or `laws` of its own has the default methods again, as what another kind says of
+    its siblings does not hold for them; facts unlike the default, such as `are_independent`, it must
+    say itself, or InvalidInput is raised.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
@@ -40,10 +51,18 @@ class DrawsKind(str):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if "name" in own and ("draw" in own or "laws" in own):
-            for method in {"weights", "least_chances", "ceiling"} - {*own}:
-                setattr(cls, method, vars(DrawsKind)[method])
+        drawn = min(_place(cls, "draw"), _place(cls, "laws"))
+        for name in (*_CLAIMS, *_FACTS):
+            kind = cls.__mro__[_place(cls, name)]
+            if kind is DrawsKind or kind.name == cls.name or _place(cls, name) <= drawn:
+                continue
+            if name in _CLAIMS:
+                setattr(cls, name, vars(DrawsKind)[name])
+            elif vars(kind)[name] != vars(DrawsKind)[name]:
+                raise InvalidInput(
+                    f"draws {cls.name} have a draw of their own, and {name} of {kind.name}; "
+                    f"allowed: a {name} in their class"
+                )
 
     def __new__(cls, *fields: Any, **options: Any) -> DrawsKind:
         """The known kind of this class; a new object where there is none, and with fields."""

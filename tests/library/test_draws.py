@@ -162,7 +162,7 @@ def test_dust_is_drawn_last_and_nan_is_not_dust():
 class Flat(Iid):
     """Independent draws from a flatter law, with a name of their own."""
 
-    name = "flatter"
+    name, are_independent = "flatter", True
 
     def laws(self, draft_probs, siblings):
         roots = draft_probs.sqrt()
@@ -172,7 +172,7 @@ class Flat(Iid):
 class Second(PointMass):
     """Everything but the likeliest token is drafted, best first."""
 
-    name = "second"
+    name, are_random, are_distinct = "second", False, True
 
     def draw(self, draft_probs, count, _):
         return draft_probs.topk(count + 1, dim=-1).indices[..., 1:]
@@ -200,9 +200,33 @@ def test_other_draws_with_a_name_of_their_own_inherit_no_bound_of_the_known_kind
     class Again(Renamed):
         name = "again"
 
+    class Nameless(Iid):
+        def laws(self, draft_probs, siblings):
+            return super().laws(draft_probs.sqrt(), siblings)
+
+    class Named(Nameless):
+        name, are_independent = "named", True
+
     class Unnamed(Iid):
         def draw(self, draft_probs, count, generator):
             return super().draw(draft_probs, count, generator)
 
     assert ceiling(p, q, 1, Renamed()) == ceiling(p, q, 1, Again()) == 1
+    with pytest.raises(NotDefined):
+        ceiling(p, q, 1, Named())
     assert ceiling(p, q, 1, Unnamed()) == ceiling(p, q, 1, Draws.IID)
+
+
+def test_other_draws_say_themselves_what_they_are():
+    """Defect: random draws that derive from point masses counted as determined, and an emitted law
+    had the sum 2.
+    """
+    with pytest.raises(
+        InvalidInput, match="draws rand have a draw of their own, and are_random of"
+    ):
+
+        class Rand(PointMass):
+            name = "rand"
+
+            def draw(self, draft_probs, count, generator):
+                return Draws.WITHOUT_REPLACEMENT.draw(draft_probs, count, generator)
