@@ -540,9 +540,12 @@ class Results:
         """The cells that are not audits."""
         return self.cells[~self.cells.is_audit]
 
-    def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of a cell's labels, which an audit shares with the cell that it audits."""
-        return tuple(cell[key] for key in self.keys)
+    def place(self, cell: Mapping[str, Any], besides: Collection[str] = ()) -> tuple[Any, ...]:
+        """The values of a cell's labels, which an audit shares with the cell that it audits.
+
+        besides: keys that are left out.
+        """
+        return tuple(cell[key] for key in self.keys if key not in besides)
 
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """The first columns of a CSV's row about a cell: its id, labels,

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import Results, listed
+from analysis.load import APART, Results, listed
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -60,8 +60,10 @@ def measure(
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
     verdicts, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
+    elsewhere = defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
         cell_ids[results.place(cell)].add(cell["cell_id"])
+        elsewhere[results.place(cell, APART)].add(cell["cell_id"])
 
     def of(metric: Metric, cell: dict[str, Any]) -> Interval:
         prompts = results.rows.get(cell["cell_id"])
@@ -75,6 +77,9 @@ def measure(
         if metric.over == "standard":
             reference = {"verifier": "standard", **baseline(cell)}
         ids = sorted(cell_ids[results.place(cell | reference)])
+        if not ids:  # of a sweep of one's own, the baseline may be of another part
+            others = elsewhere[results.place(cell | reference, APART)]
+            ids = sorted(others) if len(others) == 1 else []
         if len(ids) > 1:
             raise InvalidInput(
                 f"cell {ids[1]}: has the labels of {ids[0]}; a baseline must be one cell "

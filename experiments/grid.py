@@ -44,7 +44,10 @@ NEUTRAL = (
 )  # fmt: skip
 """Beginnings of overrides that leave an artefact its profile's cells."""
 # keys of the profile that experiments refer to
-_OF_PROFILE = ("axes", "prompt_counts", "artefacts")
+AXES = "axes"
+_OF_PROFILE = (AXES, "prompt_counts", "artefacts")
+_REFERRED = (*_OF_PROFILE, "sampling")
+"""Keys to which values of a part refer, as to `${sampling.max_length}`."""
 _OF_FILES = ("sweep", "parts")  # keys of an artefact's file, which are read before any override
 ALL = "all"
 """The value of `part` with which further runs are parts, too."""
@@ -154,19 +157,21 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 
     A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile`
     gives more. Of a key that is given twice the last value counts, as for Hydra, whether or not it
-    is a sweep. With `experiment=glob(...)` small experiments come first, and a part for which the
-    profile lacks something gets no cells. An experiment that is named itself is refused in that
-    case.
+    is a sweep; dictionaries are merged. With `experiment=glob(...)` small experiments come first,
+    and a part for which the profile lacks something gets no cells. An experiment that is named
+    itself is refused in that case.
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
-        by_key: dict[str, Override] = {}
+        given: list[Override] = []
         for override in parse(plain(overrides)):
             _check_key(override)
-            by_key.pop(name_of(override), None)  # its place is that of the last value
-            by_key[name_of(override)] = override
+            if not isinstance(override.value(), dict):  # settings of a dictionary are merged
+                given = [other for other in given if name_of(other) != name_of(override)]
+            given.append(override)
+        by_key = {name_of(override): override for override in given}
         no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|hydra\b")  # keys that change no cell
-        rest = [override for key, override in by_key.items() if not no_cells.match(key)]
+        rest = [override for override in given if not no_cells.match(name_of(override))]
         names = values(by_key[EXPERIMENT]) if EXPERIMENT in by_key else []
         suffixes = values(by_key[PART]) if PART in by_key else []
         if suffixes and (not names or any("/" in name for name in names)):
@@ -205,8 +210,8 @@ def _check_key(override: Override) -> None:
     if root in _OF_FILES:
         raise InvalidInput(f"{line} is for files; allowed: KEY=VALUE, which every part takes")
     if root in _OF_PROFILE and override.is_sweep_override():
-        as_list = f"{name}=[{','.join(values(override))}]"
-        raise InvalidInput(f"{line} is a sweep; allowed: a list, {as_list}")
+        as_list = f"a list, {name}=[{','.join(values(override))}]" if root == AXES else "one value"
+        raise InvalidInput(f"{line} is a sweep; allowed: {as_list}")
 
 
 def _expand(
@@ -223,7 +228,9 @@ def _expand(
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [
-        o for o in overrides if is_composed(o) or name_of(o).partition(".")[0] in _OF_PROFILE
+        override
+        for override in overrides
+        if is_composed(override) or name_of(override).partition(".")[0] in _REFERRED
     ]
     config, choices = composed((chosen, *fixed(profile)))
     keys = set(map(name_of, overrides))
@@ -276,10 +283,12 @@ def _fill(
         for key, value in swept.items()
     }
     for override in overrides:
-        lines = [str(override.input_line)]
+        line = str(override.input_line)
         if override.is_sweep_override():
-            lines = [f"{override.get_key_element()}={choice}" for choice in values(override)]
-        axes[name_of(override)] = lines
+            key = override.get_key_element()
+            axes[name_of(override)] = [f"{key}={choice}" for choice in values(override)]
+        else:
+            axes[line] = [line]
     varied = [key for key, lines in axes.items() if len(lines) > 1]
     for key in {
         "profile",

@@ -214,14 +214,15 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
 def _check_name(path: Path, content: Mapping[str, Any]) -> None:
     """Raise InvalidInput if the plan in `path` asks for cells that the new one does not.
 
-    The same command goes on, whatever has changed beneath it. Of a damaged plan nothing is lost.
+    The same command goes on, whatever has changed beneath it, and so do cells whose tree is
+    searched again. Of a damaged plan nothing is lost.
     """
     try:
         before = read_sealed(path)
-        is_again = before["command"] == content["command"]
+        is_again = _words(before["command"]) == _words(content["command"])
         kept = {name for entry in content["cells"] for name in (entry["cell_id"], _labels(entry))}
         lost = {
-            _labels(entry) if entry["cell_id"] == NO_TREE else entry["cell_id"]
+            _labels(entry) if "tree_file" in entry else entry["cell_id"]
             for entry in before["cells"]
         } - kept
     except (InvalidInput, LookupError, TypeError):  # there is none, or it is damaged
@@ -231,6 +232,13 @@ def _check_name(path: Path, content: Mapping[str, Any]) -> None:
             f"name is {path.stem!r}, that of another sweep, {before['command']}; allowed: another "
             f"name, all cells of that sweep and more, or this name once {path} is deleted"
         )
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command that decide which cells it asks for."""
+    from experiments.grid import NEUTRAL  # imports Hydra, which has planned these cells
+
+    return [word for word in shlex.split(command) if not word.startswith(NEUTRAL)]
 
 
 def _labels(entry: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.models.base import check_one_side
+from resispec.models.module_state import evaluating
 from resispec.sampling import PENALTIES, Sampling, Warp
 from resispec.step import Step, Stepper
 from resispec.timing import now
@@ -71,6 +72,10 @@ class Decoder:
         self._kept_for: Any = None
         self._kept: Stepper | None = None
 
+    def __reduce__(self) -> Any:
+        """A copy has caches of its own."""
+        return type(self), (self.drafter, self.verifier, self.cache_length)
+
     @torch.inference_mode()
     def generate(  # noqa: PLR0913 - the last three are for those who look on
         self,
@@ -98,11 +103,10 @@ class Decoder:
         device, budget = pair.target.device, sampling.num_returned(len(prompt))
         if is_last is None:
             is_last = (frozenset[int]() if sampling.ignore_eos else pair.end_token_ids).__contains__
-        start = now(device)
         tokens: list[int] = []
         num_emitted: list[int] = []
         has_ended = False
-        with self._begun(pair, prompt, sampling, generator) as stepper:
+        with self._begun(pair, prompt, sampling, generator) as (stepper, start):
             decode_start = now(device)
             ends = [decode_start]
             while len(tokens) < budget and not has_ended:
@@ -128,11 +132,13 @@ class Decoder:
     @contextmanager
     def _begun(
         self, pair: Pair, prompt: list[int], sampling: Sampling, generator: Generator
-    ) -> Iterator[Stepper]:
-        """The stepper, which has read a prompt; it is nobody else's in the block.
+    ) -> Iterator[tuple[Stepper, float]]:
+        """The stepper, which has read a prompt, and when it began to, in seconds; it is nobody
+        else's in the block.
 
-        After the block, whatever has ended it, `generator` is in the state after all draws. Raises
-        InvalidInput while another prompt is decoded.
+        After the block, whatever has ended it, `generator` is in the state after all draws, and the
+        models are in training mode if they were. Raises InvalidInput while another prompt is
+        decoded.
         """
         if not self._is_taken.acquire(blocking=False):
             raise InvalidInput(
@@ -140,12 +146,14 @@ class Decoder:
                 "decoder, or a Speculator, for each thread"
             )
         try:
-            stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
-            stepper.begin(prompt, generator)
-            try:
-                yield stepper
-            finally:
-                stepper.end(generator)
+            with evaluating(pair.modules()):
+                stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
+                start = now(pair.target.device)
+                stepper.begin(prompt, generator)
+                try:
+                    yield stepper, start
+                finally:
+                    stepper.end(generator)
         finally:
             self._is_taken.release()
 

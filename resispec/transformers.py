@@ -19,6 +19,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from resispec.errors import InvalidInput
 from resispec.generation import Speculator
+from resispec.models.module_state import evaluating
 from resispec.sampling import Sampling, Warp
 from resispec.trees import Topology
 
@@ -85,7 +86,8 @@ class Speculative:
         warp = read_warp(logits_processor, generation_config.do_sample)
         parts = model, self.draft, self.tree, self.verifier, self.draws
         if self._kept[0] != parts:
-            self._kept = parts, Speculator(*parts)
+            with evaluating((model, self.draft)):
+                self._kept = parts, Speculator(*parts)
         speculator: Speculator = self._kept[1]
         streamer = _argument_of_caller("streamer")
         if not self.allow_biased:

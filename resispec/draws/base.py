@@ -12,7 +12,6 @@ from resispec.errors import InvalidInput, NotDefined
 from resispec.plugins import check_free
 from resispec.trees import MAX_NODES
 
-
 _CLAIMS = ("weights", "least_chances", "ceiling")
 _FACTS = ("are_random", "are_independent", "are_distinct", "can_be_cut", "most_siblings")
 """What follows from how siblings are drawn: methods, and class attributes."""
@@ -31,8 +30,8 @@ class DrawsKind(str):
     safe defaults. A subclass of a known kind that sets no name says by the inherited one that its
     siblings have the law of that kind: rules believe it, and audits find out. One with a name and
     with a `draw` or `laws` of its own has the default methods again, as what another kind says of
-    its siblings does not hold for them; facts unlike the default, such as `are_independent`, it must
-    say itself, or InvalidInput is raised.
+    its siblings does not hold for them. Facts unlike the default, such as `are_independent`, it
+    must say itself, or InvalidInput is raised.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
@@ -53,7 +52,7 @@ class DrawsKind(str):
         super().__init_subclass__(**options)
         drawn = min(_place(cls, "draw"), _place(cls, "laws"))
         for name in (*_CLAIMS, *_FACTS):
-            kind = cls.__mro__[_place(cls, name)]
+            kind: Any = cls.__mro__[_place(cls, name)]
             if kind is DrawsKind or kind.name == cls.name or _place(cls, name) <= drawn:
                 continue
             if name in _CLAIMS:

@@ -189,8 +189,6 @@ class TransformersModel:
         """
         if self._state is None:  # it is being read
             return None
-        if self.module.training:
-            self.module.eval()
         if ModuleState(self.module) != self._state:
             own = {"taps": self.taps, "vocab_size": self.vocab_size}
             self._lean = None  # before the next one's copies are made

@@ -111,8 +111,6 @@ class EagleModel:
 
     def state(self) -> ModuleState:
         """The module's state, see `TransformersModel.state`."""
-        if self.module.training:
-            self.module.eval()
         return ModuleState(self.module)
 
     def ways(self) -> dict[str, Any]:

@@ -1,23 +1,29 @@
 """The state of a module of torch, by which one sees that a program has changed it.
 
 Decoding keeps what it made of a module: caches, captured graphs, packed copies of weights. Between
-two prompts a program may train the module, load other weights, hook something to a layer or put an
-adapter around it.
+two prompts a program may train the module, load other weights, hook something to a layer, or put an
+adapter around it or switch one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+KNOWN = ("torch", "transformers", "resispec")
+"""Packages whose parts have no switches beside their parameters."""
 SAMPLE = 4
 """The numbers of a parameter on a CPU that are compared."""
 
 
 class ModuleState:
-    """A module's parts, their hooks and own methods, and its parameters; states can be compared.
+    """A module's parts, their hooks, own methods and switches, and its parameters; states can be
+    compared.
 
     A change in place counts by torch's own number of changes. A change through `Tensor.data` has
     none, so of parameters on a CPU the first numbers are compared, too; a GPU would have to be
@@ -29,11 +35,10 @@ class ModuleState:
         hooks = [hook for part in parts for name in HOOKS for hook in getattr(part, name).values()]
         methods = [vars(part).get("forward") for part in parts]
         self._objects = [*parts, *hooks, *methods, *parameters]
-        self._facts = [
-            getattr(getattr(module, "config", None), "_attn_implementation", None),
-            *map(version, parameters),
-            *map(_sample, parameters),
-        ]
+        attention = getattr(getattr(module, "config", None), "_attn_implementation", None)
+        switches = [_switches(part) for part in parts if _package_of(part) not in KNOWN]
+        self._facts = [attention, *switches, *map(version, parameters)]
+        self._sample = _sample(parameters)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -41,6 +46,7 @@ class ModuleState:
             and len(self._objects) == len(other._objects)
             and all(one is two for one, two in zip(self._objects, other._objects, strict=True))
             and self._facts == other._facts
+            and torch.equal(self._sample, other._sample)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -48,9 +54,10 @@ class ModuleState:
 
 def version(tensor: Tensor) -> tuple[int, int | None]:
     """A tensor's place in memory and its number of changes in place, which those that were made in
-    inference mode do not count.
+    inference mode do not count. The place of a tensor that wraps others is 0.
     """
-    return tensor.data_ptr(), None if tensor.is_inference() else tensor._version
+    place = tensor.data_ptr() if _is_simple(tensor) else 0
+    return place, None if tensor.is_inference() else tensor._version
 
 
 def is_untouched(part: Any) -> bool:
@@ -58,10 +65,43 @@ def is_untouched(part: Any) -> bool:
     return "forward" not in vars(part) and not any(getattr(part, hooks) for hooks in HOOKS)
 
 
-def _sample(parameter: Tensor) -> list[Any]:
-    if parameter.device.type != "cpu":
-        return []
-    row = parameter.detach()
-    while row.dim() > 1 and len(row):
-        row = row[0]
-    return row.reshape(-1)[:SAMPLE].tolist()
+@contextmanager
+def evaluating(modules: Iterable[Any]) -> Iterator[None]:
+    """Modules are in evaluation mode in the block; afterwards each part is as it was."""
+    trained = [
+        part
+        for module in modules
+        if isinstance(module, nn.Module)
+        for part in module.modules()
+        if part.training
+    ]
+    for part in trained:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in trained:
+            part.training = True
+
+
+def _is_simple(tensor: Tensor) -> bool:
+    return type(tensor) in (Tensor, nn.Parameter)
+
+
+def _package_of(part: Any) -> str:
+    return type(part).__module__.partition(".")[0]
+
+
+def _switches(part: Any) -> list[tuple[str, str]]:
+    """The plain attributes of a part, as those by which adapters are chosen or turned off."""
+    kinds = (bool, int, float, str, list, tuple)
+    return [(name, repr(value)) for name, value in vars(part).items() if type(value) in kinds]
+
+
+def _sample(parameters: Iterable[Tensor]) -> Tensor:
+    values = [
+        value.detach().as_strided((min(SAMPLE, value.numel()),), (1,))
+        for value in parameters
+        if value.device.type == "cpu" and _is_simple(value)
+    ]
+    return torch.cat([value.double() for value in values]) if values else torch.empty(0)

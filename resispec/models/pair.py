@@ -45,6 +45,11 @@ class Pair:
             role: model.ways() if hasattr(model, "ways") else None for role, model in models.items()
         }
 
+    def modules(self) -> tuple[Any, ...]:
+        """The modules of torch behind target and draft; None for a model that has none."""
+        models: tuple[Any, ...] = self.target, self.draft
+        return tuple(getattr(model, "module", None) for model in models)
+
     def states(self) -> tuple[ModuleState | None, ...]:
         """The states of the modules of target and draft, see `TransformersModel.state`;
         None for a model that has none.

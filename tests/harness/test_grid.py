@@ -332,6 +332,8 @@ def test_a_pair_of_one_s_own_is_called_by_its_folders(toy, folder):
         ("temperature=0.6,1.0 temperature=0.2", "temperature", {0.2}),
         ("temperature=0.2 temperature=0.6,1.0", "temperature", {0.6, 1.0}),
         ("verifier=standard,resispec verifier=kseq", "verifier", {"kseq"}),
+        ("sampling={top_p:0.9} sampling={top_k:50}", "top_p", {0.9}),
+        ("experiment=text/d5b3 sampling.max_length=400", "max_new_tokens", {400}),
         ("pair=embedded pair=chat", "pair", {"chat"}),
     ],
 )
@@ -514,6 +516,12 @@ def test_a_name_s_plan_is_not_taken_by_another_sweep(tmp_path):
     searched = ["name=tree", "decoder=sequoia", "tree=growmap_64"]
     plan(*searched)  # it has no id before it is found
     plan(*searched, "jobs=2")
+    tree = cells_of([*words, *searched])[0].tree_file
+    tree.parent.mkdir(parents=True)
+    grow_map.save(chain(2), tree)
+    plan(*searched)
+    tree.unlink()  # to search again
+    plan(*searched, "search.num_prompts=20")
     with pytest.raises(InvalidInput, match="name is 'tree'"):
         plan("name=tree", "tree=chain")
     path.write_text(before.replace("seed=", "sed="))  # of a damaged plan nothing is lost

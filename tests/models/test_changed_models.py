@@ -1,14 +1,21 @@
 """Models that a program changes between two prompts: what is kept of them is made anew."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import resispec
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
+from resispec.models import Pair
 from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
+from resispec.models.module_state import ModuleState
+from resispec.trees import chain
+from resispec.verifiers import get_verifier
 from tests.models.toy_architectures import LLAMA, build
 from tests.toys import tiny_llama
 
@@ -23,6 +30,34 @@ class Shifted(nn.Linear):
 
     def forward(self, inputs):
         return super().forward(inputs).roll(1, -1)
+
+
+class Adapter(nn.Module):
+    """A part of a program's own, with a switch."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_on = True
+
+    def forward(self, inputs):
+        return -inputs if self.is_on else inputs
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without data of its own, of which nothing can be read."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].inner)
+        raise NotImplementedError(function)
 
 
 def turn(_, __, output):
@@ -109,12 +144,44 @@ def test_a_change_of_the_draft_counts_and_without_one_all_is_kept():
     assert good.accepted_length == 5 > poor.accepted_length
 
 
-def test_dropout_is_off_whatever_the_program_does_between_prompts():
+def test_dropout_is_off_in_a_text_and_a_training_goes_on_with_it():
     module = build("Llama", LLAMA | {"attention_dropout": 0.9, "attention_bias": True})
-    kept = resispec.Speculator(module, tiny_llama(seed=1), tree="chain_4")
-    first = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+    expected = greedy(module.eval())
     module.train()
-    assert kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0).tokens == first.tokens
+    module.model.layers[1].eval()  # a part that is not trained
+    modes = [part.training for part in module.modules()]
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    for _ in range(2):
+        assert greedy(module, custom_generate=kept) == expected
+        assert [part.training for part in module.modules()] == modes
+
+
+def test_a_switched_adapter_is_another_state():
+    """Its parts and parameters stay, as where peft turns an adapter off."""
+    module = tiny_llama().module
+    module.model.layers[0].mlp.act_fn = adapter = Adapter()
+    states = [ModuleState(module)]
+    for value in (False, True):
+        adapter.is_on = value
+        states.append(ModuleState(module))
+    assert states[0] == states[2] != states[1]
+
+
+def test_a_tensor_that_wraps_others_is_not_looked_into():
+    """As quantised weights are made, which know few operations."""
+    module = nn.Linear(2, 2)
+    module.weight = nn.Parameter(Wrapper(torch.zeros(2, 2)), requires_grad=False)
+    assert ModuleState(module) == ModuleState(module)
+
+
+def test_a_copy_of_a_decoder_decodes_alike():
+    decoder = Decoder(DraftModel(chain(4)), get_verifier("standard"))
+    pair, settings = Pair(tiny_llama(), tiny_llama(seed=1), None), Sampling(max_new_tokens=ENOUGH)
+    found = [
+        one.generate(pair, [1, 2], settings, torch.Generator().manual_seed(0)).tokens
+        for one in (decoder, copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder)))
+    ]
+    assert found[0] == found[1] == found[2]
 
 
 def test_rows_of_a_draft_follow_its_head():

@@ -115,6 +115,26 @@ def test_cells_of_several_tasks_are_told_apart_by_their_task(tmp_path):
         assert found == {"Decode": "1.86", "Bound": "–"}
 
 
+def test_cells_that_are_told_apart_by_their_part_have_a_baseline_of_another_part(tmp_path):
+    """Two audits of a cell, of which one has more prompts, as in the frontier."""
+    plain, standard = (
+        save(make_cell(tmp_path, method), repeated(rows_of(METHODS[method])))
+        for method in ("autoregressive", "standard")
+    )
+    other = save(make_cell(tmp_path, "standard", seed=7), rows_of(METHODS["standard"]))
+    audit = make_audit(standard, 600, 0)
+    longer = make_audit(other, 600, 0).labelled(**audit.labels)
+    del longer.labels["seed"]
+    entries = [
+        {"cell_id": cell.cell_id, "labels": cell.labels, "task": "Decode", "of": f"frontier/{part}"}
+        for part, cells in {"plain": [plain], "d5b3": [standard, audit], "long": [longer]}.items()
+        for cell in cells
+    ]
+    write_plan(tmp_path, "sweep", [], part="mine", cells=entries)
+    made = sweep.table_of([find_sweep("mine", "embedded", tmp_path)], "mine")
+    assert shown(made)["Speedup vs autoregressive"].str[:4].tolist() == ["–", "1.44", "–"]
+
+
 def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path):
     cells = [make_cell(tmp_path, "standard", seed=seed) for seed in range(sweep.MOST_ROWS + 4)]
     race = {"decode_s": [0.1, 0.2], "num_emitted": [4, 4], "num_steps": [2, 4]}
