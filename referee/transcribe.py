@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from referee import inputs
 from referee.deciding import step_of, until_decided
+from referee.engine_laws import check_same_everywhere
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES, TimedOut
 from referee.engines.chat import TOOL_EVERY
@@ -284,13 +285,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.engine or options.format or ""
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-    if options.format == OpenAi.name and not (
-        is_told or all(map(settings.is_as_in, FILTER_ORDERS))
-    ):
-        raise InvalidInput(
-            "the order in which this server applies temperature and filters decides the law, and "
-            f"is not known; give --filter-order: {', '.join(FILTER_ORDERS)}"
-        )
+    if options.format == OpenAi.name and not is_told:
+        check_same_everywhere(settings, "--filter-order")
 
     check_arms(options)
     number, loads = options.num_prompts, options.concurrency or ((8,) if options.server else ())
