@@ -86,12 +86,12 @@ def check_law(settings: Warp, engine: str, place: str = "") -> None:
         )
 
 
-def check_same_everywhere(settings: Warp, name: str) -> None:
+def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
     """Raise InvalidInput for settings of which engines make different laws, since the engine of
     this name is not known.
 
     Engines have filters in different orders, and count presence and frequency penalties over the
-    prompt or not.
+    prompt or not. option: the place where the user can say which engine does the same.
     """
     if not all(map(settings.is_as_in, FILTER_ORDERS)):
         problem = "the order in which this engine applies temperature and filters decides the law"
@@ -100,7 +100,7 @@ def check_same_everywhere(settings: Warp, name: str) -> None:
     else:
         return
     raise InvalidInput(
-        f"{name}: {problem}, and is not known; give filter_order, the engine that does as it does: "
+        f"{name}: {problem}, and is not known; give {option}, an engine that does the same: "
         f"{', '.join(FILTER_ORDERS)}"
     )
 

@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
     if options.format == OpenAi.name and not is_told:
-        check_same_everywhere(settings, "--filter-order")
+        check_same_everywhere(settings, f"--format {options.format}", "--filter-order")
 
     check_arms(options)
     number, loads = options.num_prompts, options.concurrency or ((8,) if options.server else ())

@@ -289,7 +289,8 @@ def read_transcripts(
             transcript = Transcript(**fields, extra=extra, place=emitted.place)
             check_law(transcript, transcript.engine or "", f"{emitted.place}: ")
             if not is_known:
-                check_same_everywhere(transcript, f"{emitted.place}: {transcript.engine}")
+                name = f"{emitted.place}: {transcript.engine}"
+                check_same_everywhere(transcript, name, "filter_order in the row or --settings")
             transcripts.append(transcript)
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")

@@ -108,7 +108,13 @@ def test_a_time_out_under_load_has_a_hint_and_the_order_of_an_unknown_server_is_
         toy.faults, asked = {}, len(toy.posts)
         filters = ["--top-p", 0.9, "--top-k", 5, "--temperature", 0.7]
         code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *filters)
-        assert code == 1 and "is not known; give --filter-order: transformers, " in line
+        assert (
+            code == 1
+            and "is not known; give --filter-order, an engine that does the same: tra" in line
+        )
+        penalty = ["--presence-penalty", 0.5]
+        code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *penalty)
+        assert code == 1 and "openai: whether this engine's penalties count the prompt" in line
         assert len(toy.posts) == asked
         order = [*filters, "--filter-order", "sglang"]
         assert run(capsys, tmp_path / "f.jsonl", *options, "openai", *order)[0] == 0

@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         ("1Cat-vLLM", {"temperature": 0.001}, "temperature is 0.001, and vLLM would apply 0.01"),
         ("TensorRT-LLM", {"presence_penalty": 0.5}, "TensorRT-LLM's counts the prompt's tokens"),
         ("TensorRT-LLM", {"temperature": 0.7, "top_p": 0.9}, "the order in which this engine"),
-        ("mine", {"temperature": 0.7, "top_p": 0.9}, "give filter_order, the engine that does as"),
+        ("mine", {"temperature": 0.7, "top_p": 0.9}, "give filter_order in the row or"),
         ("mine", {"frequency_penalty": 0.5}, "whether this engine's penalties count the prompt"),
     ],
 )
