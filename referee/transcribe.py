@@ -62,7 +62,14 @@ def _server(options: argparse.Namespace) -> Engine:
     server = Server(
         options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key
     )
-    return make(server)
+    if options.model is None:
+        return make(server)
+    if not getattr(make, "takes_model", False):
+        raise InvalidInput(
+            f"--model chooses among the models of /v1/models, which --format {options.format} does "
+            "not ask; leave it out"
+        )
+    return make(server, options.model)
 
 
 def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
@@ -114,6 +121,8 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
 
 
 def _engine(options: argparse.Namespace, folder: Path) -> Engine:
+    if options.model and not options.server:
+        raise InvalidInput("--model chooses among the models of a --server; name the --target here")
     engine = _server(options) if options.server else in_process(options, folder)
     engine.ask_logprobs(options.logprobs)
     return engine
@@ -231,6 +240,7 @@ def parser() -> argparse.ArgumentParser:
     server = parser.add_argument_group("with --server")
     formats = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
     server.add_argument("--format", metavar="NAME", help=formats)
+    server.add_argument("--model", help="the one to ask, of a server that has several")
     server.add_argument(
         "--logprobs",
         type=count,
