@@ -36,7 +36,7 @@ from resispec.sampling import Warp
 MAX_LOGITS = 2**24
 """The most logits that are held at a time, 64 MiB in float32."""
 CHANCE_TOKENS = 8
-"""So many equal tokens are no chance: those of prompts that outputs repeat, and of a filling."""
+"""The number of equal tokens, of prompts that outputs repeat or of a filling, that is no chance."""
 MAX_POSITIONS = 8192
 """The most tokens of a batch, padding included."""
 SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")

@@ -77,7 +77,7 @@ def filter_order_of(engine: str) -> str:
     """The key of FILTER_ORDERS that an engine's name means, see `engine_of`;
     else "transformers".
     """
-    name = engine_of(engine)
+    name = engine_of(engine) or ""
     return name if name in FILTER_ORDERS else "transformers"
 
 

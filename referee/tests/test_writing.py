@@ -59,7 +59,7 @@ def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
 
 
 def test_an_answer_of_more_tokens_than_were_asked_for_is_not_written(tmp_path):
-    """As an engine's own class returns it that gives the prompt back, too."""
+    """An engine of one's own may give the prompt back, too."""
     for extra, expected in (
         ((1,), "prompt 0: the answer has 7 tokens; allowed: up to 6, the max_new_tokens"),
         (PROMPTS[0], "prompt 0: the answer has 9 tokens, the prompt first; allowed: up to 6"),

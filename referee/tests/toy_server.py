@@ -68,7 +68,8 @@ class ToyServer:
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
     back until so many requests have come. gets: other statuses of paths. models, owner: the names
-    of the models and their owner, in vLLM's format. software: the `Server` header. extra: see `continuation`. port: 0 for a free one.
+    of the models and their owner, in vLLM's format. software: the `Server` header. extra: see
+    `continuation`. port: 0 for a free one.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
