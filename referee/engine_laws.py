@@ -127,10 +127,9 @@ def check_declarable(name: str, value: Any, engine: str, place: str) -> None:
     if spelling == "ignoreeos" and engine_of(engine) == "llama.cpp":
         off = _EMPTY
     if off is not None and not _is_off(value, off):
-        allowed = " or ".join(map(repr, off))
         raise InvalidInput(
             f"{place} is {ascii(value)[:60]}, which makes another law that no transcript can "
-            f"declare; allowed: off ({allowed}, or no such key)"
+            f"declare; allowed: {off[0]!r}, which is off, or no such key"
         )
 
 
