@@ -6,10 +6,10 @@ module imports no torch.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from resispec.errors import InvalidInput
-from resispec.sampling import Warp, filter_order_of
+from resispec.sampling import FILTER_ORDERS, TENSORRT, Warp, engine_of
 
 OFF_ALONE: Final[Mapping[str, Mapping[str, str]]] = {
     "llama.cpp": dict.fromkeys(
@@ -25,9 +25,44 @@ OFF_ALONE: Final[Mapping[str, Mapping[str, str]]] = {
         "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a "
         "transcript's subtracts",
     ),
+    TENSORRT: dict.fromkeys(
+        ("presence_penalty", "frequency_penalty"),
+        "TensorRT-LLM's counts the prompt's tokens as well, a transcript's emitted tokens alone",
+    ),
 }
-"""For engines, by the key that `filter_order_of` has for their names, the settings that must be
+"""For engines, by what `engine_of` says of their names, the settings that must be
 off, and why.
+"""
+_EMPTY = (0, "")  # False is 0
+UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(
+        (
+            "min_tokens", "min_new_tokens", "min_length", "logit_bias", "sequence_bias",
+            "bad_words", "bad_words_ids", "bad_words_token_ids", "allowed_token_ids",
+            "suppress_tokens", "begin_suppress_tokens", "force_words_ids", "forced_bos_token_id",
+            "forced_eos_token_id", "structured_outputs", "guided_decoding", "guided_json",
+            "guided_regex", "guided_choice", "guided_grammar", "grammar", "json_schema", "regex",
+            "ebnf", "structural_tag", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+            "exponential_decay_length_penalty", "epsilon_cutoff", "eta_cutoff", "top_a",
+            "top_h", "smoothing_factor", "xtc_probability", "dry_multiplier", "mirostat",
+            "mirostat_mode", "dynatemp_range", "use_beam_search", "diversity_penalty",
+            "penalty_alpha", "logits_processor", "logits_processors", "custom_logit_processor",
+            "watermarking_config",
+        ),
+        _EMPTY,
+    ),
+    **dict.fromkeys(("typical_p", "typ_p", "tfs", "tfs_z"), (1,)),
+    "encoder_repetition_penalty": (1,),
+    "num_beams": (0, 1),
+    "guidance_scale": (1,),
+    "top_n_sigma": (0, -1),
+    "thinking_token_budget": (-1,),
+    "response_format": ("text",),
+}  # fmt: skip
+"""Settings that decide the law and that no transcript has, with the values at which they are off;
+an empty list or mapping is off as well.
+
+The names are those of vLLM, SGLang, llama.cpp, transformers and of servers that take theirs.
 """
 LEAST_TEMPERATURE = 0.01
 """vLLM raises lower temperatures to this one, except 0."""
@@ -37,8 +72,8 @@ def check_law(settings: Warp, engine: str, place: str = "") -> None:
     """Raise InvalidInput for settings that an engine of this name does not apply as they are
     declared; engines that are not known apply all. place: the beginning of the line.
     """
-    kind, name = filter_order_of(engine), f"{place}{engine}"
-    check_off(settings, name, OFF_ALONE.get(kind, {}))
+    kind, name = engine_of(engine), f"{place}{engine}"
+    check_off(settings, name, OFF_ALONE.get(kind or "", {}))
     if kind == "vllm" and 0 < settings.temperature < LEAST_TEMPERATURE:
         raise InvalidInput(
             f"{name}: temperature is {settings.temperature}, and vLLM would apply "
@@ -51,6 +86,25 @@ def check_law(settings: Warp, engine: str, place: str = "") -> None:
         )
 
 
+def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
+    """Raise InvalidInput for settings of which engines make different laws, since the engine of
+    this name is not known.
+
+    Engines have filters in different orders, and count presence and frequency penalties over the
+    prompt or not. option: the place where the user can say which engine does the same.
+    """
+    if not all(map(settings.is_as_in, FILTER_ORDERS)):
+        problem = "the order in which this engine applies temperature and filters decides the law"
+    elif settings.presence_penalty or settings.frequency_penalty:
+        problem = "whether this engine's penalties count the prompt decides the law"
+    else:
+        return
+    raise InvalidInput(
+        f"{name}: {problem}, and is not known; give {option}, an engine that does the same: "
+        f"{', '.join(FILTER_ORDERS)}"
+    )
+
+
 def check_off(settings: Warp, name: str, reasons: Mapping[str, str]) -> None:
     """Raise InvalidInput for a setting that is on and has a reason to be off.
 
@@ -60,3 +114,34 @@ def check_off(settings: Warp, name: str, reasons: Mapping[str, str]) -> None:
         value, off = getattr(settings, setting), getattr(Warp, setting)
         if value != off:
             raise InvalidInput(f"{name}: {setting} is {value}, and {reason}; allowed: {off:g}")
+
+
+def check_declarable(name: str, value: Any, engine: str, place: str) -> None:
+    """Raise InvalidInput for a setting of UNDECLARABLE that is on.
+
+    name: the key of the value, in any spelling. engine: its name; llama.cpp's `ignore_eos` rules
+    ends of sequence out, while others draw and emit them. place: the beginning of the line.
+    """
+    spelling = _letters(name)
+    off = _OFF.get(spelling)
+    if spelling == "ignoreeos" and engine_of(engine) == "llama.cpp":
+        off = _EMPTY
+    if off is not None and not _is_off(value, off):
+        raise InvalidInput(
+            f"{place} is {ascii(value)[:60]}, which makes another law that no transcript can "
+            f"declare; allowed: {off[0]!r}, which is off, or no such key"
+        )
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalpha, name.lower()))
+
+
+_OFF = {_letters(name): off for name, off in UNDECLARABLE.items()}
+
+
+def _is_off(value: Any, off: tuple[Any, ...]) -> bool:
+    """Whether a value is one of these, None, or a list or mapping of nothing else."""
+    if isinstance(value, Mapping):
+        return all(_is_off(one, (*off, 0)) for one in value.values())
+    return value is None or value == [] or value in off

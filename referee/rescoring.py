@@ -6,7 +6,7 @@ that a large vocabulary and a long output fit into memory. Any causal language m
 works, sliding windows included.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import pairwise, product
@@ -35,6 +35,8 @@ from resispec.sampling import Warp
 
 MAX_LOGITS = 2**24
 """The most logits that are held at a time, 64 MiB in float32."""
+CHANCE_TOKENS = 8
+"""The number of equal tokens, of prompts that outputs repeat or of a filling, that is no chance."""
 MAX_POSITIONS = 8192
 """The most tokens of a batch, padding included."""
 SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -200,10 +202,13 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
     """Raise InvalidInput if there are no rows, or for a row that a model cannot have read
     or written.
 
-    The line about a row begins with its place.
+    Nor have engines emitted outputs that all begin with their own prompts, or that are filled up
+    behind an end of sequence. The line about a row begins with its place.
     """
     if not transcripts:
         raise InvalidInput("there are no transcripts; at least one row is needed")
+    _check_echo(transcripts)
+    _check_filling(transcripts, scorers[0].eos_token_ids)
     models = zip(("target", "draft"), scorers, strict=False)
     for transcript, (role, scorer) in product(transcripts, models):
         place, sequence = transcript.place, transcript.written
@@ -221,6 +226,52 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
                 f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} "
                 f"attends to {scorer.context}"
             )
+
+
+def _check_echo(transcripts: Sequence[Transcript]) -> None:
+    """Raise InvalidInput if every output begins with its prompt,
+    and they are too long to do so by chance.
+    """
+    pairs = [transcript.written for transcript in transcripts]
+    is_echo = all(output[: len(prompt)] == prompt for prompt, output in pairs)
+    if is_echo and sum(len(prompt) for prompt, _ in pairs) >= CHANCE_TOKENS:
+        raise InvalidInput(
+            f"{transcripts[0].place}: the outputs of all {len(pairs)} rows begin with their own "
+            "prompts, as where prompt and output are returned in one; allowed: the emitted tokens "
+            "alone"
+        )
+
+
+def _check_filling(transcripts: Sequence[Transcript], ends: Sequence[int]) -> None:
+    """Raise InvalidInput if all that follows first ends of sequence is one token, many times.
+
+    An engine that ignores ends of sequence emits further tokens of its law, which differ; where
+    they need not, as at a low temperature, a row can say `ignore_eos`.
+    """
+    tails = []
+    for transcript in transcripts:
+        output = transcript.output_token_ids
+        first = next((place for place, token in enumerate(output) if token in ends), len(output))
+        if first < len(output) - 1:
+            tails.append((transcript, output[first + 1 :]))
+    longest = max((len(tail) for _, tail in tails), default=0)
+    tokens = {token for _, tail in tails for token in tail}
+    is_said = any(_says_ignored(transcript.extra) for transcript, _ in tails)
+    if len(tokens) == 1 and longest >= CHANCE_TOKENS and not is_said:
+        raise InvalidInput(
+            f"{tails[0][0].place}: behind an end of sequence there is nothing but token "
+            f"{tokens.pop()}, here and in all {len(tails)} rows that go on; what fills rows up is "
+            "not emitted, so cut it off (an engine that went on by itself is said by ignore_eos: "
+            "true)"
+        )
+
+
+def _says_ignored(extra: Mapping[str, Any]) -> bool:
+    """Whether a row's further keys, or those of a mapping among them,
+    say that ends of sequence were ignored.
+    """
+    mappings = [extra, *(value for value in extra.values() if isinstance(value, Mapping))]
+    return any(mapping.get("ignore_eos") is True for mapping in mappings)
 
 
 def load_scorers(

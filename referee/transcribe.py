@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from referee import inputs
 from referee.deciding import step_of, until_decided
+from referee.engine_laws import check_same_everywhere
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES, TimedOut
 from referee.engines.chat import TOOL_EVERY
@@ -61,7 +62,14 @@ def _server(options: argparse.Namespace) -> Engine:
     server = Server(
         options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key
     )
-    return make(server)
+    if options.model is None:
+        return make(server)
+    if not getattr(make, "takes_model", False):
+        raise InvalidInput(
+            f"--model chooses among the models of /v1/models, which --format {options.format} does "
+            "not ask; leave it out"
+        )
+    return make(server, options.model)
 
 
 def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
@@ -113,6 +121,8 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
 
 
 def _engine(options: argparse.Namespace, folder: Path) -> Engine:
+    if options.model and not options.server:
+        raise InvalidInput("--model chooses among the models of a --server; name the --target here")
     engine = _server(options) if options.server else in_process(options, folder)
     engine.ask_logprobs(options.logprobs)
     return engine
@@ -230,6 +240,7 @@ def parser() -> argparse.ArgumentParser:
     server = parser.add_argument_group("with --server")
     formats = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
     server.add_argument("--format", metavar="NAME", help=formats)
+    server.add_argument("--model", help="the one to ask, of a server that has several")
     server.add_argument(
         "--logprobs",
         type=count,
@@ -284,13 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.engine or options.format or ""
     )
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-    if options.format == OpenAi.name and not (
-        is_told or all(map(settings.is_as_in, FILTER_ORDERS))
-    ):
-        raise InvalidInput(
-            "the order in which this server applies temperature and filters decides the law, and "
-            f"is not known; give --filter-order: {', '.join(FILTER_ORDERS)}"
-        )
+    if options.format == OpenAi.name and not is_told:
+        check_same_everywhere(settings, f"--format {options.format}", "--filter-order")
 
     check_arms(options)
     number, loads = options.num_prompts, options.concurrency or ((8,) if options.server else ())

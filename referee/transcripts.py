@@ -15,11 +15,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from referee.engine_laws import check_law
+from referee.engine_laws import check_declarable, check_law, check_same_everywhere
 from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
-from resispec.sampling import SETTINGS, Warp, filter_order_of
+from resispec.sampling import FILTER_ORDERS, SETTINGS, Warp, engine_of, filter_order_of
 
 TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
@@ -78,7 +78,8 @@ class Transcript(Warp):
     probable tokens at its place, as pairs of id and log-probability, none where it gave none.
     extra: the other keys of the row, such as an engine's acceptance records; no law depends on
     them. A key that is nearly a setting is refused, see `setting_meant`, and so is a setting within
-    another key's value, unless its value is None or, within another key, the one that applies.
+    another key's value, unless its value is None or, within another key, the one that applies. So
+    is a setting that no transcript can declare, unless it is off, see `check_declarable`.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
@@ -127,6 +128,8 @@ class Transcript(Warp):
                 object.__setattr__(self, name, printable(value))
         self._check_logprobs()
         for keys, value in _places(self.extra):
+            where = f"{self.place}: {'.'.join(keys)[:60]}"
+            check_declarable(keys[-1], value, self.engine or "", where)
             name = setting_meant(keys[-1])
             if name and not (len(keys) > 1 and _is_same(name, value, getattr(self, name))):
                 raise InvalidInput(
@@ -260,7 +263,8 @@ def read_transcripts(
     """Every row of a JSON Lines file in UTF-8, in order.
 
     A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A
-    row without `filter_order` gets that of its engine, by the engine's name. Rows may have the keys
+    row without `filter_order` gets that of its engine, by the engine's name; if that names no known
+    one, settings of which engines make different laws are refused. Rows may have the keys
     of RL trainers, see `referee.rollouts`. settings: those that rows need not say themselves.
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
     empty, or for the first row that is not a transcript, or says settings that its engine, by its
@@ -279,9 +283,14 @@ def read_transcripts(
                 if extra.get(name) is not None
             }
             extra = {name: value for name, value in extra.items() if name not in _TYPES}
-            fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
+            engine = str(fields.get("engine") or "")
+            is_known = "filter_order" in fields or not engine or engine_of(engine) in FILTER_ORDERS
+            fields.setdefault("filter_order", filter_order_of(engine))
             transcript = Transcript(**fields, extra=extra, place=emitted.place)
             check_law(transcript, transcript.engine or "", f"{emitted.place}: ")
+            if not is_known:
+                name = f"{emitted.place}: {transcript.engine}"
+                check_same_everywhere(transcript, name, "filter_order in the row or --settings")
             transcripts.append(transcript)
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")

@@ -51,16 +51,34 @@ filters). Its source at commit 0731d8ec has min-p before top-p.
 """
 
 
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+TENSORRT = "tensorrt"
+_ENGINES = {_letters(order): order for order in FILTER_ORDERS} | {
+    "llamaserver": "llama.cpp",
+    "sglproject": "sglang",
+    TENSORRT: TENSORRT,
+}
+"""Words in engines' names, in letters alone, and the engines that they mean."""
+
+
+def engine_of(name: str) -> str | None:
+    """The engine that a name means, a key of FILTER_ORDERS or TENSORRT: the first one that stands
+    anywhere in it, in any spelling, as in "ik_llama.cpp"; None if none does.
+    """
+    letters = _letters(name)
+    words = [word for word in _ENGINES if word in letters]
+    return _ENGINES[min(words, key=letters.find)] if words else None
+
+
 def filter_order_of(engine: str) -> str:
-    """The key of FILTER_ORDERS that an engine's name begins with, in any spelling;
+    """The key of FILTER_ORDERS that an engine's name means, see `engine_of`;
     else "transformers".
     """
-
-    def letters(name: str) -> str:
-        return re.sub("[^a-z]", "", name.lower())
-
-    orders = (order for order in FILTER_ORDERS if letters(engine).startswith(letters(order)))
-    return next(orders, "transformers")
+    name = engine_of(engine) or ""
+    return name if name in FILTER_ORDERS else "transformers"
 
 
 def as_python(value: Any) -> Any:

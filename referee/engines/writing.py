@@ -112,6 +112,13 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
         values |= {name: getattr(answer, name) for name in (LOGPROBS, TOP_LOGPROBS)}
         extra = {INDEX: index, **run, **answer.extra}
         prompt, place = prompt_of(condition, index), "the answer"
+        if (number := len(answer.tokens)) > settings.max_new_tokens:
+            has_prompt = answer.tokens[: len(prompt)] == prompt
+            raise InvalidInput(
+                f"{place} has {number} tokens{', the prompt first' * has_prompt}; allowed: up to "
+                f"{settings.max_new_tokens}, the max_new_tokens that were asked for, emitted ones "
+                "alone"
+            )
         return Transcript(
             prompt,
             answer.tokens,

@@ -22,6 +22,8 @@ MOST_BYTES = 16 * 2**20
 """The most bytes of an answer that are read: token ids of a hundred thousand positions take a tenth
 of it.
 """
+NOT_BEGUN = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
+"""The statuses with which a server turns a request away before it works on it."""
 
 
 class Server:
@@ -105,20 +107,31 @@ class Server:
         status, body = self._request("GET", path)
         return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(
+        self, path: str, body: Mapping[str, Any], is_drawn_again: bool = False
+    ) -> dict[str, Any]:
         """The answer to an object sent to a path.
 
-        Raises like `get`, and InvalidInput if there is no path.
+        is_drawn_again: whether a request that is sent again gets another answer, as without a seed.
+        Then only one that was not begun is sent again, since those whose answers take long fail
+        more often, and the answers that are kept would be too short.
+        Raises like `get`, and InvalidInput if there is no path, or for a request that failed and
+        may not be sent again.
         """
-        return self._content(*self._request("POST", path, body), path)
+        return self._content(*self._request("POST", path, body, is_drawn_again), path)
 
     def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        is_drawn_again: bool = False,
     ) -> tuple[int, bytes]:
         """Status and body of the answer, by a task, which unlike a thread can be stopped while it
         waits.
         """
-        future = asyncio.run_coroutine_threadsafe(self._in_time(method, path, body), self._loop)
+        task = self._in_time(method, path, body, is_drawn_again)
+        future = asyncio.run_coroutine_threadsafe(task, self._loop)
         self._waiting.add(future)
         try:
             return future.result()
@@ -127,7 +140,7 @@ class Server:
             future.cancel()  # where Ctrl-C ended the wait
 
     async def _in_time(
-        self, method: str, path: str, body: Mapping[str, Any] | None
+        self, method: str, path: str, body: Mapping[str, Any] | None, is_drawn_again: bool
     ) -> tuple[int, bytes]:
         problem, kind = "it is silent, or slow", Unanswered
         try:
@@ -140,10 +153,20 @@ class Server:
                         if status < 500 and status != httpx.codes.TOO_MANY_REQUESTS:
                             return status, answer
                         problem, kind = f"status {status}: {_beginning(answer)}", Unanswered
+                        is_begun = status not in NOT_BEGUN
                     except httpx.TransportError as error:
                         problem = first_line(error)
                         is_late = isinstance(error, httpx.TimeoutException)
                         kind = TimedOut if is_late else Unanswered
+                        is_begun = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                    if is_drawn_again and is_begun:
+                        raise InvalidInput(
+                            f"{self.url} broke a request off at {path} ({problem}), and it uses no "
+                            "seeds, so that another try would draw another answer, and long ones "
+                            "would be left out; allowed: a server with seeds (SGLang's "
+                            "--enable-deterministic-inference), longer limits of time on the way, "
+                            "or fewer new tokens, with another --out"
+                        )
         except TimeoutError:
             raise TimedOut(
                 f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s "

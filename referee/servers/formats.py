@@ -38,8 +38,10 @@ class ServedEngine(Engine):
     none where it says nothing.
     path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
     the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
-    for each reason with another name in transcripts, that name. has_seeds: whether the server uses
-    the seed of a request.
+    for each reason with another name in transcripts, that name. num_read, num_emitted: the keys of
+    the server's own counts of both; slack: by how much the second may differ behind an end of
+    sequence, which not every server counts. has_seeds: whether the server uses the seed of a
+    request. takes_model: whether `__init__` takes the name of one of several models.
     """
 
     path: str
@@ -47,7 +49,11 @@ class ServedEngine(Engine):
     read: tuple[str | int, ...]
     reason: tuple[str | int, ...]
     reasons: Mapping[str, str] = {}
+    num_read: tuple[str | int, ...] = ()
+    num_emitted: tuple[str | int, ...] = ()
+    slack: float = 1
     has_seeds = True
+    takes_model = False
 
     def __init__(self, server: Server, version: str | None, model: str | None = None) -> None:
         self.server, self.version, self.model = server, version, model
@@ -61,7 +67,7 @@ class ServedEngine(Engine):
         body = self.body(list(prompt), settings, seed)
         if self.num_logprobs:
             body |= self.asking(self.num_logprobs)
-        content = self.server.post(self.path, body)
+        content = self.server.post(self.path, body, is_drawn_again=not self.has_seeds)
         if not (tokens := whole_numbers(content, *self.tokens)):
             keys, value = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
             raise InvalidInput(
@@ -74,16 +80,24 @@ class ServedEngine(Engine):
                 f"the server read other tokens than the prompt's: {ascii(echo)[:40]} in place of "
                 f"{ascii(list(prompt))[:40]}"
             )
-        if isinstance(echo, int) and echo != len(prompt):
-            raise InvalidInput(
-                f"the server read {echo} tokens where the prompt has {len(prompt)}: it shortened "
-                "the prompt or put tokens before it, so a transcript would not say what the model "
-                "saw"
-            )
+        for number in (echo, whole_number(content, *self.num_read)):
+            # servers that count nothing say 0
+            if isinstance(number, int) and number not in (0, len(prompt)):
+                raise InvalidInput(
+                    f"the server read {number} tokens where the prompt has {len(prompt)}: it "
+                    "shortened the prompt or put tokens before it, so a transcript would not say "
+                    "what the model saw"
+                )
         self.check_applied(content, body)
         word = name_in(content, *self.reason)
         if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
             raise Unanswered(f"the server gave the request up (finish reason {word!r})")
+        number = whole_number(content, *self.num_emitted) or len(tokens)
+        if abs(number - len(tokens)) > (0 if reason == "length" else self.slack):
+            raise InvalidInput(
+                f"the server counts {number} emitted tokens and returns the ids of {len(tokens)}; "
+                "a transcript needs every token, those of hidden reasoning and tool calls included"
+            )
         extra = self.acceptance(content, len(tokens))
         served = self._served(content, tokens) if self.num_logprobs else ()
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra, *served)
@@ -114,8 +128,10 @@ class ServedEngine(Engine):
 
 class OpenAi(ServedEngine):
     """An OpenAI-compatible server that returns token ids where `return_token_ids` is asked for, as
-    vLLM does; its first model is asked.
+    vLLM does.
 
+    model: the name of the one that is asked, None for the only one of /v1/models. Raises
+    InvalidInput if there are several and none is named, and for a name that is not there.
     It is named as it names itself: by `owned_by` of /v1/models, else by its `Server` header, else
     "openai". It may apply filters in any order, which the rows have to say.
     """
@@ -124,17 +140,29 @@ class OpenAi(ServedEngine):
     serves_logprobs = True
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
     reason, orders = ("choices", 0, "finish_reason"), tuple(FILTER_ORDERS)
+    num_read, num_emitted = ("usage", "prompt_tokens"), ("usage", "completion_tokens")
+    takes_model = True
 
-    def __init__(self, server: Server) -> None:
-        models = server.get("/v1/models")
+    def __init__(self, server: Server, model: str | None = None) -> None:
+        listed = list_in(server.get("/v1/models"), "data")
+        models = {name: one for one in listed if isinstance(name := dig(one, "id"), str)}
+        if model is None and len(models) > 1:
+            raise InvalidInput(
+                f"{server.url} serves several models; name one with --model: {_names(models)}"
+            )
+        if model is not None and models and model not in models:
+            raise InvalidInput(
+                f"{server.url} serves no model {ascii(model)[:100]}; allowed: {_names(models)}"
+            )
+        model = next(iter(models), None) if model is None else model
         try:
             version = name_in(server.get("/version"), "version")
         except Unanswered:
             raise
         except InvalidInput:  # a server may answer anything where OpenAI has no path
             version = None
-        super().__init__(server, version, name_in(models, "data", 0, "id"))
-        self.name = name_in(models, "data", 0, "owned_by") or self.unowned_name()
+        super().__init__(server, version, model)
+        self.name = name_in(models, model or "", "owned_by") or self.unowned_name()
         if self.name == Vllm.name:
             self.orders = Vllm.orders
 
@@ -215,6 +243,7 @@ class Sglang(ServedEngine):
     serves_logprobs = True
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
+    num_emitted = ("meta_info", "completion_tokens")
     orders = ("sglang",)
 
     def __init__(self, server: Server) -> None:
@@ -271,6 +300,7 @@ class LlamaCpp(ServedEngine):
     serves_logprobs = True
     tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
     reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
+    num_emitted, slack = ("tokens_predicted",), math.inf  # drafts behind an end can be counted
     orders = tuple(order for order, groups in FILTER_ORDERS.items() if max(map(len, groups)) == 1)
     DEFAULTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"}
     """The server's default filters; its default temperature is 0.8."""
@@ -357,6 +387,11 @@ FORMATS: Mapping[str, type[Any]] = {
     engine.name: engine for engine in (LlamaCpp, OpenAi, Sglang, Vllm)
 }
 """The formats by name; each makes the engine behind a `Server`, or raises like `Server.get`."""
+
+
+def _names(models: Mapping[str, Any]) -> str:
+    """The first names of models, in one line."""
+    return ", ".join(printable(name)[:100] for name in [*models][:20])
 
 
 def _numbers(settings: Sampling) -> dict[str, Any]:

@@ -327,11 +327,15 @@ def test_nothing_that_a_terminal_obeys_is_written_or_said(vllm, tmp_path, monkey
 
 UNFIT = [
     ("vllm", ("choices", 0, "prompt_token_ids"), [1, 5, 6], "read other tokens"),
+    ("vllm", ("usage", "prompt_tokens"), 4, "read 4 tokens where the prompt has 3"),
+    ("vllm", ("usage", "completion_tokens"), 9, "counts 9 emitted tokens and returns the ids of "),
     ("vllm", ("choices", 0, "finish_reason"), "abort", "gave the request up"),
     ("sglang", ("meta_info", "prompt_tokens"), 2, "read 2 tokens where the prompt h"),
     ("sglang", ("meta_info", "finish_reason"), {"type": "abort"}, "gave the request up"),
+    ("sglang", ("meta_info", "completion_tokens"), 9, "counts 9 emitted tokens and returns the"),
     ("llama_cpp", ("tokens_evaluated",), 4, "read 4 tokens where the prompt has 3"),
     ("llama_cpp", ("stop_type",), "none", "gave the request up"),
+    ("llama_cpp", ("tokens_predicted",), 7, "counts 7 emitted tokens and returns the ids of 6"),
     ("llama_cpp", ("generation_settings", "temperature"), 0.8, "applied temperature 0.8"),
     ("llama_cpp", ("generation_settings", "temperature"), 10**400, "applied temperature inf"),
     ("llama_cpp", ("generation_settings", "samplers"), ["top_k"], "applied samplers "),
@@ -362,6 +366,60 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
     for spoken in set(ENGINES) - {toy.engine}:
         with pytest.raises(InvalidInput, match=r"refuses a request at /\S+ \(status 404\)"):
             write_transcripts(connected(toy, spoken), PROMPTS, Sampling(), path)
+
+
+def test_a_servers_own_counts_may_lack_the_end_or_be_absent(toy, tmp_path):
+    """An end of sequence may be counted or not, llama.cpp counts drafts behind it, and servers
+    that count nothing say 0.
+    """
+    emitted = [continuation(list(prompt), 6, 100 + n) for n, prompt in enumerate(PROMPTS)]
+    ended = next(n for n, tokens in enumerate(emitted) if 0 in tokens)
+    number, keys = len(emitted[ended]), FORMATS[toy.engine].num_emitted
+
+    def rows(value):
+        toy.changes = {keys: value}
+        name = f"{value}.jsonl"
+        options = {"first_seed": 100 + ended}
+        prompts = PROMPTS[ended : ended + 1]
+        return write_transcripts(connected(toy), prompts, SETTINGS, tmp_path / name, **options)
+
+    for value in (number - 1, number, number + 1, 0, None, "9"):
+        assert len(rows(value)) == 1
+    if toy.engine == "llama_cpp":
+        assert len(rows(number + 3)) == 1
+    else:
+        with pytest.raises(InvalidInput, match="counts .* emitted tokens and returns the ids of"):
+            rows(number + 2)
+
+
+def test_a_request_without_a_seed_is_not_drawn_again_once_it_was_begun(tmp_path):
+    """Long answers fail more often, so the ones that are kept would be too short."""
+    with ToyServer("sglang", has_seeds=False) as toy:
+        toy.faults = {1: "503", 2: "429"}
+        assert len(write(toy, tmp_path / "rows.jsonl")) == len(PROMPTS)
+        for number, fault in enumerate(("504", "500", "drop")):
+            asked = len(toy.posts)
+            toy.faults = {asked: fault}
+            with pytest.raises(InvalidInput, match="another try would draw another answer"):
+                write(toy, tmp_path / f"{number}.jsonl")
+            assert len(toy.posts) == asked + 1
+    with ToyServer("sglang", has_seeds=True) as toy:
+        toy.faults = {1: "504", 3: "drop"}
+        assert len(write(toy, tmp_path / "seeds.jsonl")) == len(PROMPTS)
+
+
+@pytest.mark.parametrize("spoken", ["openai", "vllm"])
+def test_one_of_several_models_is_asked_by_its_name_alone(vllm, spoken):
+    make, server = FORMATS[spoken], Server(vllm.url)
+    assert make(server, "toy-model").model == make(server).model == "toy-model"
+    vllm.models = ["base", f"my-lora{ESCAPES}"]
+    with pytest.raises(InvalidInput, match="several models; name one with --model: base, my-lora"):
+        make(server)
+    with pytest.raises(InvalidInput, match="serves no model 'toy-model'; allowed: base, my-lora"):
+        make(server, "toy-model")
+    assert make(server, "base").model == "base"
+    vllm.models = []
+    assert make(server).model is None and make(server, "hidden").model == "hidden"
 
 
 def test_addresses_and_keys(vllm, tmp_path, monkeypatch):

@@ -108,11 +108,30 @@ def test_a_time_out_under_load_has_a_hint_and_the_order_of_an_unknown_server_is_
         toy.faults, asked = {}, len(toy.posts)
         filters = ["--top-p", 0.9, "--top-k", 5, "--temperature", 0.7]
         code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *filters)
-        assert code == 1 and "is not known; give --filter-order: transformers, " in line
+        assert (
+            code == 1
+            and "is not known; give --filter-order, an engine that does the same: tra" in line
+        )
+        penalty = ["--presence-penalty", 0.5]
+        code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *penalty)
+        assert code == 1 and "openai: whether this engine's penalties count the prompt" in line
         assert len(toy.posts) == asked
         order = [*filters, "--filter-order", "sglang"]
         assert run(capsys, tmp_path / "f.jsonl", *options, "openai", *order)[0] == 0
     assert {row.filter_order for row in read_transcripts(tmp_path / "f.jsonl")} == {"sglang"}
+
+
+def test_a_model_of_a_server_is_chosen_by_name(tmp_path, capsys):
+    ids, out = ids_file(tmp_path / "ids.jsonl"), tmp_path / "rows.jsonl"
+    with ToyServer("vllm") as toy:
+        toy.models = ["base", "my-lora"]
+        options = ["--server", toy.url, "--prompts", ids, "--num-prompts", 2, "--format", "openai"]
+        code, _, line = run(capsys, out, *options)
+        assert code == 1 and "name one with --model: base, my-lora" in line and not toy.posts
+        assert run(capsys, out, *options, "--model", "my-lora")[0] == 0
+        assert {post["model"] for post in toy.posts} == {"my-lora"}
+        assert run(capsys, out, *options, "--model", "base")[0] == 1  # the file is my-lora's
+    assert {row.extra["model"] for row in read_transcripts(out)} == {"my-lora"}
 
 
 def test_the_tokens_are_said_before_the_first_request(tmp_path, capsys):
@@ -238,6 +257,14 @@ OPTIONS = [
         "has one request at a t",
     ),
     ([*NOBODY, "--format", "vllm", "--tries", "1"], "gives no answer at /v1/models"),
+    (
+        [*NOBODY, "--format", "sglang", "--model", "x"],
+        "--model chooses among the models of /v1/mod",
+    ),
+    (
+        ["--engine", "transformers", "--model", "x"],
+        "--model chooses among the models of a --server",
+    ),
     (
         ["--server", "http://a.org", "--format", "vllm"],
         "the key for http://a.org would be sent without encr",

@@ -45,6 +45,55 @@ def test_settings_within_another_key_can_repeat_those_of_the_row(tmp_path):
     assert found.temperature == 0.6 and found.extra == {"sampling_params": told}
 
 
+LOGGED = [
+    # vLLM's SamplingParams
+    {
+        "temperature": 1.0, "top_k": -1, "min_tokens": 0, "logit_bias": None, "bad_words": [],
+        "ignore_eos": True, "allowed_token_ids": None, "thinking_token_budget": None,
+        "structured_outputs": {"json": None, "disable_fallback": False, "_backend": None},
+    },
+    # SGLang's sampling_params
+    {"min_new_tokens": 0, "json_schema": None, "regex": None, "ebnf": None, "logit_bias": {}},
+    # llama.cpp's generation_settings
+    {
+        "dynatemp_range": 0.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+        "typical_p": 1.0, "dry_multiplier": 0.0, "dry_base": 1.75, "mirostat": 0,
+        "mirostat_tau": 5.0, "grammar": "", "grammar_triggers": [], "ignore_eos": False,
+        "logit_bias": [], "repeat_penalty": 1.0, "dry_sequence_breakers": [":"],
+    },
+    # transformers' generation_config
+    {
+        "min_length": 0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "no_repeat_ngram_size": 0,
+        "encoder_repetition_penalty": 1.0, "num_beams": 1, "suppress_tokens": None,
+        "forced_eos_token_id": None, "guidance_scale": None, "use_cache": True,
+    },
+    {"response_format": {"type": "text"}},
+]  # fmt: skip
+"""Settings of requests, as engines log them, all off."""
+ON = {
+    "min_tokens": 16, "logit_bias": {"5": -1.5}, "bad_words": ["a"], "allowed_token_ids": [1],
+    "structured_outputs": {"json": {"type": "object"}}, "grammar": "root ::= [a-z]",
+    "typical_p": 0.9, "no_repeat_ngram_size": 3, "xtc_probability": 0.5, "dry_multiplier": 0.8,
+    "mirostat": 2, "minTokens": 1, "top_n_sigma": 1.0, "thinking_token_budget": 0,
+    "response_format": {"type": "json_object"}, "num_beams": 4, "regex": "[0-9]*",
+}  # fmt: skip
+
+
+def test_settings_that_no_transcript_can_declare_are_refused_unless_they_are_off(tmp_path):
+    rows = [ROW | {"engine": "vllm", "sampling_params": logged} for logged in LOGGED]
+    assert len(read_transcripts(written(tmp_path, *rows))) == len(rows)
+    for name, value in ON.items():
+        for extra in ({name: value}, {"request": {"sampling_params": {name: value}}}):
+            path = written(tmp_path, ROW, ROW | {"engine": "vllm"} | extra)
+            with pytest.raises(InvalidInput, match="another law that no transcript can") as caught:
+                read_transcripts(path)
+            assert str(caught.value).startswith(f"{path}, line 2: ") and name in str(caught.value)
+    for engine in ("llama.cpp", "llama-server"):  # whose ends of sequence it rules out
+        row = ROW | {"engine": engine, "generation_settings": {"ignore_eos": True}}
+        with pytest.raises(InvalidInput, match="generation_settings.ignore_eos is True, which"):
+            read_transcripts(written(tmp_path, row))
+
+
 def test_filters_are_in_the_order_of_the_engine_unless_a_row_says_another(tmp_path):
     row = ROW | {"engine": "llama.cpp, assisted"}
     rows = read_transcripts(written(tmp_path, row, row | {"filter_order": "vllm"}))
@@ -110,6 +159,12 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         ("sglang", {"min_p": 0.1, "top_k": 5, "top_p": 0.9}, "min_p, top_k and top_p are on"),
         ("llama.cpp, plain", {"presence_penalty": 0.5}, "llama.cpp's counts the prompt's tokens"),
         ("openvino_genai", {"frequency_penalty": 0.5}, "OpenVINO GenAI's subtracts it from"),
+        ("llama-server", {"presence_penalty": 0.5}, "llama.cpp's counts the prompt's tokens"),
+        ("1Cat-vLLM", {"temperature": 0.001}, "temperature is 0.001, and vLLM would apply 0.01"),
+        ("TensorRT-LLM", {"presence_penalty": 0.5}, "TensorRT-LLM's counts the prompt's tokens"),
+        ("TensorRT-LLM", {"temperature": 0.7, "top_p": 0.9}, "the order in which this engine"),
+        ("mine", {"temperature": 0.7, "top_p": 0.9}, "give filter_order in the row or"),
+        ("mine", {"frequency_penalty": 0.5}, "whether this engine's penalties count the prompt"),
     ],
 )
 def test_settings_that_the_engine_applies_in_another_way_are_refused(
@@ -120,8 +175,9 @@ def test_settings_that_the_engine_applies_in_another_way_are_refused(
     with pytest.raises(InvalidInput) as caught:
         read_transcripts(path)
     assert str(caught.value).startswith(f"{path}, line 2: {engine}: ")
-    assert expected in str(caught.value) and "; allowed: " in str(caught.value)
-    for other in ({}, {"engine": "mine"}, {"engine": engine, **dict.fromkeys(settings)}):
+    assert expected in str(caught.value)
+    told = {"engine": "mine", "filter_order": "vllm"}
+    for other in ({}, told, {"engine": engine, **dict.fromkeys(settings)}):
         assert len(read_transcripts(written(tmp_path, ROW, ROW | settings | other))) == 2
 
 

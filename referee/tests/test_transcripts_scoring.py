@@ -2,6 +2,8 @@
 and laws as transformers makes them.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import Phi3Config, Phi3ForCausalLM
@@ -107,6 +109,33 @@ def test_rows_that_the_model_cannot_have_read_or_written_are_refused():
         InvalidInput, match="holds 40; allowed: ids below 32, the draft's vocabulary"
     ):
         check_fit([target(), small], [Transcript((1,), (40,))])
+
+
+def test_outputs_that_hold_their_prompts_or_are_filled_up_are_refused():
+    rows = write(rows=20, new=30, seed=3)
+
+    def changed(change):
+        return [replace(row, output_token_ids=change(row)) for row in rows]
+
+    def filled(token):
+        return changed(lambda row: (row.output_token_ids + (token,) * 30)[:30])
+
+    whole = changed(lambda row: row.prompt_token_ids + row.output_token_ids)
+    for wrong, expected in (
+        (whole, "the outputs of all 20 rows begin with their own prompts"),
+        (filled(EOS), "behind an end of sequence there is nothing but token 0, here"),
+        (filled(5), "behind an end of sequence there is nothing but token 5, here"),
+    ):
+        check_fit([target()], rows)
+        with pytest.raises(InvalidInput, match=rf"^rows.jsonl, line \d+: {expected}"):
+            check_fit([target()], wrong)
+    check_fit([target()], [*whole[1:], rows[0]])
+    check_fit([target()], [Transcript((3,), (3, 4)), Transcript((4,), (4,))])  # by chance
+    # an engine that ignores ends of sequence, and one that emits a token behind them
+    check_fit([target()], [*filled(5), *filled(6)])
+    for extra in ({"ignore_eos": True}, {"sampling_params": {"ignore_eos": True}}):
+        check_fit([target()], [replace(row, extra=extra) for row in filled(5)])
+    check_fit([target()], changed(lambda row: (*row.output_token_ids, 5)))
 
 
 def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch):

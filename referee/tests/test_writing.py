@@ -58,6 +58,18 @@ def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
     assert len(write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path)) == 8
 
 
+def test_an_answer_of_more_tokens_than_were_asked_for_is_not_written(tmp_path):
+    """An engine of one's own may give the prompt back, too."""
+    for extra, expected in (
+        ((1,), "prompt 0: the answer has 7 tokens; allowed: up to 6, the max_new_tokens"),
+        (PROMPTS[0], "prompt 0: the answer has 9 tokens, the prompt first; allowed: up to 6"),
+    ):
+        engine = toy_engine(lambda seed, extra=extra: Answer((*extra, *[1] * 6), "length", seed))
+        with pytest.raises(InvalidInput, match=expected):
+            write_transcripts(engine, PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+    assert not (tmp_path / "rows.jsonl").read_text()
+
+
 def test_requests_under_way_at_a_failure_are_written(tmp_path):
     """Prompt 1 is refused when prompts 0 and 2 are under way as well,
     which are answered a little later.

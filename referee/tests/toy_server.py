@@ -67,9 +67,9 @@ class ToyServer:
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a
     fault of `_Handler`. changes: values of every answer, by their keys. gathering: holds answers
-    back until so many requests have come. gets: other statuses of paths. owner: of the
-    model, in vLLM's format. software: the
-    `Server` header. extra: see `continuation`. port: 0 for a free one.
+    back until so many requests have come. gets: other statuses of paths. models, owner: the names
+    of the models and their owner, in vLLM's format. software: the `Server` header. extra: see
+    `continuation`. port: 0 for a free one.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False, port: int = 0) -> None:
@@ -81,6 +81,7 @@ class ToyServer:
         self.gathering = threading.Barrier(1)
         self.gets: dict[str, int] = {}
         self.extra = 0
+        self.models = ["toy-model"]
         self.owner: str | None = None
         self.software: str | None = None
         self.lock = threading.Lock()
@@ -104,9 +105,10 @@ class ToyServer:
     def about(self, path: str) -> dict[str, Any] | None:
         """The answer to a GET."""
         version = {"version": VERSIONS[self.engine]}
+        models = [{"id": name, "owned_by": self.owner} for name in self.models]
         return {
             "vllm": {
-                "/v1/models": {"data": [{"id": "toy-model", "owned_by": self.owner}]},
+                "/v1/models": {"data": models},
                 "/version": version,
             },
             "sglang": {
@@ -139,12 +141,14 @@ class ToyServer:
                     {"finish_reason": reason, "token_ids": tokens, "prompt_token_ids": prompt}
                 ],
                 "metrics": {"speculative_decoding": metrics},
+                "usage": {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)},
             },
             "sglang": {
                 "output_ids": tokens,
                 "meta_info": {
                     "finish_reason": {"type": reason},
                     "prompt_tokens": len(prompt),
+                    "completion_tokens": len(tokens),
                     "spec_num_proposed_drafts": 215,
                     "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
                 },
@@ -152,6 +156,7 @@ class ToyServer:
             "llama_cpp": {
                 "tokens": tokens,
                 "tokens_evaluated": len(prompt),
+                "tokens_predicted": len(tokens),
                 "stop_type": stop_type,
                 "truncated": False,
                 # single precision, as llama.cpp repeats it

@@ -103,7 +103,9 @@ def test_two_orders_are_the_same_where_no_law_differs():
 def test_an_order_is_named_by_an_engine():
     names = {"llama_cpp": "llama.cpp", "llama.cpp, plain": "llama.cpp", "vLLM 0.11": "vllm"}
     names |= {"OpenVINO GenAI, plain": "openvino", "transformers, assisted": "transformers"}
-    names |= {"sglang": "sglang", "mine": "transformers"}
+    names |= {"sglang": "sglang", "mine": "transformers", "TensorRT-LLM": "transformers"}
+    names |= {"llama-server": "llama.cpp", "ik_llama.cpp": "llama.cpp", "1Cat-vLLM": "vllm"}
+    names |= {"sgl-project/x": "sglang", "vllm, transformers backend": "vllm"}
     assert {name: filter_order_of(name) for name in names} == names
     with pytest.raises(
         InvalidInput, match=r"filter_order is 'mine'; allowed: transformers, llama.cpp, vllm"
