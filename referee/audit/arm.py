@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import accumulate, islice
 from typing import TypeVar
 
@@ -147,8 +148,7 @@ class Arm:
         """The wealth of bets along the sampled tokens, see `bets`; None if rows share random
         numbers, since a token's law given those of all rows before is then not known.
 
-        Rows count in the order of their prompts' numbers, if all have one, else in that of the
-        file. The order in which answers arrive would depend on their lengths, so on their tokens.
+        Rows count in their `order`.
         """
         if self.terms is None or self.is_shared:
             return None
@@ -160,12 +160,25 @@ class Arm:
 
     @property
     def order(self) -> list[int]:
-        """The rows in the order in which they were asked for, as far as they say so."""
+        """The rows in an order that does not depend on the tokens of rows that are still to come,
+        as bets need it. That of a file does: answers arrive in the order of their lengths, and
+        trainers sort by length or reward.
+
+        Rows count by the numbers of their prompts, if all have one, and by turns. The rest is by
+        the length of the prompt, so that a row which goes on from another one's answer comes after
+        it, and then by a hash of the tokens. That is an order drawn at random, the same for the
+        same rows wherever they stand in a file.
+        """
         numbers = [row.extra.get(INDEX) for row in self.transcripts]
-        rows = list(range(len(numbers)))
         if not all(map(is_number, numbers)):
-            return rows
-        return sorted(rows, key=lambda row: (numbers[row], self.transcripts[row].turn or 0))
+            numbers = [0] * len(numbers)
+
+        def place(number: int) -> tuple[int, int, int, bytes]:
+            row = self.transcripts[number]
+            key = sha256(repr((row.written, row.setting)).encode()).digest()
+            return numbers[number], row.turn or 0, len(row.prompt_token_ids), key
+
+        return sorted(range(len(numbers)), key=place)
 
     @property
     def excess(self) -> dict[str, Excess]:
