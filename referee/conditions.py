@@ -5,7 +5,7 @@ later turn of a chat and a long context have other prompts.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from referee.transcripts import (
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
 
+SAME_RUN = 1e-6
+"""The chance of so many equal rows below which a control is taken for the same run."""
 LATER = 2
 """Turns from this one on are one arm: they go on from the engine's own answers, and the first does
 not.
@@ -110,13 +112,18 @@ def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[int]]:
     return {condition: parts[condition] for condition in in_order(parts)}
 
 
-def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> None:
+def check_other_run(
+    transcripts: Sequence[Transcript],
+    control: Sequence[Transcript],
+    chance_of: Callable[[int], float] | None = None,
+) -> None:
     """Raise InvalidInput for a control that is no other run.
 
     It is no other run if most sampled rows of the smaller arm, and most of its tokens, are rows of
     the other, in whatever order: short answers are often the same by chance. If every row has a
     seed, seeds explain equal tokens, and only rows that are equal in every key are the same. At
-    temperature 0 an exact engine writes the same rows twice.
+    temperature 0 an exact engine writes the same rows twice. chance_of: the chance that so many
+    sampled rows are the same in two runs, if the law is known; from SAME_RUN on they are no reason.
     """
     arms = [[row for row in rows if row.temperature > 0] for rows in (transcripts, control)]
     has_seeds = all(row.seed is not None for rows in arms for row in rows)
@@ -126,7 +133,10 @@ def check_other_run(transcripts: Sequence[Transcript], control: Sequence[Transcr
     ]
     same = sides[0] & sides[1]
     smaller = min(sides, key=Counter.total)
-    if same.total() > smaller.total() / 2 and _num_tokens(same) > _num_tokens(smaller) / 2:
+    is_most = same.total() > smaller.total() / 2 and _num_tokens(same) > _num_tokens(smaller) / 2
+    if is_most and not has_seeds and chance_of is not None:
+        is_most = chance_of(same.total()) < SAME_RUN
+    if is_most:
         raise InvalidInput(
             f"{same.total()} of the {len(arms[1])} sampled rows of the control are the same rows "
             "as the transcripts have, so it can show nothing; allowed: rows of another run, "

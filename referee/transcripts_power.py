@@ -15,6 +15,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.comparisons import BET_RATE
 from referee.audit.own_check import draw
 from referee.prompts import PromptSource
+from referee.transcripts import INDEX
 from resispec.errors import CommandParser, in_one_line
 from resispec.files import write_atomically
 from resispec.progress import progress_bar
@@ -110,6 +112,13 @@ def needed(arm: Arm, unused: tuple[str, ...]) -> tuple[int | None, str | None]:
     ), best
 
 
+def asked(arm: Arm, rows: Sequence[int]) -> Arm:
+    """An arm of the given rows, asked for in the given order, which says so."""
+    part = arm.of_rows(rows)
+    numbered = [replace(row, extra={INDEX: n}) for n, row in enumerate(part.transcripts)]
+    return replace(part, transcripts=numbered)
+
+
 def bet(arm: Arm, audits: int, generator: torch.Generator) -> tuple[int | None, str | None]:
     """Tokens after which bets are over nine times in ten, and the bet that then wins.
 
@@ -118,7 +127,7 @@ def bet(arm: Arm, audits: int, generator: torch.Generator) -> tuple[int | None, 
     ends, winners = [], Counter()
     for _ in range(audits):
         rows = torch.randperm(len(arm.transcripts), generator=generator).tolist()
-        wealth = arm.of_rows(rows).wealth
+        wealth = asked(arm, rows).wealth
         took = None if wealth is None else wealth.took(1 / BET_RATE)
         ends.append(math.inf if took is None else took)
         winners.update([wealth.winner] if took else [])
@@ -145,7 +154,7 @@ def power(name: str, arm: Arm, audits: int, generator: torch.Generator) -> dict[
         return row
     number = math.ceil(tokens / arm.num_tokens * len(arm.transcripts))
     order = (torch.randperm(len(arm.transcripts), generator=generator) for _ in range(audits))
-    reports = (audit_arms(arm.of_rows(rows[:number].tolist())) for rows in order)
+    reports = (audit_arms(asked(arm, rows[:number].tolist())) for rows in order)
     return row | {
         "audits": audits,
         "found": sum(report.finding is Finding.BIASED for report in reports),
@@ -162,7 +171,7 @@ def false_alarms(name: str, arm: Arm, audits: int, num_arms: int, generator) -> 
         prompts = torch.randperm(num_prompts, generator=generator)[:ROWS]
         draws = torch.rand(EXACT_DRAWS, ROWS, generator=generator).argsort(0)[:num_arms]
         reports.append(
-            audit_arms(*(arm.of_rows((one * num_prompts + prompts).tolist()) for one in draws))
+            audit_arms(*(asked(arm, (one * num_prompts + prompts).tolist()) for one in draws))
         )
     first = [report.judgements[0].comparison for report in reports]
     chances = torch.tensor([one.p_value for found in first for one in found.groups["all"].values()])

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import accumulate, islice
 from typing import TypeVar
 
@@ -147,8 +148,7 @@ class Arm:
         """The wealth of bets along the sampled tokens, see `bets`; None if rows share random
         numbers, since a token's law given those of all rows before is then not known.
 
-        Rows count in the order of their prompts' numbers, if all have one, else in that of the
-        file. The order in which answers arrive would depend on their lengths, so on their tokens.
+        Rows count in their `order`.
         """
         if self.terms is None or self.is_shared:
             return None
@@ -160,12 +160,25 @@ class Arm:
 
     @property
     def order(self) -> list[int]:
-        """The rows in the order in which they were asked for, as far as they say so."""
+        """The rows in an order that does not depend on the tokens of rows that are still to come,
+        as bets need it. That of a file does: answers arrive in the order of their lengths, and
+        trainers sort by length or reward.
+
+        Rows count by the numbers of their prompts, if all have one, and by turns. The rest is by
+        the length of the prompt, so that a row which goes on from another one's answer comes after
+        it, and then by a hash of the tokens. That is an order drawn at random, the same for the
+        same rows wherever they stand in a file.
+        """
         numbers = [row.extra.get(INDEX) for row in self.transcripts]
-        rows = list(range(len(numbers)))
         if not all(map(is_number, numbers)):
-            return rows
-        return sorted(rows, key=lambda row: (numbers[row], self.transcripts[row].turn or 0))
+            numbers = [0] * len(numbers)
+
+        def place(number: int) -> tuple[int, int, int, bytes]:
+            row = self.transcripts[number]
+            key = sha256(repr((row.written, row.setting)).encode()).digest()
+            return numbers[number], row.turn or 0, len(row.prompt_token_ids), key
+
+        return sorted(range(len(numbers)), key=place)
 
     @property
     def excess(self) -> dict[str, Excess]:
@@ -282,6 +295,36 @@ def paired(arm: Arm, control: Arm) -> Wealth | None:
     return paired_wealth(arm.terms.alternatives, sides)
 
 
+def log_masses(arm: Arm) -> list[float]:
+    """The log of each row's probability, of the tokens that its settings do not rule out."""
+    if arm.terms is None:
+        return [0.0] * len(arm.transcripts)
+    logs = arm.terms.mass.where(arm.terms.is_inside, 1.0).log()
+    return logs.new_zeros(len(arm.transcripts)).index_add_(0, arm.terms.row, logs).tolist()
+
+
+def chance_of_repeats(arm: Arm, rows: Sequence[Transcript], number: int) -> float:
+    """Upper bound of the chance that so many of these sampled rows are rows of an arm, by prompt,
+    setting and output, if both are drawn by the target's law and apart from each other.
+
+    Given the arm, each row repeats one with the mass of the arm's outputs of its prompt, so that
+    Chernoff's bound holds.
+    """
+    masses: dict[object, dict[tuple[int, ...], float]] = {}
+    for row, log in zip(arm.transcripts, log_masses(arm), strict=True):
+        of_prompt = masses.setdefault((row.prompt_token_ids, row.setting), {})
+        of_prompt[row.output_token_ids] = math.exp(min(0.0, log))
+    shares = [
+        min(1.0, sum(masses.get((row.prompt_token_ids, row.setting), {}).values()))
+        for row in rows
+        if row.temperature > 0
+    ]
+    tilts = [step / 4 for step in range(81)]  # that of 0 gives a bound of 1
+    logs = (sum(math.log1p(share * math.expm1(tilt)) for share in shares) for tilt in tilts)
+    bounds = (log - tilt * number for log, tilt in zip(logs, tilts, strict=True))
+    return math.exp(min(bounds))
+
+
 def check_copies(arm: Arm) -> None:
     """Raise InvalidInput if sampled rows without seeds repeat each other where chance does not.
 
@@ -290,10 +333,7 @@ def check_copies(arm: Arm) -> None:
     their number with probability COPY_RATE at most. Rows with seeds say themselves whether they
     share them. Tokens that the settings rule out do not count.
     """
-    if arm.terms is None:
-        return
-    logs = arm.terms.mass.where(arm.terms.is_inside, 1.0).log()
-    row_logs = logs.new_zeros(len(arm.transcripts)).index_add_(0, arm.terms.row, logs)
+    row_logs = log_masses(arm)
     keys = {
         number: (row.prompt_token_ids, row.setting, row.condition)
         for number, row in enumerate(arm.transcripts)

@@ -9,6 +9,9 @@ laws vary along the text, and by whatever rule one stops. A weighted mean of suc
 (Shafer et al. 2011; Ramdas et al. 2023, arXiv 2210.01948). It is the *e-value*. The value itself
 is evidence at any stopping time; 1 / (the largest e-value so far) is a p-value at any time.
 
+Tokens must count in an order that does not depend on those that are still to come. Rows of a file
+that are sorted by their lengths do not: first come those without an end. `Arm.order` has one.
+
 A factor may be replaced by a smaller one, which lowers the mean: factors are cut at
 LARGEST_FACTOR, so that one token alone decides nothing. A token with p(x) = 0 happens with
 probability 0 under p, so any factor will do. It is 1 here, since `Arm.ruled_out` judges these

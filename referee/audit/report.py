@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from referee.audit.alternatives import DRAFT_SET
-from referee.audit.arm import SHOWN, Arm, check_copies, measure, token_bar
+from referee.audit.arm import (
+    SHOWN,
+    Arm,
+    chance_of_repeats,
+    check_copies,
+    measure,
+    token_bar,
+)
 from referee.audit.bets import CONFIDENCE, Excess, Wealth, in_figures
 from referee.audit.comparisons import (
     BET_RATE,
@@ -185,12 +192,17 @@ def audit_transcripts(
     the target cancel.
     Raises InvalidInput for a row that the models cannot have read or written, which the message
     names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
-    several models; and for a control with mostly the same rows, with other settings or with drafted
+    several models; and for a control with mostly the same rows, where the law makes that
+    improbable, with other settings or with drafted
     tokens. Raises NoVerdict if a model's logits are not numbers, or if something is biased but
     `own_check` does not clear the target's own tokens.
     """
     if control is not None:
-        check_other_run(transcripts, control)
+
+        def chance_of(number: int) -> float:
+            return chance_of_repeats(measure(control, target), transcripts, number)
+
+        check_other_run(transcripts, control, chance_of)
         check_without_drafts(control)
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long

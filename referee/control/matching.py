@@ -27,6 +27,8 @@ OFTEN = 0.25
 """The least share of the rows that ended by themselves for a token that ends rows. Rows that end at
 a stop string or with another end-of-sequence token can be the others.
 """
+GIVEN_UP = ("abort", "aborted", "error", "cancelled", "canceled", "timeout")
+"""The reasons for which engines say that a row ended although its text goes on."""
 LONG = 8
 """The fewest tokens of rows that are called repeats of each other."""
 Integers = NDArray[np.int64]
@@ -89,6 +91,25 @@ def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
                 f"{row.place}: seed {row.seed} is used {where} (as in {other.place}), so their "
                 "draws need not be independent, which a comparison of two arms needs; allowed: a "
                 "seed for each row, or none, and others in the control"
+            )
+
+
+def check_answered(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
+    """Raise InvalidInput if the engine gave up a row before the limit: its text did not end there,
+    and slow rows, which are given up, are more of one arm than of the other.
+    """
+    for name, rows in arms.items():
+        given_up = [
+            row
+            for row in rows
+            if len(row.output_token_ids) < limit and (row.finish_reason or "").lower() in GIVEN_UP
+        ]
+        if given_up:
+            raise InvalidInput(
+                f"{given_up[0].place}: the finish reason is {given_up[0].finish_reason!r}, as of "
+                f"{len(given_up)} rows of the {name}: they were given up, so how they end is not "
+                "known; allowed: rows that ended or reached the limit, so ask for these again "
+                "with more time"
             )
 
 

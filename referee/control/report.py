@@ -18,6 +18,7 @@ from referee.conditions import (
     models_lines,
 )
 from referee.control import matching
+from referee.control.copies import copies
 from referee.control.families import CAUSES, families_of
 from referee.control.matching import MatchedRows
 from referee.control.permutation import PermutationTest, log_arrangements
@@ -97,7 +98,8 @@ def judge_control(
     settings. The rows of each load, start or context are compared with those of the control that
     have the same, or else with its first ones. seed: of the shuffles. Raises
     InvalidInput if the arms have other settings, share seeds or are mostly the same rows, if one
-    has rows of several models, if the control drafted, and if one arm alone logs how rows end.
+    has rows of several models, if the control drafted, if a row was given up, and if one arm alone
+    logs how rows end.
     """
     arms = [matching.sampled(transcripts), matching.sampled(control)]
     notes = []
@@ -153,6 +155,7 @@ def _compare(
     arms = {"transcripts": transcripts, "control": control}
     matching.check_independent(arms)
     length = matching.limit_of(arms.values())
+    matching.check_answered(arms, length)
     matching.check_ends(arms, length)
     rows = matching.match(transcripts, control, length)
     notes = []
@@ -185,7 +188,7 @@ def _judged(
     statistics: dict[str, float] = {}
     p_value, cause = None, ""
     shares: dict[str, float | None] = {}
-    doubts = [*matching.doubts(rows)]
+    doubts = [*matching.doubts(rows), *copies(rows)]
     most = round(SHUFFLES / limit)
     # each of the arrangements is one outcome of a shuffle, so p-values are no smaller
     if not families or log_arrangements(rows.stratum, rows.is_speculative) < np.log(most):

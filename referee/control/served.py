@@ -16,16 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from referee.control.matching import END, MatchedRows
+from referee.transcripts import Transcript
 from resispec.errors import InvalidInput
 
+TopLogprobs = Sequence[tuple[int, float]]
+"""Tokens and their log-probabilities at one place."""
+
 LARGEST_DIFFERENCE = 0.25
-"""The largest median difference of two arms' log-probabilities of the first token after equal
-prompts; that of logits between 16 and 32 rounded to bfloat16 is at most 0.125.
+"""The largest difference of two arms' log-probabilities after equal tokens: the median of first
+tokens', and that of all later ones but MOST_OTHER. That of logits between 16 and 32 rounded to
+bfloat16 is at most 0.125.
 """
+MOST_OTHER = 0.1
+"""The largest share of places behind first tokens at which the arms may differ by more."""
+FEWEST = 5
+"""The fewest such places that tell whether the arms mean the same there."""
 MOST_MISSING = 0.05
 """The largest share of tokens without a law, such as those that end within a character."""
 LEAST_TAIL = 1e-4
 """The least mass that is given to the tokens beyond the served ones."""
+DEEPEST = 64
+"""The longest beginning of two answers after which log-probabilities are compared."""
 RANKS = (1, 2, 3, 5)
 """The last rank of each class of served tokens but the last, which is open."""
 
@@ -71,13 +82,8 @@ def laws_of(rows: MatchedRows) -> tuple[ServedLaws | None, str]:
                 f"served log-probabilities were not used: the {name} have none at {share:.0%} of "
                 "the tokens, as of drafted ones"
             )
-    difference = _difference(rows)
-    if difference > LARGEST_DIFFERENCE:
-        return None, (
-            "served log-probabilities were not used: those of the first token after equal prompts "
-            f"differ by {difference:.2g} between the arms (the median), so the two do not mean "
-            "the same, as before and after the temperature"
-        )
+    if line := _other_meaning(*_differences(rows)):
+        return None, f"served log-probabilities were not used: {line}"
     return _laws(rows), "served log-probabilities were used"
 
 
@@ -91,22 +97,73 @@ def _missing(rows: MatchedRows, arm: bool) -> float:
     return sum(not top for top in tops) / len(tops)
 
 
-def _difference(rows: MatchedRows) -> float:
-    """The median, over strata, of the largest difference of the first token's log-probabilities
-    that a row of either arm has.
+def _other_meaning(first: Sequence[float], later: Sequence[float]) -> str:
+    """The reason why the arms' log-probabilities cannot be compared, "" if they can.
+
+    first, later: see `_differences`. Speculation begins behind first tokens, and what an engine
+    serves there can be another law, as the one before the temperature.
     """
-    differences = []
+    median = float(np.median(first)) if first else float("inf")
+    if median > LARGEST_DIFFERENCE:
+        return (
+            "those of the first token after equal prompts differ by "
+            f"{median:.2g} between the arms (the median), so the two do not mean the same, as "
+            "before and after the temperature"
+        )
+    if len(later) < FEWEST:
+        return (
+            f"behind first tokens {len(later)} places of the arms follow equal tokens, too few "
+            "to see whether they mean the same there; give more rows"
+        )
+    share = float(np.mean(np.array(later) > LARGEST_DIFFERENCE))
+    if share > MOST_OTHER:
+        return (
+            f"behind first tokens those after equal tokens differ by more than "
+            f"{LARGEST_DIFFERENCE:g} at {share:.0%} of {len(later)} places, so the arms do not "
+            "mean the same there, as before and after the temperature"
+        )
+    return ""
+
+
+def _differences(rows: MatchedRows) -> tuple[list[float], list[float]]:
+    """The differences of the arms' log-probabilities after equal tokens: at first tokens, and at
+    later ones.
+
+    At each place where rows of both arms go on, that of the first row of either arm counts.
+    """
+    first, later = [], []
     for stratum in range(len(rows.prompts)):
-        tops = []
-        for arm in (True, False):
-            row = np.flatnonzero((rows.stratum == stratum) & (rows.is_speculative == arm))[0]
-            tops.append(dict((rows.transcripts[row].top_logprobs or ((),))[0]))
-        common = tops[0].keys() & tops[1].keys()
-        # the least likely of two lists differ by rounding alone
-        likely = [token for token in common if tops[1][token] > -3.0] or common
-        if likely:
-            differences.append(max(abs(tops[0][token] - tops[1][token]) for token in likely))
-    return float(np.median(differences)) if differences else float("inf")
+        in_stratum = rows.stratum == stratum
+        sides = [
+            _by_prefix([rows.transcripts[row] for row in np.flatnonzero(in_stratum & is_of_arm)])
+            for is_of_arm in (rows.is_speculative, ~rows.is_speculative)
+        ]
+        for prefix in sides[0].keys() & sides[1].keys():
+            if (difference := _largest(*(side[prefix] for side in sides))) is not None:
+                (later if prefix else first).append(difference)
+    return first, later
+
+
+def _by_prefix(transcripts: Sequence[Transcript]) -> dict[tuple[int, ...], TopLogprobs]:
+    """The served log-probabilities of the first row that goes on from each prefix of its output, by
+    up to DEEPEST tokens.
+    """
+    found: dict[tuple[int, ...], TopLogprobs] = {}
+    for row in transcripts:
+        for place, top in enumerate((row.top_logprobs or ())[: DEEPEST + 1]):
+            found.setdefault(row.output_token_ids[:place], top)
+    return found
+
+
+def _largest(own: TopLogprobs, other: TopLogprobs) -> float | None:
+    """The largest difference of log-probabilities of tokens that two lists have; None if they have
+    none together.
+    """
+    values, others = dict(own), dict(other)
+    common = values.keys() & others.keys()
+    # the least likely of two lists differ by rounding alone
+    likely = [token for token in common if others[token] > -3.0] or common
+    return max((abs(values[token] - others[token]) for token in likely), default=None)
 
 
 def _laws(rows: MatchedRows) -> ServedLaws:

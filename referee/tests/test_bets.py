@@ -224,6 +224,38 @@ def test_rows_count_in_the_order_in_which_they_were_asked_for():
     assert not torch.allclose(bare.wealth.path, arm.wealth.path)
 
 
+@pytest.mark.parametrize("extra", [{}, {"prompt_index": 0}])
+def test_no_order_of_a_file_accuses_an_exact_engine_or_hides_a_bias(extra):
+    """Answers that are sorted longest first begin with those that do not end."""
+
+    def longest_first(rows):
+        ordered = sorted(rows, key=lambda row: -len(row.output_token_ids))
+        return [replace(row, extra=extra) for row in ordered]
+
+    exact, control = (longest_first(write(seed=seed)) for seed in (5, 6))
+    report = audit_arms(measure(exact, target()), measure(control[::-1], target()))
+    assert [one.took for one in report.judgements] == [None, None, None]
+    one, other = (
+        audit_arms(measure(rows, target()), measure(control, target()))
+        for rows in (exact, exact[::-1])
+    )
+    for first, second in zip(one.judgements, other.judgements, strict=True):
+        paths = (part.comparison.wealth.path for part in (first, second))
+        torch.testing.assert_close(*paths)
+    biased = longest_first(write(drawing(temperature=0.7)))
+    assert measure(biased, target()).wealth.took(LIMIT) is not None
+
+
+def test_a_row_that_goes_on_from_an_answer_counts_after_it():
+    first = write(rows=6, new=5)
+    later = [
+        replace(row, prompt_token_ids=sum(row.written, ()) + (3,), output_token_ids=(5, 6))
+        for row in first
+    ]
+    arm = measure(later + first, target())
+    assert sorted(arm.order[:6]) == [*range(6, 12)] != arm.order[:6]
+
+
 def test_an_end_of_sequence_that_is_not_logged_accuses_nobody():
     report = audit(write(rows=300, keep_eos=False), target())
     [judgement] = report.judgements

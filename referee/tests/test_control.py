@@ -10,11 +10,12 @@ import pytest
 
 from referee.audit.__main__ import main
 from referee.control import judge_control, report_lines
+from referee.control.copies import copies
 from referee.control.families import families_of
 from referee.control.matching import match
 from referee.control.permutation import PermutationTest, shuffled
 from referee.control.planting import planted, smallest_shares
-from referee.tests.toy_engine import drawing, plain, toward_draft, write
+from referee.tests.toy_engine import PROMPT, drawing, plain, toward_draft, write
 from referee.transcripts import Transcript, line_of
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
@@ -190,9 +191,16 @@ def test_served_log_probabilities_that_mean_nothing_or_something_else_are_not_us
     generator = np.random.default_rng(3)
     spec, control = ([*with_laws(generator, 100)] for _ in range(2))
     scaled = [*with_laws(generator, 100, served=2.0)]  # as before a temperature of 1/2
+    # speculation begins behind first tokens
+    later = [
+        replace(row, top_logprobs=[own.top_logprobs[0], *row.top_logprobs[1:]])
+        for row, own in zip(scaled, spec, strict=True)
+    ]
     few = [replace(row, top_logprobs=[row.top_logprobs[0], *[[]] * 11]) for row in spec]
     for rows, line in (
         (scaled, "differ by 0."),
+        (later, "behind first tokens those after equal tokens differ by more than 0.25 at "),
+        (spec[:3], "behind first tokens 1 places of the arms follow equal tokens, too few to"),
         (few, "the transcripts have none at 92% of the tokens, as of drafted ones"),
         ([*few[:-1], replace(few[-1], top_logprobs=None)], "1 rows have none"),
     ):
@@ -229,6 +237,48 @@ def test_rows_that_repeat_each_other_in_both_arms_accuse_nobody():
     report = judge_control(*arms)
     assert report.finding is Finding.UNDECIDED
     assert "the rows of a prompt repeat each other" in report.comparisons[0].reasons[0]
+
+
+def test_copies_of_rows_accuse_nobody_and_an_engine_that_repeats_itself_is_no_copy(control):
+    def line_of(report):
+        return report.comparisons[0].reasons[0]
+
+    rows = several(plain, seed=2)
+    some = [row for number, row in enumerate(rows) if number % 8 == 0]
+    for arms in ([*rows, *some], control), (rows, [*control, *control]):
+        report = judge_control(*arms)
+        assert report.finding is Finding.UNDECIDED and report.comparisons[0].p_value < 1e-3
+        assert "rows have the prompt and the output of another of their arm" in line_of(report)
+        assert "copies, cached answers or one seed" in line_of(report)
+    single = several(plain, seed=2, copies=1, rows=60)
+    report = judge_control(single * 2, several(plain, seed=1, copies=1, rows=60))
+    assert report.finding is Finding.UNDECIDED and "copies, cached" in line_of(report)
+    seeds = [replace(row, seed=number) for number, row in enumerate([*rows, *rows])]
+    assert judge_control(seeds, control).finding is Finding.BIASED
+
+    def likeliest(logits, ids):
+        best = logits == logits.max(-1, keepdim=True).values
+        return best.double() if ids.shape[1] > PROMPT else logits.softmax(-1)
+
+    for law in (likeliest, drawing(temperature=0.1)):
+        assert judge_control(several(law, seed=2), control).finding is Finding.BIASED
+
+
+def test_answers_that_both_arms_repeat_are_no_copies():
+    """Of answers of 9 tokens that the first two decide, as in a choice of a few sentences."""
+    generator = np.random.default_rng(0)
+
+    def choices():
+        law = [0.5, 0.2, 0.1, 0.1, 0.05, 0.05]
+        return [
+            # the first two tokens tell answers apart, so the likeliest token is not always taken
+            Transcript((prompt,), (one // 2, *(one,) * 8), finish_reason="length")
+            for prompt in range(1, 21)
+            for one in generator.choice(6, 20, p=law).tolist()
+        ]
+
+    found = [[*copies(match(choices(), choices(), limit=9))] for _ in range(20)]
+    assert found == [[]] * 20
 
 
 ROWS = [
@@ -268,6 +318,11 @@ LONG = Transcript((9,), (5,) * 9, finish_reason="length")
             [replace(row, extra={"model": name}) for row, name in zip(ENDED, "aab", strict=True)],
             STOPPED,
             "rows name 2 models, as 'a' and 'b'; allowed: rows of one model in a file",
+        ),
+        (
+            [*(replace(row, finish_reason="abort") for row in ENDED), LONG],
+            [*STOPPED, LONG],
+            "the finish reason is 'abort', as of 3 rows of the transcripts: they were given up",
         ),
         (ROWS, [replace(row, temperature=0.0) for row in ROWS], "no row at a temperature above 0"),
     ],

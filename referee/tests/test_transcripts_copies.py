@@ -46,3 +46,17 @@ def test_rows_that_chance_repeats_are_judged():
         assert audit_transcripts(rows, target()).finding is Finding.NO_BIAS_SEEN
     twice = [replace(row, seed=n % 80) for n, row in enumerate(write() * 2)]
     assert audit_transcripts(twice, target()).finding is Finding.UNDECIDED
+
+
+def test_short_likely_answers_are_the_same_in_two_runs_and_the_run_itself_is_no_control():
+    """Without the target no law says how likely that is, and the arms are refused."""
+    settings = {"temperature": 0.04}
+    law = drawing(**settings)
+    arms = [write(law, seed=seed, new=3, **settings) for seed in (1, 2)]
+    equal = sum(row.written == other.written for row, other in zip(*arms, strict=True))
+    assert equal > len(arms[0]) / 2
+    report = audit_transcripts(arms[0], target(), control=arms[1])
+    assert report.finding is not Finding.BIASED
+    for control in (arms[0], [*arms[0][:70], *arms[1][70:]]):
+        with pytest.raises(InvalidInput, match="are the same rows as the transcripts have"):
+            audit_transcripts(arms[0], target(), control=control)
