@@ -10,7 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-WRITE := ENGINE MODE SERVER FORMAT MODEL TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY LOGPROBS TURNS CONTEXT START RESTARTS
+WRITE := ENGINE MODE SERVER FORMAT MODEL TARGET DRAFT OUT PROMPTS NUM_PROMPTS SEED TURNS PROMPT_TOKENS TEMPERATURE CONCURRENCY LOGPROBS CONTEXT START RESTARTS
 READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
 SERVE := TARGET DRAFT MODE PORT CONCURRENCY
 VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS $(sort $(WRITE) $(READ) $(SERVE)) ARGS
@@ -61,7 +61,7 @@ help:
 	  part=name 'of reproduce-NAME: one part of several; all: further runs, too' \
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
 	  PY=python 'used as the shell reads it, without installing anything' \
-	  transcripts '$(wordlist 1,11,$(WRITE))' '' '$(wordlist 12,99,$(WRITE)) ARGS=more' \
+	  transcripts '$(wordlist 1,12,$(WRITE))' '' '$(wordlist 13,99,$(WRITE)) ARGS=more' \
 	  serve '$(SERVE) ARGS=more' \
 	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'
 

@@ -14,7 +14,7 @@ from resispec.trees import MAX_NODES
 
 _CLAIMS = ("weights", "least_chances", "ceiling")
 _FACTS = ("are_random", "are_independent", "are_distinct", "can_be_cut", "most_siblings")
-"""What follows from how siblings are drawn: methods, and class attributes."""
+"""The methods, and the class attributes, that follow from how siblings are drawn."""
 
 
 def _place(kind: type, name: str) -> int:

@@ -19,6 +19,8 @@ from referee.gallery.measures import write
 from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript, read_transcripts
 from resispec.core import Tree
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.models import Pair
 from resispec.sampling import Sampling
@@ -145,14 +147,18 @@ def test_a_draft_that_is_dropped_for_being_unlikely_changes_the_law(monkeypatch)
     torch.testing.assert_close(counts / rounds, expected, atol=0.025, rtol=0)
 
 
-def test_the_cache_is_told_of_siblings_that_were_not_accepted():
-    tree = Tree(complete(2, 2), torch.tensor([0, 3, 4]), Draws.IID)
-    target = torch.nn.functional.one_hot(torch.tensor([4, 1, 2]), 5).double()
-    given = target, torch.full((3, 5), 0.2).double(), torch.Generator().manual_seed(0)
-    right = TopDown(Standard()).verify(tree, *given)
-    assert (right.path, right.tokens) == ((2,), (4, 2))
-    wrong = bugs.KeptSiblings(Standard()).verify(tree, *given)
-    assert (wrong.path, wrong.tokens) == ((1,), (4, 2))
+def test_the_cache_keeps_siblings_that_were_not_accepted():
+    pair, tokens = Pair(tiny_llama(), tiny_llama(seed=1), None), torch.tensor([5, 3, 4])
+    decoder = Decoder(DraftModel(complete(2, 2), Draws.IID), Standard())
+    wrong = bugs.KeptSiblings("wrong", pair, decoder)._pair.target
+    laws = []
+    for target, kept in ((wrong, [0, 2]), (pair.target, [0, 1]), (pair.target, [0, 2])):
+        session, tree = target.session(8, drafted=3), complete(2, 2)
+        session.extend(torch.tensor([1, 2]))
+        session.forward(tokens, tree.depths, tree.ancestors)
+        session.keep(torch.tensor(kept))
+        laws.append(target.head(session.extend(torch.tensor([7]))))
+    assert torch.equal(laws[0], laws[1]) and not torch.allclose(laws[0], laws[2])
 
 
 def test_only_sequences_above_two_are_corrupt(pair, tmp_path):
