@@ -18,18 +18,8 @@ from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
 from resispec.trees import complete
 from resispec.verifiers import available, get_rule, get_verifier
-from tests.audit.audit_toys import run_command, toy_material, use
+from tests.audit.audit_toys import run_command
 from tests.harness.toy_runs import save_rule, save_toys, toy_overrides
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Too little material for a verdict without a bias, quickly."""
-    use(monkeypatch, toy_material(num_prompts=2, num_tuples=40), lambda _: [Draws.IID])
-    monkeypatch.setattr(evidence, "NUM_TURNS", 1)
-    monkeypatch.setattr("resispec.audit.battery.KINDS", ("random",))
-    monkeypatch.setattr("resispec.audit.battery.RESIDUAL_MASSES", (1e-1,))
-    monkeypatch.setattr("resispec.audit.battery.TREES", evidence.TREES[:2])
 
 
 @pytest.mark.usefixtures("small")
@@ -92,16 +82,6 @@ def test_an_audit_of_all_is_written_at_the_profile_s_own_settings_alone(
     assert code == 0 and printed.out.count("not written") == (differing is not None)
     assert files == ["audit.csv", "audit.json", "audit.md"] if differing is None else not files
     assert differing is None or printed.out.endswith(said)
-
-
-@pytest.mark.usefixtures("small")
-def test_a_dial_is_called_biased_and_at_0_it_is_not(capsys, tmp_path):
-    """The other rules that are lossy on purpose are audited in slow/test_audit_processes.py."""
-    words = ["verifier=dial", "verifier.rule=level_optimal", f"results={tmp_path}"]
-    code, printed = run_command(capsys, *words, "verifier.bias=0.05")
-    assert code == 3 and "biased with draws: iid (enumerated total variation" in printed.out
-    code, printed = run_command(capsys, *words, "verifier.bias=0")
-    assert code == 0 and "\nbiased with draws: none" in printed.out
 
 
 @pytest.mark.usefixtures("small")

@@ -18,15 +18,12 @@ from torch import nn
 
 from experiments.bench import decoders, forwards, frame, memory, peers, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
-from experiments.bench.rules import law_call
 from resispec import timing
 from resispec.decode import Sampling
-from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.trees import complete, from_child_counts
-from resispec.verifiers import get_rule
 from tests.toys import table_pair, tiny_llama
 
 CPU = torch.device("cpu")
@@ -173,18 +170,6 @@ def test_peak_memory_counts_what_is_held_at_once():
     ones = torch.ones(1000)
     assert peak_bytes(lambda: (ones + 1) + (ones + 2), CPU) == pytest.approx(12_000, abs=500)
     assert peak_bytes(lambda: ((ones + 1) + 1) + 1, CPU) == pytest.approx(8000, abs=500)
-
-
-def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_leading_dimension(
-    monkeypatch,
-):
-    monkeypatch.setattr(rules, "VOCAB", 4000)
-    for name, rule, draws in rules.rules():
-        few, many = (peak_bytes(law_call(rule, draws, nodes, CPU), CPU) for nodes in (10, 40))
-        assert many == pytest.approx(4 * few, rel=0.02), (name, draws)
-    laws = [law_call(get_rule("standard"), Draws.IID, nodes, CPU)() for nodes in (1, 2)]
-    assert [law.select.shape for law in laws] == [(3,), (2, 3)]
-    assert [law.residual.shape for law in laws] == [(4000,), (2, 4000)]
 
 
 def test_the_page_of_memory_has_walks_and_whole_laws(monkeypatch, tmp_path):

@@ -53,6 +53,7 @@ def test_a_log_has_no_bars_of_datasets(capsys, tmp_path):
     import datasets
 
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
+    datasets.enable_progress_bars()  # a test before this one may have turned them off
     said = []
     try:
         for turn in range(2):

@@ -62,6 +62,15 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     assert page in printed.out and "resispec, iid: biased: " in printed.out
 
 
+@pytest.mark.usefixtures("small")
+def test_a_dial_is_called_biased_and_at_0_it_is_not(capsys, tmp_path):
+    words = ["verifier=dial", "verifier.rule=level_optimal", f"results={tmp_path}"]
+    code, printed = run_command(capsys, *words, "verifier.bias=0.05")
+    assert code == 3 and "biased with draws: iid (enumerated total variation" in printed.out
+    code, printed = run_command(capsys, *words, "verifier.bias=0")
+    assert code == 0 and "\nbiased with draws: none" in printed.out
+
+
 def test_a_rule_for_one_sibling_is_audited_on_chains(monkeypatch, tmp_path):
     """Defect: it was enumerated with as many siblings as any other rule, and refused."""
     body = (

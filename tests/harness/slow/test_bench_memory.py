@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from analysis.load import read_status
-from experiments.bench import decoders, frame, memory
+from experiments.bench import decoders, frame, memory, rules
 from experiments.bench.frame import peak_bytes
 from experiments.bench.memory import CASES, peak_of
+from experiments.bench.rules import law_call
 from experiments.grid import cells_of
 from resispec import embedded
 from resispec.data import Prompt
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
+from resispec.draws import Draws
 from resispec.trees import complete
-from resispec.verifiers import get_verifier
+from resispec.verifiers import get_rule, get_verifier
 from tests.harness.toy_runs import run_here
 
 CPU = torch.device("cpu")
@@ -83,3 +85,15 @@ def test_the_bench_of_decoders_runs_whole(folder, tmp_path, monkeypatch, capsys)
     page = (tmp_path / "embedded" / "bench.md").read_text()
     assert page in capsys.readouterr().out and page.count("transformers `generate") == 2
     assert "forward of the target" in page and "2 prompts decoded by all four" in page
+
+
+def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_leading_dimension(
+    monkeypatch,
+):
+    monkeypatch.setattr(rules, "VOCAB", 4000)
+    for name, rule, draws in rules.rules():
+        few, many = (peak_bytes(law_call(rule, draws, nodes, CPU), CPU) for nodes in (10, 40))
+        assert many == pytest.approx(4 * few, rel=0.02), (name, draws)
+    laws = [law_call(get_rule("standard"), Draws.IID, nodes, CPU)() for nodes in (1, 2)]
+    assert [law.select.shape for law in laws] == [(3,), (2, 3)]
+    assert [law.residual.shape for law in laws] == [(4000,), (2, 4000)]
