@@ -54,6 +54,7 @@ def chats(path, engine, turns=3, number=70):
     return write_transcripts(engine, PROMPTS[:number], SETTINGS, path, chat=chat(turns))
 
 
+@pytest.mark.slow
 def test_a_leak_between_turns_is_found_in_later_turns_and_a_right_engine_is_acquitted(tmp_path):
     """The leaking engine goes on from the answer of another chat, as with rows of its cache."""
     answers = []

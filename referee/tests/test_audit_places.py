@@ -154,6 +154,7 @@ def exact_arms(count=150):
     return [arm.of_rows(range(place, place + FEWEST_ROWS)) for place in places]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first tokens", "repeats"])
 def test_chances_are_right_in_many_short_exact_audits(name):
     chances = []

@@ -52,6 +52,7 @@ def test_draws_of_their_own_have_no_equal_answers():
     assert same_answers("turn", {"turn": 1}, rows_of((3,))) is None
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_named_with_its_reason():
     with pytest.raises(InvalidInput, match="^resispec judge none.jsonl .* with 1: .* be read"):
         command(["resispec", "judge", "none.jsonl", "--target", "embedded"])

@@ -76,6 +76,7 @@ def test_a_faulty_server_fails_and_the_first_line_is_the_likely_cause(options, t
     assert len(lines(tmp_path / "transcripts.jsonl")) < 2000 // 12  # bets ended it
 
 
+@pytest.mark.slow
 def test_a_control_clears_what_both_arms_have_and_no_more(options, tmp_path):
     """The control is started when the first arm deviates from the target."""
 

@@ -45,6 +45,7 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
     assert code == 0 and printed.out.splitlines()[-3:] == summary
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_law_behind_filters_is_said(capsys, tmp_path):
     """In the caption, and where decoding is told; a bad filter is one line."""
@@ -59,6 +60,7 @@ def test_the_law_behind_filters_is_said(capsys, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "differing"),
     [

@@ -52,6 +52,7 @@ def test_no_class_has_an_excess_under_an_exact_verifier(name, shape):
     assert found.abs().max() < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("name", "options"),

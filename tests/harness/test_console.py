@@ -178,6 +178,7 @@ def exit_codes():
     return {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.M)}
 
 
+@pytest.mark.slow
 def test_the_table_of_exit_codes_is_complete(tmp_path, capsys):
     """Codes of audits and of interruptions have tests of their own."""
     assert exit_codes() == {0, 1, 2, *EXIT_CODES.values(), STOPPED, OUTPUT_CLOSED}

@@ -86,6 +86,7 @@ def test_steps_of_a_root_alone_are_logged_and_read(tmp_path):
     assert replay(steps[0], get_verifier("standard"), torch.Generator())[0] == 1
 
 
+@pytest.mark.slow
 def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):
     for seed in range(8):
         logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=175, seed=seed)

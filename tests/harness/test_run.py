@@ -129,6 +129,7 @@ def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
         assert row["surprisal_variance"] == pytest.approx(variance, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
     """A SIGKILL in the middle of a cell, and the same command again:
     every prompt once, the same tokens.
@@ -405,6 +406,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", RULES)
 def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(
     toy, tmp_path, monkeypatch, body
