@@ -43,7 +43,7 @@ class Worker:
     """A piece of work for a process of its own.
 
     work: the function that the process calls, with a `Tell`. gpu: the process's value of GPUS; None
-    leaves it as it is. process: None before the start.
+    gives it the command's. process: None before the start.
     """
 
     work: Callable[[Tell], object]
@@ -57,7 +57,8 @@ class Worker:
         """
         self._heard, self._reasons = heard, list[str]()
         self.channel, sender = PROCESSES.Pipe(duplex=False)
-        self.process = PROCESSES.Process(target=_live, args=(self.work, self.gpu, sender))
+        gpu = os.environ.get(GPUS) if self.gpu is None else self.gpu
+        self.process = PROCESSES.Process(target=_live, args=(self.work, gpu, sender))
         with _unstopped():
             try:
                 self.process.start()
@@ -219,8 +220,10 @@ def _live(work: Callable[[Tell], object], gpu: str | None, channel: Any) -> None
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     _follow_parent()
+    # CUDA reads it once, when it is first used; the server may have been started with another one
+    os.environ.pop(GPUS, None)
     if gpu is not None:
-        os.environ[GPUS] = gpu  # CUDA reads it once, when it is first used
+        os.environ[GPUS] = gpu
 
     def send(message: tuple[Any, ...] | str) -> None:
         try:

@@ -65,10 +65,12 @@ def test_results_are_in_order_and_a_process_keeps_what_the_function_keeps():
 
 
 def test_a_process_sees_the_gpu_that_it_is_given_and_else_what_the_command_sees(monkeypatch):
-    """The server was started before the variable was set, as by a test before."""
+    """The server was started before the variable was set or deleted, as by a test before."""
     found, _ = results(process_of, (0.3,), (0.3,), gpus=["GPU-b", "7"])
     assert {gpu for *_, gpu in found} == {"GPU-b", "7"}
-    monkeypatch.delenv(processes.GPUS, raising=False)
+    monkeypatch.setenv(processes.GPUS, "GPU-c")
+    assert results(process_of, (0.0,), gpus=[None])[0][0][2] == "GPU-c"
+    monkeypatch.delenv(processes.GPUS)
     assert results(process_of, (0.0,), gpus=[None])[0][0][2] is None
 
 
