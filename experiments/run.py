@@ -121,9 +121,9 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> Iterator[str]:
     """Notes about overrides that change nothing."""
-    last = {override.partition("=")[0].lstrip("+~"): override for override in overrides}
-    for line in overrides:
-        key = line.partition("=")[0].lstrip("+~")
+    typed = [(line.partition("=")[0].lstrip("+~"), line) for line in overrides]
+    last = dict(typed)
+    for key, line in typed:
         # a setting is typed again to change it, an axis perhaps to sweep over it
         if key in (EXPERIMENT, PART, *LABELS) and (later := last[key]) != line:
             yield f"{line} changes nothing: {later} comes later; several values: a,b"
@@ -134,10 +134,9 @@ def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
             yield f"{key}=... changes nothing: decoder={decoders} has no {name}"
     known = {"hydra", *RunConfig.__dataclass_fields__}
-    for line in (override for override in overrides if override.startswith("+")):
-        key = line.lstrip("+").partition("=")[0]
+    for key, line in typed:
         is_used = any(f"${{{key}" in other for other in overrides)
-        if key.partition(".")[0] not in known and not is_used:
+        if line.startswith("+") and key.partition(".")[0] not in known and not is_used:
             yield f"{key}=... changes nothing but names of cells: nothing refers to {key}"
     for key in ("search", *TUNING):
         if key in keys and not is_searching:
