@@ -7,8 +7,7 @@ import gc
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -138,7 +137,24 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     with tempfile.TemporaryDirectory() as folder:
         profiler.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text(encoding="utf-8"))["traceEvents"]
-    ordered = sorted(events, key=lambda event: event["ts"])
-    return max(
-        accumulate(event["args"]["Bytes"] for event in ordered if event["name"] == "[memory]")
-    )
+    changes = [event["args"] for event in events if event["name"] == "[memory]"]
+    return _peak(sorted(changes, key=lambda change: change["Ev Idx"]))
+
+
+def _peak(changes: Iterable[Mapping[str, int]]) -> int:
+    """The most bytes that are held at once, of a profiler's changes of memory in their order.
+
+    A block that was there before counts nowhere. The profiler counts its end where an earlier
+    profile had a block at the same address.
+    """
+    held: dict[int, int] = {}
+    total = most = 0
+    for change in changes:
+        address, size = change["Addr"], change["Bytes"]
+        if size > 0:
+            held[address] = size
+            total += size
+        else:
+            total -= held.pop(address, 0)
+        most = max(most, total)
+    return most

@@ -172,6 +172,25 @@ def test_peak_memory_counts_what_is_held_at_once():
     assert peak_bytes(lambda: ((ones + 1) + 1) + 1, CPU) == pytest.approx(8000, abs=500)
 
 
+def test_peak_memory_counts_nothing_of_what_was_there_before():
+    """Neither blocks at addresses where an earlier measurement had others."""
+    ones = torch.ones(1000)
+    held: list[torch.Tensor] = []
+
+    def fill() -> None:
+        held.extend(ones + 1 for _ in range(50))
+
+    peak_bytes(fill, CPU)
+    held.clear()
+    fill()
+
+    def take_turns_with_them() -> None:
+        held.clear()
+        _ = ones + 1
+
+    assert peak_bytes(take_turns_with_them, CPU) == pytest.approx(4000, abs=500)
+
+
 def test_the_page_of_memory_has_walks_and_whole_laws(monkeypatch, tmp_path):
     few = [case._replace(num_nodes=13, vocab=500) for case in memory.CASES[2:4]]
     monkeypatch.setattr(memory, "CASES", few)
