@@ -2,7 +2,8 @@
 
 FAMILY is embedded or smollm2. Names of parts may follow, each after those that it is made of;
 without a name all are made, in the cache. What the cache has is not made again; what was stopped
-goes on with the same command. `embedded --publish` then writes all parts into the package.
+goes on with the same command. `embedded --publish` then writes all parts into the package, and
+`smollm2 NAME --publish` trains a draft that comes with the repository and writes it there.
 Drafters and pairs for models of one's own: `python -m recipes.train_eagle --help` and
 `python -m recipes.inflate --help`.
 """
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from recipes.embedded import publish
 from recipes.embedded.recipe import PARTS
 from recipes.smollm2.questions import QUESTIONS_RECIPE
-from recipes.smollm2.recipe import ANSWERS, DRAFTERS, TARGET
+from recipes.smollm2.recipe import ANSWERS, DRAFTERS, PUBLISHED, TARGET
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import read_sealed
 from resispec.kept import MANIFEST, Kept, entry
@@ -40,20 +41,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="; ".join(map(", ".join, FAMILIES.values()))
     )
-    parser.add_argument("--publish", action="store_true", help="write embedded into the package")
+    parser.add_argument("--publish", action="store_true", help="write what comes with us")
     options = parser.parse_args(arguments)
-    if options.publish and (options.family != "embedded" or options.names):
-        raise InvalidInput("--publish is for all of embedded: python -m recipes embedded --publish")
     recipes = FAMILIES[options.family]
     kind = f"part of {options.family}"
     chosen = {name: entry(kind, name, recipes) for name in options.names or recipes}
+    if options.publish and options.family != "embedded":
+        _publish_drafts(options.names)
+    elif options.publish and options.names:
+        raise InvalidInput("--publish is for all of embedded: python -m recipes embedded --publish")
     for name, recipe in chosen.items():
         folder = recipe.folder()
         facts = read_sealed(folder / MANIFEST)
         told = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in HIDDEN)
         sys.stdout.write(f"{name}: {folder} ({told})\n")
-        if options.publish:
+        if options.publish and options.family == "embedded":
             publish.write(name, recipe)
+
+
+def _publish_drafts(names: Sequence[str]) -> None:
+    """Train drafts of SmolLM2 that come with the repository, and replace them there.
+
+    Raises InvalidInput unless all names are of such drafts.
+    """
+    allowed = ", ".join(PUBLISHED)
+    if not names or set(names) - set(PUBLISHED):
+        found = ", ".join(names) or "no name"
+        raise InvalidInput(f"smollm2 --publish has {found}; allowed: {allowed}")
+    from recipes.smollm2 import rows  # imports torch
+
+    for name in names:
+        rows.publish(name)
 
 
 HIDDEN = ("key", "files", "sha256")

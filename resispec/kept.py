@@ -91,6 +91,18 @@ def damage(folder: Path) -> str | None:
         return str(error)
 
 
+def whole(folder: Path, owner: str) -> Path:
+    """A committed folder, whose files are as they were published.
+
+    owner: what the folder is a part of, for the message. Raises InvalidInput, which says what is
+    damaged and what to do.
+    """
+    if problem := damage(folder):
+        reason = f"{folder}, a part of {owner}, is damaged: {problem}"
+        raise InvalidInput(f"{reason}; install it again, or restore it by git")
+    return folder
+
+
 def folders() -> list[Path]:
     """The complete folders that the cache holds, sorted by name."""
     return sorted(path for path in files.cache_root().glob("[0-9a-f]" * 16) if path.is_dir())

@@ -1,13 +1,8 @@
 """Write a part of the embedded models into the package, with a model card."""
 
 import shutil
-from dataclasses import fields
-from textwrap import fill
-from typing import Any
 
-import torch
-
-from experiments.provenance import provenance
+from recipes import cards
 from recipes.embedded.text import STREAMS
 from resispec import files
 from resispec.embedded import committed
@@ -42,26 +37,7 @@ def write(name: str, recipe: Kept) -> None:
     facts = files.read_sealed(source / MANIFEST)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    names = [one for one in facts["files"] if one != STREAMS]
-    for one in names:
-        shutil.copyfile(source / one, folder / one)
-    told = {key: value for key, value in facts.items() if key not in ("files", "sha256")}
-    manifest = {**told, "files": files.checksums(folder, names)}
-    files.write_json(folder / MANIFEST, files.sealed(manifest))
-    what = KINDS[name.partition("_")[0]]
-    commit = provenance(torch.device("cpu"))["git_commit"][:10]
-    words = {"what": what, "recipe": _settings(recipe), "commit": commit, **told}
-    card = [f"# {name}", *(fill(text.format(**words), 100) for text in PARAGRAPHS)]
-    (folder / "README.md").write_text("\n\n".join(card) + "\n", encoding="utf-8")
-
-
-def _settings(recipe: Any) -> str:
-    """The plain fields of a recipe and of the training in it, in words."""
-    told = []
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
-        if field.name == "training":
-            told.append(_settings(value))
-        elif not isinstance(value, Kept) and value is not None:
-            told.append(f"{field.name} = {value}")
-    return ", ".join(told)
+    for one in facts["files"]:
+        if one != STREAMS:
+            shutil.copyfile(source / one, folder / one)
+    cards.write(folder, recipe, facts, PARAGRAPHS, what=KINDS[name.partition("_")[0]])

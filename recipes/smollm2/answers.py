@@ -29,7 +29,7 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     A run that was stopped goes on after its last complete batch; the checkpoint keeps all answers
     so far.
     """
-    pair = load_pair(str(recipe.target.folder()), None)
+    pair = load_pair(str(recipe.target.folder()), None, dtype=recipe.dtype)
     path = recipe.questions.folder() / f"{TRAINING}.jsonl"
     texts = [prompt.text for prompt in JsonlDataset(str(path)).prompts(recipe.count)]
     tokenizer: Any = pair.tokenizer

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.smollm2.recipe import DISTILLED, EAGLE3, recipes
+from recipes.smollm2.recipe import DRAFTERS, EAGLE3, recipes
 from resispec.errors import InvalidInput
 from resispec.kept import check_expected
 from resispec.loaders import of_eagle
@@ -26,18 +26,21 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """SmolLM2-135M-Instruct with the distilled draft, or without one;
+    """SmolLM2-135M-Instruct with a distilled draft, or without one;
     each is made first if it is absent.
 
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
+    draft: a name of `recipes.smollm2.recipe.DRAFTERS`, but for the EAGLE-3 drafter's. device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
     for any. Raises InvalidInput for another draft, when this installation would make another pair
     than expected, and when the target's package cannot be fetched.
     """
     from recipes.smollm2.train import read_token_ids
     from resispec.models import load_pair as load_models
 
-    if draft not in (None, DISTILLED):
-        raise InvalidInput(f"unknown SmolLM2 draft {draft!r}; allowed: {DISTILLED}, or none")
+    allowed = [name for name in DRAFTERS if name != EAGLE3]
+    if draft not in (None, *allowed):
+        raise InvalidInput(
+            f"unknown SmolLM2 draft {draft!r}; allowed: {', '.join(allowed)}, or none"
+        )
     target, *drafts = _folders(draft, fingerprint)
     pair: Any = load_models(
         str(target), str(drafts[0]) if drafts else None, device=device, dtype=dtype

@@ -4,13 +4,14 @@ each knows its key and makes its folder.
 Keys are made as in `recipes.embedded.recipe`. Naming a folder needs neither torch nor a network.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from recipes.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
 from recipes.training.recipe import MUON, DistillationRecipe, Eagle3Recipe
-from resispec.kept import Kept, entry, make_key
+from resispec.files import read_sealed
+from resispec.kept import MANIFEST, Kept, entry, make_key
 from resispec.packages import SMOLLM2, Package, fetched
 
 
@@ -41,7 +42,8 @@ class AnswersRecipe(Kept):
     """Settings by which the target answers the training questions.
 
     count: how many questions are answered, the first ones. max_new_tokens: the most tokens of an
-    answer. temperatures: used in turns, from batch to batch. version: as in an `EagleRecipe`.
+    answer. temperatures: used in turns, from batch to batch. dtype: of the target's weights, as in
+    `resispec.models.load_pair`. version: as in an `EagleRecipe`.
     """
 
     maker, sources = "recipes.smollm2.answers:make_answers", ("questions",)
@@ -52,12 +54,15 @@ class AnswersRecipe(Kept):
     max_new_tokens: int = 112
     temperatures: tuple[float, ...] = (1.0, 0.6)
     batch_size: int = 48
+    dtype: str = "float32"
     seed: int = 0
     version: int = field(default=1, init=False)
 
 
 ANSWERS = AnswersRecipe()
 """The recipe of the answers that everyone gets."""
+MORE_ANSWERS = AnswersRecipe(count=6144, batch_size=96, dtype="bfloat16")
+"""Answers to all training questions; bfloat16 writes twice as many tokens a second."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,42 @@ EAGLE3_RECIPE = Eagle3Recipe(
     warmup_steps=40,
     optimizer=MUON,
 )
-DISTILLED, EAGLE3 = "distilled", "eagle3"
-DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_RECIPE)}
-"""Drafters by name: an independent draft model, and one on the target's features."""
+ROOT = Path(__file__).parent / "files"
+"""Drafters that come with the repository, a folder each."""
+
+
+@dataclass(frozen=True)
+class CommittedRecipe(Kept):
+    """A drafter as a folder that transformers reads, of the rows that come with the repository and
+    of the target.
+
+    name: the name of its folder in `ROOT`.
+    """
+
+    maker = "recipes.smollm2.rows:make_draft"
+
+    name: str
+    target: TargetRecipe = TARGET
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        rows = repr(read_sealed(ROOT / self.name / MANIFEST)["files"])
+        return make_key(self, {"target": self.target.key().encode(), "rows": rows.encode()})
+
+
+DISTILLED, DISTILLED_6144, EAGLE3 = "distilled", "distilled_6144", "eagle3"
+PUBLISHED = {
+    DISTILLED_6144: LearntRecipe(
+        replace(DISTILLATION, steps=1500, overlap_steps=500), MORE_ANSWERS
+    ),
+}
+"""Recipes of the drafters that come with the repository."""
+DRAFTERS: dict[str, Kept] = {
+    DISTILLED: LearntRecipe(DISTILLATION),
+    **{name: CommittedRecipe(name) for name in PUBLISHED},
+    EAGLE3: LearntRecipe(EAGLE3_RECIPE),
+}
+"""Drafters by name: independent draft models, and one on the target's features."""
 
 
 def recipes(draft: str | None = None) -> list[Kept]:

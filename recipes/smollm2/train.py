@@ -18,9 +18,11 @@ TOKEN_IDS = "token_ids.safetensors"
 def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
     """Train the drafter in `folder`, going on from a checkpoint there;
     return facts for the manifest.
+
+    It learns the laws of the target in the precision that wrote the answers.
     """
     sequences = read_answers(recipe.answers.folder())
-    pair = load_pair(str(recipe.answers.target.folder()), None)
+    pair = load_pair(str(recipe.answers.target.folder()), None, dtype=recipe.answers.dtype)
     target: Any = pair.target
     training = new_training(target.module, sequences, recipe.training)
     is_eagle = isinstance(training.module, Eagle3Module)

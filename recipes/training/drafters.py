@@ -326,24 +326,29 @@ def eagle3_losses(
 
 
 def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> Any:
+    """An untrained draft of the most frequent tokens, see `draft_of`.
+
+    Raises InvalidInput as `frequent_tokens`.
+    """
+    ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
+    return draft_of(target, recipe.layers, ids)
+
+
+def draft_of(target: Any, layers: Sequence[int], token_ids: Tensor) -> Any:
     """A Llama of some of the target's layers, whose head has only the rows
     of the tokens that are drafted.
 
     Its embeddings are the target's and stay frozen; all weights are in float32 and on the target's
-    device. `token_ids` (D,) int64 are the target's ids of the head's rows. Raises InvalidInput as
-    `frequent_tokens`.
+    device. token_ids: (D,) int64, the target's ids of the head's rows, which the draft has, too.
     """
     config = target.config
-    token_ids = frequent_tokens(sequences, config.vocab_size, recipe.num_draftable)
-    sizes = {name: getattr(config, name) for name in _SIZES} | {
-        "num_hidden_layers": len(recipe.layers)
-    }
+    sizes = {name: getattr(config, name) for name in _SIZES} | {"num_hidden_layers": len(layers)}
     with torch.random.fork_rng(devices=[]):  # all fresh weights are replaced
         draft: Any = build_llama(tie_word_embeddings=False, **sizes)
     body, source = draft.model, target.base_model
     body.embed_tokens.load_state_dict(source.embed_tokens.state_dict())
     body.norm.load_state_dict(source.norm.state_dict())
-    for layer, number in zip(body.layers, recipe.layers, strict=True):
+    for layer, number in zip(body.layers, layers, strict=True):
         layer.load_state_dict(source.layers[number].state_dict())
     draft.lm_head = nn.Linear(config.hidden_size, len(token_ids), bias=False)
     draft.lm_head.weight.data = target.get_output_embeddings().weight.detach()[token_ids].clone()
@@ -357,7 +362,8 @@ class DistillationTraining(DrafterTraining):
 
     The loss is the cross-entropy between the target's law, not renormalised among the draft's
     tokens, and the draft's law. The overlap of the two laws is also measured: the sum over tokens
-    of the lesser probability, which is how often one draw of the draft is accepted.
+    of the lesser probability, which is how often one draw of the draft is accepted. In the last
+    `overlap_steps` the loss is 1 - overlap.
     """
 
     measured = ("law_loss_nats", "overlap")
@@ -369,5 +375,8 @@ class DistillationTraining(DrafterTraining):
         target_law = (logits - torch.cat([output.log_norms for output in outputs])[:, None]).exp()
         hidden = draft.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         law = draft.lm_head(hidden[is_learnt]).log_softmax(-1)
-        loss = -(target_law * law).sum(-1).mean()
-        return loss, (loss, torch.minimum(target_law, law.detach().exp()).sum(-1).mean())
+        cross_entropy = -(target_law * law).sum(-1).mean()
+        overlap = torch.minimum(target_law, law.exp()).sum(-1).mean()
+        is_late = self.done >= self.recipe.steps - self.recipe.overlap_steps
+        loss = 1 - overlap if is_late else cross_entropy
+        return loss, (cross_entropy, overlap)

@@ -4,7 +4,6 @@ from functools import cache
 from pathlib import Path
 
 from resispec import files, kept
-from resispec.errors import InvalidInput
 
 ROOT = Path(__file__).parent / "files"
 
@@ -17,11 +16,5 @@ def key(name: str) -> str:
 
 @cache  # a process reads the files once to compare them with their checksums
 def folder(name: str) -> Path:
-    """A folder whose files are as they were published.
-
-    Raises InvalidInput, which says what is damaged and what to do.
-    """
-    if problem := kept.damage(ROOT / name):
-        reason = f"{ROOT / name}, a part of resispec, is damaged: {problem}"
-        raise InvalidInput(f"{reason}; install it again, or restore it by git")
-    return ROOT / name
+    """A folder of the package; otherwise as `resispec.kept.whole`."""
+    return kept.whole(ROOT / name, "resispec")

@@ -1,5 +1,6 @@
 """SmolLM2's drafters on a toy: the target's answers, what is learnt from them, and what drafts."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -8,12 +9,15 @@ import torch
 from safetensors.torch import load_file
 
 from recipes import __main__ as command
-from recipes import smollm2
-from recipes.smollm2 import answers, recipe
+from recipes import cards, smollm2
+from recipes.smollm2 import answers, pairs, recipe, rows
 from recipes.smollm2.questions import QuestionsRecipe
-from recipes.smollm2.recipe import AnswersRecipe, LearntRecipe, TargetRecipe
+from recipes.smollm2.recipe import AnswersRecipe, CommittedRecipe, LearntRecipe, TargetRecipe
 from recipes.training.recipe import DistillationRecipe, Eagle3Recipe
+from resispec import kept
 from resispec.errors import InvalidInput
+from resispec.files import read_sealed, sealed, write_json
+from resispec.kept import MANIFEST
 from resispec.models import features_of, load_pair
 from tests.toys import save_tiny_pair
 
@@ -44,6 +48,7 @@ TARGET = ToyTarget()
 ANSWERS = AnswersRecipe(TARGET, ToyQuestions(), count=20, max_new_tokens=6, batch_size=4)
 DRAFTERS = {
     "distilled": LearntRecipe(DistillationRecipe((0, 3), 24, **LEARNING), ANSWERS),
+    "committed": CommittedRecipe("committed", TARGET),
     "eagle3": LearntRecipe(Eagle3Recipe(24, depth=2, **LEARNING), ANSWERS),
 }
 
@@ -57,7 +62,18 @@ def cache(tmp_path_factory):
 def toy(cache, monkeypatch):
     monkeypatch.setenv("RESISPEC_CACHE", str(cache))
     monkeypatch.setattr(recipe, "TARGET", TARGET)
-    monkeypatch.setattr(recipe, "DRAFTERS", DRAFTERS)
+    for module in (recipe, pairs):
+        monkeypatch.setattr(module, "DRAFTERS", DRAFTERS)
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """The folder that a draft is published in."""
+    for module in (recipe, rows):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    for module in (rows, command):
+        monkeypatch.setattr(module, "PUBLISHED", {"committed": DRAFTERS["distilled"]})
+    return tmp_path / "committed"
 
 
 def test_answers_are_the_targets_own_and_end_where_it_ends_them():
@@ -134,16 +150,58 @@ def test_a_distilled_draft_is_a_model_of_transformers_with_the_targets_rows_wher
     assert torch.equal(whole.model.embed_tokens.weight, target.model.embed_tokens.weight)
 
 
+def test_what_comes_with_the_repository_is_of_its_recipe_and_whole():
+    """A recipe that is edited without training anew would be told beside another draft."""
+    for name, learnt in recipe.PUBLISHED.items():
+        told = read_sealed(recipe.ROOT / name / MANIFEST)
+        assert told["recipe"] == cards.settings(learnt)
+        assert told["answers"] == cards.settings(learnt.answers)
+        assert kept.damage(recipe.ROOT / name) is None
+    assert {path.name for path in recipe.ROOT.iterdir()} == set(recipe.PUBLISHED)
+    sizes = [path.stat().st_size for path in recipe.ROOT.rglob("*")]
+    assert sum(sizes) <= 25e6
+
+
+def test_a_draft_out_of_its_rows_drafts_as_the_trained_one_but_for_rounding(published):
+    rows.publish("committed")
+    assert smollm2.pair_fingerprint("committed").startswith(TARGET.key())
+    drafts = [smollm2.load_pair(name).draft for name in ("distilled", "committed")]
+    logits = [draft.head(features_of(draft, [4, 7, 9])) for draft in drafts]
+    is_known = logits[0].isfinite()
+    assert torch.equal(is_known, logits[1].isfinite()) and is_known[0].sum() == 24
+    assert 0 < (logits[1] - logits[0])[is_known].abs().max() < 0.1
+    embeddings = [draft.module.get_input_embeddings().weight for draft in drafts]
+    assert torch.equal(*embeddings)
+    card = " ".join((published / "README.md").read_text().split())
+    assert "python -m recipes smollm2 committed --publish" in card and "count = 20" in card
+
+
+def test_rows_that_are_damaged_are_refused_and_others_are_another_draft(published):
+    rows.publish("committed")
+    first = smollm2.pair_fingerprint("committed")
+    told = (published / MANIFEST).read_text()
+    with (published / rows.ROWS).open("r+b") as file:
+        file.write(b"0")
+    recipe_of_rows = CommittedRecipe("committed", dataclasses.replace(TARGET))
+    with pytest.raises(InvalidInput, match="a part of the repository, is damaged: rows.safetens"):
+        rows.make_draft(recipe_of_rows, published)
+    write_json(published / MANIFEST, sealed({"files": {}, "seconds": 2}))
+    assert (published / MANIFEST).read_text() != told
+    assert smollm2.pair_fingerprint("committed") != first
+
+
 def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
     with pytest.raises(
-        InvalidInput, match="unknown SmolLM2 draft 'eagle3'; allowed: distilled, or none"
+        InvalidInput, match="unknown SmolLM2 draft 'eagle3'; allowed: distilled, committed, or none"
     ):
         smollm2.load_pair("eagle3")
     with pytest.raises(InvalidInput, match="the SmolLM2 models abc were asked for"):
         smollm2.load_pair("distilled", fingerprint="abc")
 
 
-def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, capsys):
+def test_the_command_makes_what_is_named_and_says_what_it_gave(
+    monkeypatch, capsys, published
+):
     toys = {"target": TARGET, "answers": ANSWERS, **DRAFTERS}
     monkeypatch.setattr(command, "FAMILIES", {"smollm2": toys})
     assert command.main(["smollm2", "distilled"]) == 0
@@ -152,8 +210,12 @@ def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, caps
         line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
     )
     assert "seconds " in line
+    assert command.main(["smollm2", "committed", "--publish"]) == 0
+    assert capsys.readouterr().out.startswith("committed: ") and published.is_dir()
     assert command.main(["smollm2"]) == 0
     assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(toys)
+    assert command.main(["smollm2", "distilled", "--publish"]) == 1
+    assert "--publish has distilled; allowed: committed" in capsys.readouterr().err
     assert command.main(["smollm2", "tiny"]) == 1
     assert "unknown part of smollm2 'tiny'; allowed: target, answers" in capsys.readouterr().err
     assert command.main(["smollm2", "--publish"]) == 1

@@ -54,6 +54,19 @@ def test_a_recipe_s_losses_change_with_its_version_and_the_target_stays(
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
+def test_the_last_steps_of_a_distillation_raise_the_overlap_itself():
+    """Of 4 steps the last 2; what is measured stays the same."""
+    under_way = training(dataclasses.replace(DISTILLED, overlap_steps=2))
+    for number in range(4):
+        loss, (cross_entropy, overlap) = under_way._losses([0, 1, 2])
+        assert loss == (1 - overlap if number >= 2 else cross_entropy)
+        under_way.step()
+    before = under_way._losses([0, 1, 2])[1][1]
+    for _ in range(10):
+        under_way.step()
+    assert under_way._losses([0, 1, 2])[1][1] > before
+
+
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """Trains a toy drafter by the command, and returns its exit code."""
