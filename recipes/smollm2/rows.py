@@ -28,8 +28,8 @@ PARAGRAPHS = (
     "bits with a scale each; norms are float32. It needs the target, whose embeddings it shares.",
     "Made for resispec by `python -m recipes smollm2 {name} --publish` at commit {commit}, in "
     "{seconds:g} seconds on two cores, with {recipe}. Answers: {answers}.",
-    "It learnt from the target's own answers to questions about the standard library of Python "
-    "(PSF-2.0). SmolLM2 is Apache-2.0.",
+    "It learnt from the target's own answers to questions about the language reference and the "
+    "standard library of Python (PSF-2.0), numpy and pandas (BSD-3-Clause). SmolLM2 is Apache-2.0.",
 )
 """The model card below its title."""
 
