@@ -29,9 +29,10 @@ def load_pair(
     """SmolLM2-135M-Instruct with a distilled draft, or without one;
     each is made first if it is absent.
 
-    draft: a name of `recipes.smollm2.recipe.DRAFTERS`, but for the EAGLE-3 drafter's. device, dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None
-    for any. Raises InvalidInput for another draft, when this installation would make another pair
-    than expected, and when the target's package cannot be fetched.
+    draft: a name of `recipes.smollm2.recipe.DRAFTERS`, but for the EAGLE-3 drafter's. device,
+    dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.
+    Raises InvalidInput for another draft, when this installation would make another pair than
+    expected, and when the target's package cannot be fetched.
     """
     from recipes.smollm2.train import read_token_ids
     from resispec.models import load_pair as load_models

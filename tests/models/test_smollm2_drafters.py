@@ -199,9 +199,7 @@ def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
         smollm2.load_pair("distilled", fingerprint="abc")
 
 
-def test_the_command_makes_what_is_named_and_says_what_it_gave(
-    monkeypatch, capsys, published
-):
+def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, capsys, published):
     toys = {"target": TARGET, "answers": ANSWERS, **DRAFTERS}
     monkeypatch.setattr(command, "FAMILIES", {"smollm2": toys})
     assert command.main(["smollm2", "distilled"]) == 0
