@@ -101,13 +101,14 @@ class CommittedRecipe(Kept):
     """A drafter as a folder that transformers reads, of the rows that come with the repository and
     of the target.
 
-    name: the name of its folder in `ROOT`.
+    name: the name of its folder in `ROOT`. version: as in an `EagleRecipe`.
     """
 
     maker = "recipes.smollm2.rows:make_draft"
 
     name: str
     target: TargetRecipe = TARGET
+    version: int = field(default=1, init=False)
 
     def key(self) -> str:
         """See `Kept.key`."""
