@@ -3,24 +3,38 @@
 Half of them are drawn at temperature 1 and half at 0.6, since drafts are verified at both.
 """
 
+import lzma
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
+from recipes import cards
 from recipes.smollm2.questions import TRAINING
-from recipes.smollm2.recipe import AnswersRecipe
+from recipes.smollm2.recipe import ROOT, AnswersRecipe, CommittedAnswers
 from recipes.training.drafters import Sequences
+from resispec import kept
 from resispec.data import JsonlDataset
-from resispec.files import replacing
-from resispec.kept import CHECKPOINT
+from resispec.files import read_sealed, replacing
+from resispec.kept import CHECKPOINT, MANIFEST
 from resispec.models import Pair, load_pair
 from resispec.models.causal import left_padded
 from resispec.progress import progress_bar
 
 ANSWERS = "answers.safetensors"
+PACKED = ANSWERS + ".xz"
+PARAGRAPHS = (
+    "Answers of SmolLM2-135M-Instruct to training questions, as ids of tokens, each behind its "
+    "question. They are xz-compressed safetensors; ids take sixteen bits.",
+    "Made for resispec by `python -m recipes smollm2 {name} --publish` at commit {commit}, in "
+    "{seconds:g} seconds on two cores: {answers} answers of {tokens} tokens, with {recipe}.",
+    "The questions are about the language reference and the standard library of Python (PSF-2.0), "
+    "numpy and pandas (BSD-3-Clause). SmolLM2 is Apache-2.0.",
+)
+"""The card of answers in the repository, below its title."""
 
 
 def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
@@ -85,6 +99,31 @@ def answered(
     ends = torch.isin(outputs, torch.tensor(list(pair.end_token_ids)))
     lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
     return [row[:length].clone() for row, length in zip(outputs, lengths, strict=True)]
+
+
+def publish_answers(recipe: CommittedAnswers) -> None:
+    """Replace answers in the repository by those of their recipe,
+    which are written first if the cache lacks them.
+    """
+    source, folder = recipe.written.folder(), ROOT / recipe.name
+    content = load_file(source / ANSWERS)
+    content["tokens"] = content["tokens"].to(torch.uint16)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / PACKED).write_bytes(lzma.compress(save(content)))
+    facts = read_sealed(source / MANIFEST)
+    cards.write(folder, recipe.written, facts, PARAGRAPHS, name=recipe.name)
+
+
+def unpack_answers(recipe: CommittedAnswers, folder: Path) -> dict[str, Any]:
+    """Write answers of the repository as `make_answers` does; return facts for the manifest.
+
+    Raises InvalidInput when the committed file is damaged.
+    """
+    source = kept.whole(ROOT / recipe.name, "the repository")
+    content = load(lzma.decompress((source / PACKED).read_bytes()))
+    save_file({**content, "tokens": content["tokens"].int()}, folder / ANSWERS)
+    return {"answers": len(content["lengths"])}
 
 
 def read_answers(folder: Path) -> Sequences:

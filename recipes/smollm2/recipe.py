@@ -65,35 +65,8 @@ MORE_ANSWERS = AnswersRecipe(count=6144, batch_size=96, dtype="bfloat16")
 """Answers to all training questions; bfloat16 writes twice as many tokens a second."""
 
 
-@dataclass(frozen=True)
-class LearntRecipe(Kept):
-    """Settings by which a drafter learns from the target's answers."""
-
-    maker = "recipes.smollm2.train:train_drafter"
-
-    training: DistillationRecipe | Eagle3Recipe
-    answers: AnswersRecipe = ANSWERS
-
-    def key(self) -> str:
-        """See `Kept.key`."""
-        return make_key(self.training, {"answers": self.answers.key().encode()})
-
-
-# A forward of this draft takes a tenth of the target's weights.
-DISTILLATION = DistillationRecipe(
-    (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
-)
-EAGLE3_RECIPE = Eagle3Recipe(
-    num_draftable=6144,
-    depth=3,
-    steps=1200,
-    batch_size=8,
-    learning_rate=8e-3,
-    warmup_steps=40,
-    optimizer=MUON,
-)
 ROOT = Path(__file__).parent / "files"
-"""Drafters that come with the repository, a folder each."""
+"""Answers and drafters that come with the repository, a folder each."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +89,56 @@ class CommittedRecipe(Kept):
         return make_key(self, {"target": self.target.key().encode(), "rows": rows.encode()})
 
 
+@dataclass(frozen=True)
+class CommittedAnswers(CommittedRecipe):
+    """Answers that come with the repository, so that all machines train by the same ones.
+
+    written: the recipe that wrote them.
+    """
+
+    maker = "recipes.smollm2.answers:unpack_answers"
+
+    written: AnswersRecipe = MORE_ANSWERS
+
+    @property
+    def dtype(self) -> str:
+        """That of the target which wrote them."""
+        return self.written.dtype
+
+
+@dataclass(frozen=True)
+class LearntRecipe(Kept):
+    """Settings by which a drafter learns from the target's answers."""
+
+    maker = "recipes.smollm2.train:train_drafter"
+
+    training: DistillationRecipe | Eagle3Recipe
+    answers: AnswersRecipe | CommittedAnswers = ANSWERS
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self.training, {"answers": self.answers.key().encode()})
+
+
+# A forward of this draft takes a tenth of the target's weights.
+DISTILLATION = DistillationRecipe(
+    (0, 1, 29), num_draftable=4800, steps=500, batch_size=8, learning_rate=4e-3, warmup_steps=40
+)
+EAGLE3_RECIPE = Eagle3Recipe(
+    num_draftable=6144,
+    depth=3,
+    steps=1200,
+    batch_size=8,
+    learning_rate=8e-3,
+    warmup_steps=40,
+    optimizer=MUON,
+)
 DISTILLED, DISTILLED_6144, EAGLE3 = "distilled", "distilled_6144", "eagle3"
+ANSWERS_6144 = CommittedAnswers("answers_6144")
+"""`MORE_ANSWERS` as they come with the repository."""
 PUBLISHED = {
     DISTILLED_6144: LearntRecipe(
-        replace(DISTILLATION, steps=1500, overlap_steps=500), MORE_ANSWERS
+        replace(DISTILLATION, steps=1500, overlap_steps=500), ANSWERS_6144
     ),
 }
 """Recipes of the drafters that come with the repository."""

@@ -82,6 +82,7 @@ class DistillationRecipe(_Checked):
     layers: the numbers of the target's layers from which the draft's layers start, in the draft's
     order. overlap_steps: the number of last steps that minimise 1 - overlap, the chance that the
     target refuses a drafted token, in place of the cross-entropy (arXiv 2602.23881).
+    Raises InvalidInput for numbers out of range, and for more of these steps than there are.
     """
 
     optimizer: ClassVar[Optimizer] = MUON
@@ -96,3 +97,10 @@ class DistillationRecipe(_Checked):
     overlap_steps: int = 0
     seed: int = 0
     version: int = field(default=2, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.overlap_steps > self.steps:
+            raise InvalidInput(
+                f"overlap_steps is {self.overlap_steps}; allowed: at most the {self.steps} steps"
+            )

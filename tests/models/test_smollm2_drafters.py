@@ -190,6 +190,11 @@ def test_rows_that_are_damaged_are_refused_and_others_are_another_draft(publishe
     assert smollm2.pair_fingerprint("committed") != first
 
 
+def test_more_late_steps_than_steps_are_refused():
+    with pytest.raises(InvalidInput, match="overlap_steps is 3; allowed: at most the 2 steps"):
+        replace(DISTILLATION, steps=2, overlap_steps=3)
+
+
 def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
     with pytest.raises(
         InvalidInput, match="unknown SmolLM2 draft 'eagle3'; allowed: distilled, committed, or none"
