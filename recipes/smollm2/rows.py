@@ -1,7 +1,7 @@
-"""A distilled draft as it comes with the repository: what was trained, in rows of eight bits.
+"""A drafter as it comes with the repository: what was trained, in rows of eight bits.
 
-Embeddings are the target's, and so are the rows of the head for tokens that are not drafted. A
-draft that is rounded is another draft; exact verification is exact with any.
+Embeddings are the target's, and so are the rows of a distilled draft's head for tokens that are not
+drafted. A draft that is rounded is another draft; exact verification is exact with any.
 """
 
 import shutil
@@ -16,16 +16,23 @@ from recipes import cards
 from recipes.smollm2.recipe import PUBLISHED, ROOT, CommittedRecipe
 from recipes.smollm2.train import read_token_ids, save_draft
 from recipes.training.drafters import draft_of
+from recipes.training.recipe import Eagle3Recipe
 from resispec import kept
 from resispec.files import read_sealed
 from resispec.models import load_pair
 from resispec.models.grid import Grid, rounded
 
-ROWS = "rows.safetensors"
+ROWS, CONFIG, WEIGHTS = "rows.safetensors", "config.json", "model.safetensors"
 SCALES = ".scales"
+HEAD, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
+KINDS = {
+    True: "An EAGLE-3 drafter of SmolLM2-135M-Instruct, trained on its laws, in rows of eight bits",
+    False: "A draft of SmolLM2-135M-Instruct: layers of the target, trained on its laws, in rows "
+    "of eight bits",
+}
+"""What a drafter is, and whether it is an EAGLE-3 drafter."""
 PARAGRAPHS = (
-    "A draft of SmolLM2-135M-Instruct: layers of the target, trained on its laws, in rows of eight "
-    "bits with a scale each; norms are float32. It needs the target, whose embeddings it shares.",
+    "{what} with a scale each; norms are float32. It needs the target, whose embeddings it shares.",
     "Made for resispec by `python -m recipes smollm2 {name} --publish` at commit {commit}, in "
     "{seconds:g} seconds on two cores, with {recipe}. Answers: {answers}.",
     "It learnt from the target's own answers to questions about the language reference and the "
@@ -40,31 +47,44 @@ def publish(name: str) -> None:
     """
     recipe, folder = PUBLISHED[name], ROOT / name
     source = recipe.folder()
-    ids = read_token_ids(source)
-    pair: Any = load_pair(str(source), None)
-    tensors = pair.target.module.state_dict()
-    trained = {key: value for key, value in tensors.items() if "embed_tokens" not in key}
-    trained["lm_head.weight"] = trained["lm_head.weight"][ids]
+    weights = load_file(source / WEIGHTS)
+    trained = {key: value for key, value in weights.items() if not key.endswith(EMBEDDINGS)}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    save_file(packed({**trained, "token_ids": ids}), folder / ROWS)
+    if _is_eagle(name):
+        shutil.copyfile(source / CONFIG, folder / CONFIG)
+    else:
+        ids = read_token_ids(source)
+        trained |= {HEAD: trained[HEAD][ids], "token_ids": ids}
+    save_file(packed(trained), folder / ROWS)
     facts = {**read_sealed(source / kept.MANIFEST), "answers": cards.settings(recipe.answers)}
-    cards.write(folder, recipe, facts, PARAGRAPHS, name=name)
+    cards.write(folder, recipe, facts, PARAGRAPHS, name=name, what=KINDS[_is_eagle(name)])
 
 
 def make_draft(recipe: CommittedRecipe, folder: Path) -> dict[str, Any]:
-    """Write the folder of a draft that comes with the repository; returns facts for the manifest.
+    """Write the folder of a drafter that comes with the repository; returns facts for the manifest.
 
     Raises InvalidInput when the committed rows are damaged.
     """
-    tensors = unpacked(load_file(kept.whole(ROOT / recipe.name, "the repository") / ROWS))
+    source = kept.whole(ROOT / recipe.name, "the repository")
+    tensors = unpacked(load_file(source / ROWS))
+    if _is_eagle(recipe.name):
+        shutil.copyfile(source / CONFIG, folder / CONFIG)
+        save_file(tensors, folder / WEIGHTS)
+        return {"draftable": len(tensors[HEAD])}
     pair: Any = load_pair(str(recipe.target.folder()), None)
     target = pair.target.module
-    draft = draft_of(target, PUBLISHED[recipe.name].training.layers, tensors["token_ids"])
+    training: Any = PUBLISHED[recipe.name].training
+    draft = draft_of(target, training.layers, tensors["token_ids"])
     embeddings = {"model.embed_tokens.weight": draft.model.embed_tokens.weight}
     draft.load_state_dict({**tensors, **embeddings})
     save_draft(draft, target, pair.tokenizer, folder)
     return {"draftable": len(tensors["token_ids"])}
+
+
+def _is_eagle(name: str) -> bool:
+    """Whether a drafter is an EAGLE-3 one, which transformers does not read."""
+    return isinstance(PUBLISHED[name].training, Eagle3Recipe)
 
 
 def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -12,13 +12,20 @@ from recipes import __main__ as command
 from recipes import cards, smollm2
 from recipes.smollm2 import answers, pairs, recipe, rows
 from recipes.smollm2.questions import QuestionsRecipe
-from recipes.smollm2.recipe import AnswersRecipe, CommittedRecipe, LearntRecipe, TargetRecipe
+from recipes.smollm2.recipe import (
+    DISTILLATION,
+    AnswersRecipe,
+    CommittedAnswers,
+    CommittedRecipe,
+    LearntRecipe,
+    TargetRecipe,
+)
 from recipes.training.recipe import DistillationRecipe, Eagle3Recipe
 from resispec import kept
 from resispec.errors import InvalidInput
 from resispec.files import read_sealed, sealed, write_json
 from resispec.kept import MANIFEST
-from resispec.models import features_of, load_pair
+from resispec.models import features_of, load_eagle_pair, load_pair
 from tests.toys import save_tiny_pair
 
 TEXTS = [letter * count for count in range(1, 4) for letter in "abcdefgh"]
@@ -69,10 +76,11 @@ def toy(cache, monkeypatch):
 @pytest.fixture
 def published(tmp_path, monkeypatch):
     """The folder that a draft is published in."""
-    for module in (recipe, rows):
+    for module in (recipe, rows, answers):
         monkeypatch.setattr(module, "ROOT", tmp_path)
+    learnt = {"committed": DRAFTERS["distilled"], "committed_eagle3": DRAFTERS["eagle3"]}
     for module in (rows, command):
-        monkeypatch.setattr(module, "PUBLISHED", {"committed": DRAFTERS["distilled"]})
+        monkeypatch.setattr(module, "PUBLISHED", learnt)
     return tmp_path / "committed"
 
 
@@ -119,6 +127,22 @@ def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monke
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
 
 
+def test_answers_of_the_repository_are_those_that_were_written(published):
+    packed = CommittedAnswers("committed", TARGET, ANSWERS)
+    answers.publish_answers(packed)
+    learnt, written = (answers.read_answers(one.folder()) for one in (packed, ANSWERS))
+    assert learnt.tokens == written.tokens and learnt.learnt_from == written.learnt_from
+    assert "20 answers of" in (published / "README.md").read_text()
+    assert packed.dtype == ANSWERS.dtype
+    first = packed.key()
+    with (published / answers.PACKED).open("r+b") as file:
+        file.write(b"0")
+    with pytest.raises(InvalidInput, match="a part of the repository, is damaged: answers.safe"):
+        answers.unpack_answers(packed, published)
+    write_json(published / MANIFEST, sealed({"files": {}}))
+    assert packed.key() != first
+
+
 def test_drafters_are_trained_at_first_use_and_draft_their_tokens_alone():
     eagle, pair, alone = (
         smollm2.load_eagle_pair(),
@@ -152,12 +176,15 @@ def test_a_distilled_draft_is_a_model_of_transformers_with_the_targets_rows_wher
 
 def test_what_comes_with_the_repository_is_of_its_recipe_and_whole():
     """A recipe that is edited without training anew would be told beside another draft."""
-    for name, learnt in recipe.PUBLISHED.items():
+    written = recipe.ANSWERS_6144.written
+    for name, made in {recipe.ANSWERS_6144.name: written, **recipe.PUBLISHED}.items():
         told = read_sealed(recipe.ROOT / name / MANIFEST)
-        assert told["recipe"] == cards.settings(learnt)
-        assert told["answers"] == cards.settings(learnt.answers)
+        assert told["recipe"] == cards.settings(made)
+        if name in recipe.PUBLISHED:
+            assert told["answers"] == cards.settings(made.answers)
         assert kept.damage(recipe.ROOT / name) is None
-    assert {path.name for path in recipe.ROOT.iterdir()} == set(recipe.PUBLISHED)
+    names = {recipe.ANSWERS_6144.name, *recipe.PUBLISHED}
+    assert {path.name for path in recipe.ROOT.iterdir()} == names
     sizes = [path.stat().st_size for path in recipe.ROOT.rglob("*")]
     assert sum(sizes) <= 25e6
 
@@ -176,6 +203,22 @@ def test_a_draft_out_of_its_rows_drafts_as_the_trained_one_but_for_rounding(publ
     assert "python -m recipes smollm2 committed --publish" in card and "count = 20" in card
 
 
+def test_an_eagle_drafter_out_of_its_rows_is_the_trained_one_but_for_rounding(published):
+    rows.publish("committed_eagle3")
+    folders = DRAFTERS["eagle3"].folder(), CommittedRecipe("committed_eagle3", TARGET).folder()
+    trained, again = (
+        load_eagle_pair(str(TARGET.folder()), str(folder)).eagle_model().module.state_dict()
+        for folder in folders
+    )
+    matrices = [name for name, tensor in trained.items() if tensor.ndim == 2]
+    for name, tensor in trained.items():
+        is_rounded = name in matrices and name != "embed_tokens.weight"
+        assert torch.equal(again[name], tensor) != is_rounded, name
+        assert (again[name].float() - tensor.float()).abs().max() < 0.01
+    card = (published.parent / "committed_eagle3" / "README.md").read_text()
+    assert "An EAGLE-3 drafter of SmolLM2" in card
+
+
 def test_rows_that_are_damaged_are_refused_and_others_are_another_draft(published):
     rows.publish("committed")
     first = smollm2.pair_fingerprint("committed")
@@ -192,7 +235,7 @@ def test_rows_that_are_damaged_are_refused_and_others_are_another_draft(publishe
 
 def test_more_late_steps_than_steps_are_refused():
     with pytest.raises(InvalidInput, match="overlap_steps is 3; allowed: at most the 2 steps"):
-        replace(DISTILLATION, steps=2, overlap_steps=3)
+        dataclasses.replace(DISTILLATION, steps=2, overlap_steps=3)
 
 
 def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
@@ -218,7 +261,10 @@ def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, caps
     assert command.main(["smollm2"]) == 0
     assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(toys)
     assert command.main(["smollm2", "distilled", "--publish"]) == 1
-    assert "--publish has distilled; allowed: committed" in capsys.readouterr().err
+    assert (
+        "--publish has distilled; allowed: answers_6144, committed, committed_eagle3"
+        in capsys.readouterr().err
+    )
     assert command.main(["smollm2", "tiny"]) == 1
     assert "unknown part of smollm2 'tiny'; allowed: target, answers" in capsys.readouterr().err
     assert command.main(["smollm2", "--publish"]) == 1
