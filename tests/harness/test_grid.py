@@ -232,7 +232,7 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
 @pytest.mark.parametrize(
     ("typed", "implied"),
     [
-        (["profile=smollm2", "verifier=naive"], ["pair=smollm2", "dataset=humaneval"]),
+        (["profile=smollm2", "verifier=naive"], ["pair=smollm2_6144", "dataset=humaneval"]),
         (["dataset=c4", "profile=paper"], ["pair=llama2_7b__jf68m"]),
         # Its data sets are the embedded profile's.
         (["profile=inflated"], ["pair=inflated_llama2_7b__jf68m"]),
