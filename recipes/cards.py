@@ -33,11 +33,11 @@ def write(
 
 
 def settings(recipe: Any) -> str:
-    """The plain fields of a recipe, in words, and of those in it by which its files were made."""
+    """The plain fields of a recipe and of the training in it, in words."""
     told = []
     for field in fields(recipe):
         value = getattr(recipe, field.name)
-        if field.name in ("training", "written"):
+        if field.name == "training":
             told.append(settings(value))
         elif not isinstance(value, Kept) and value is not None:
             told.append(f"{field.name} = {value}")

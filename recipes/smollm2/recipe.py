@@ -6,7 +6,7 @@ Keys are made as in `recipes.embedded.recipe`. Naming a folder needs neither tor
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from recipes.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
 from recipes.training.recipe import MUON, DistillationRecipe, Eagle3Recipe
@@ -93,12 +93,11 @@ class CommittedRecipe(Kept):
 class CommittedAnswers(CommittedRecipe):
     """Answers that come with the repository, so that all machines train by the same ones.
 
-    written: the recipe that wrote them.
+    written: the recipe that wrote them. It is no field, since fields are made before this recipe.
     """
 
     maker = "recipes.smollm2.answers:unpack_answers"
-
-    written: AnswersRecipe = MORE_ANSWERS
+    written: ClassVar[AnswersRecipe] = MORE_ANSWERS
 
     @property
     def dtype(self) -> str:

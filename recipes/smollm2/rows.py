@@ -16,7 +16,7 @@ from recipes import cards
 from recipes.smollm2.recipe import PUBLISHED, ROOT, CommittedRecipe
 from recipes.smollm2.train import read_token_ids, save_draft
 from recipes.training.drafters import draft_of
-from recipes.training.recipe import Eagle3Recipe
+from recipes.training.recipe import DistillationRecipe, Eagle3Recipe
 from resispec import kept
 from resispec.files import read_sealed
 from resispec.models import load_pair
@@ -26,13 +26,14 @@ ROWS, CONFIG, WEIGHTS = "rows.safetensors", "config.json", "model.safetensors"
 SCALES = ".scales"
 HEAD, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
 KINDS = {
-    True: "An EAGLE-3 drafter of SmolLM2-135M-Instruct, trained on its laws, in rows of eight bits",
-    False: "A draft of SmolLM2-135M-Instruct: layers of the target, trained on its laws, in rows "
-    "of eight bits",
+    Eagle3Recipe: "An EAGLE-3 drafter of SmolLM2-135M-Instruct, trained on its laws,",
+    DistillationRecipe: "A draft of SmolLM2-135M-Instruct: layers of the target, trained on its "
+    "laws,",
 }
-"""What a drafter is, and whether it is an EAGLE-3 drafter."""
+"""What a drafter is, by the kind of its training."""
 PARAGRAPHS = (
-    "{what} with a scale each; norms are float32. It needs the target, whose embeddings it shares.",
+    "{what} in rows of eight bits with a scale each; norms are float32. It needs the target, whose "
+    "embeddings it shares.",
     "Made for resispec by `python -m recipes smollm2 {name} --publish` at commit {commit}, in "
     "{seconds:g} seconds on two cores, with {recipe}. Answers: {answers}.",
     "It learnt from the target's own answers to questions about the language reference and the "
@@ -58,7 +59,7 @@ def publish(name: str) -> None:
         trained |= {HEAD: trained[HEAD][ids], "token_ids": ids}
     save_file(packed(trained), folder / ROWS)
     facts = {**read_sealed(source / kept.MANIFEST), "answers": cards.settings(recipe.answers)}
-    cards.write(folder, recipe, facts, PARAGRAPHS, name=name, what=KINDS[_is_eagle(name)])
+    cards.write(folder, recipe, facts, PARAGRAPHS, name=name, what=KINDS[type(recipe.training)])
 
 
 def make_draft(recipe: CommittedRecipe, folder: Path) -> dict[str, Any]:

@@ -53,6 +53,12 @@ class ToyQuestions(QuestionsRecipe):
 
 TARGET = ToyTarget()
 ANSWERS = AnswersRecipe(TARGET, ToyQuestions(), count=20, max_new_tokens=6, batch_size=4)
+
+
+class ToyCommittedAnswers(CommittedAnswers):
+    written = ANSWERS
+
+
 DRAFTERS = {
     "distilled": LearntRecipe(DistillationRecipe((0, 3), 24, **LEARNING), ANSWERS),
     "committed": CommittedRecipe("committed", TARGET),
@@ -127,9 +133,13 @@ def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monke
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
 
 
-def test_answers_of_the_repository_are_those_that_were_written(published):
-    packed = CommittedAnswers("committed", TARGET, ANSWERS)
+def test_answers_of_the_repository_are_those_that_were_written(published, tmp_path, monkeypatch):
+    packed = ToyCommittedAnswers("committed", TARGET)
     answers.publish_answers(packed)
+    with monkeypatch.context() as elsewhere:  # where they were never written, nothing writes them
+        elsewhere.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+        elsewhere.setattr(answers, "make_answers", None)
+        assert (packed.folder() / answers.ANSWERS).is_file()
     learnt, written = (answers.read_answers(one.folder()) for one in (packed, ANSWERS))
     assert learnt.tokens == written.tokens and learnt.learnt_from == written.learnt_from
     assert "20 answers of" in (published / "README.md").read_text()
