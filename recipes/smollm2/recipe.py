@@ -139,12 +139,12 @@ PUBLISHED = {
     DISTILLED_6144: LearntRecipe(
         replace(DISTILLATION, steps=1500, overlap_steps=500), ANSWERS_6144
     ),
+    EAGLE3: LearntRecipe(EAGLE3_RECIPE, ANSWERS_6144),
 }
 """Recipes of the drafters that come with the repository."""
 DRAFTERS: dict[str, Kept] = {
     DISTILLED: LearntRecipe(DISTILLATION),
     **{name: CommittedRecipe(name) for name in PUBLISHED},
-    EAGLE3: LearntRecipe(EAGLE3_RECIPE),
 }
 """Drafters by name: independent draft models, and one on the target's features."""
 
