@@ -2,11 +2,12 @@
 
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
-It copies the files of each artefact to results/published/PROFILE, and the searched trees if its
-plan names any. Transcripts and evidence in a folder of the artefact's name go to an archive beside
-them. By default it copies all artefacts of results/PROFILE and a file about their origin. It puts
-plans and cells into an archive an artefact there, and renews the quotes in README and docs
-(`analysis.quotes`).
+It puts plans and cells of an artefact into an archive in results/published/PROFILE and draws its
+tables and figures there from that archive, as a fresh clone does. What has no plan, such as an
+audit, is copied as it was made; transcripts and evidence in a folder of its name go to an archive
+beside it. Searched trees that a plan names are copied, too. By default it publishes all artefacts
+of results/PROFILE. It renews the file about the origin of all that the profile has published, and
+the quotes in README and docs (`analysis.quotes`).
 """
 
 import hashlib
@@ -16,53 +17,96 @@ import re
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from analysis import published, quotes
+from analysis import artefact as artefacts
+from analysis import published, quotes, table
 from analysis.audits import TERMS
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, plan_files, read_plan
 from analysis.page import provenance
+from analysis.page.sections import maker
 from resispec.errors import InvalidInput, in_one_line
 from resispec.files import read_sealed, replacing, sealed, write_json
 
-SUFFIXES = (".csv", ".md", ".png")
-"""Of the files that are published; any artefact's command draws .json, .tex and .pdf
-from published cells.
-"""
+PUBLISHED = (".csv", ".md", ".png")
+"""Of the files of an artefact; its command draws .json, .tex and .pdf from published cells."""
+TREES = (".json", ".csv")
+"""Of the files of a searched tree."""
 CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
-    """Publish one artefact: its files, further tables `ARTEFACT_*`, trees, and what it keeps in a
-    folder; return the written paths.
+    """Publish one artefact: its cells, tables and figures, trees, and what it keeps in a folder;
+    return the written paths.
 
     root: the folder of the repository to write to.
-    Raises InvalidInput when the artefact has no page to publish.
+    Raises InvalidInput when the artefact has neither a plan nor a page.
     """
     source, folder = results / profile, root / "results" / "published" / profile
-    if not (source / f"{artefact}.md").is_file():
+    place = (artefact, profile, published.source(artefact, profile, results))
+    if plan_files(*place):
+        paths = _publish_planned(read_plan(*place), folder)
+    elif (source / f"{artefact}.md").is_file():
+        paths = _copied([*source.glob(f"{artefact}.*"), *source.glob(f"{artefact}_*.*")], folder)
+    else:
         raise InvalidInput(f"{source / artefact}.md is missing; `make {artefact}` makes it")
-    files = [*source.glob(f"{artefact}.*"), *source.glob(f"{artefact}_*.*")]
-    paths = [_copy(file, folder / file.name) for file in sorted(files) if file.suffix in SUFFIXES]
-    plans = (
-        [read_plan(artefact, profile, results)] if plan_files(artefact, profile, results) else []
-    )
-    if any(request.tree_file for plan in plans for request in plan.requests):
-        trees = sorted(
-            file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv")
-        )
-        paths += [_copy(file, folder / "growmap" / file.name) for file in trees]
     kept = [file for file in (source / artefact).glob("*") if file.suffix in (".json", ".jsonl")]
     if kept:
         paths.append(folder / f"{artefact}.tar.xz")
         pack({file.name: file.read_bytes() for file in kept}, paths[-1])
     return paths
+
+
+def _publish_planned(plan: Plan, folder: Path) -> list[Path]:
+    """Archive a plan's cells, unless they are published already, and draw the artefact from them;
+    return the written paths.
+    """
+    cells, paths = published.archive_of(plan.artefact, folder), []
+    if not plan.is_published:
+        archive(plan, cells)
+        paths.append(cells)
+    made = drawn(cells)
+    with TemporaryDirectory() as name:
+        temporary = Path(name)
+        for one_table in made.tables:
+            table.write(one_table, temporary, made.suffixes)
+        if made.figures:  # a table takes no matplotlib
+            from analysis.figures import save_figure
+
+            for stem, drawing in made.figures.items():
+                save_figure(drawing(), temporary / stem, ["png"])
+        paths += _copied(temporary.iterdir(), folder)
+    if any(request.tree_file for request in plan.requests):
+        trees = (plan.results / plan.profile / "growmap").glob("*")
+        paths += _copied(trees, folder / "growmap", TREES)
+    return paths
+
+
+def drawn(cells: Path) -> artefacts.Artefact:
+    """An artefact of its published cells, as of the day when they were measured.
+
+    Notes about what has changed since then are for whoever draws it. cells: the archive.
+    """
+    plan = published.plan_of(cells)
+    made = artefacts.complete(maker(plan.artefact), plan)
+    tables = (
+        replace(one_table, notes=replace(one_table.notes, stale=())) for one_table in made.tables
+    )
+    return replace(made, tables=tuple(tables))
+
+
+def _copied(files: Iterable[Path], folder: Path, suffixes: Sequence[str] = PUBLISHED) -> list[Path]:
+    """Copy those of the files with a suffix to a folder; return the written paths."""
+    chosen = sorted(file for file in files if file.suffix in suffixes)
+    return [_copy(file, folder / file.name) for file in chosen]
 
 
 def _copy(file: Path, target: Path) -> Path:
@@ -195,17 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InvalidInput(
             f"{results / profile} holds no artefact; `make reproduce-table1` makes one"
         )
-    places = [(name, profile, published.source(name, profile, results)) for name in names]
-    plans = [read_plan(*place) for place in places if plan_files(*place)]
     folder = ROOT / "results" / "published" / profile
-    for plan in plans:
-        if not plan.is_published:
-            path = published.archive_of(plan.artefact, folder)
-            archive(plan, path)
-            _list(path)
     for artefact in names:
         _list(*publish(artefact, profile, results, ROOT))
-    if plans and not options.artefacts:
+    archives = sorted((folder / published.CELLS).glob(f"*{published.SUFFIX}"))
+    if archives:
+        plans = [published.plan_of(path) for path in archives]
         write_json(folder / provenance.FILE, provenance.facts(plans))
         _list(folder / provenance.FILE)
     _list(*quotes.renew(ROOT))  # a document may quote any of the artefacts

@@ -25,7 +25,7 @@ from typing import IO, Any, cast
 import pandas as pd
 
 from analysis import SWEEP, labels
-from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files
+from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files, read_plan
 from analysis.stats import MIN_PROMPTS
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
@@ -74,6 +74,12 @@ class Agreement:
 def archive_of(artefact: str, folder: Path) -> Path:
     """The path of the archive with an artefact's cells in a profile's published folder."""
     return folder / CELLS / f"{artefact}{SUFFIX}"
+
+
+def plan_of(archive: Path) -> Plan:
+    """The plan of an archive that `archive_of` names. Raises InvalidInput as `unpacked` does."""
+    name, profile = archive.name.removesuffix(SUFFIX), archive.parents[1].name
+    return read_plan(name, profile, unpacked(archive))
 
 
 def source(artefact: str, profile: str, results: Path) -> Path:
