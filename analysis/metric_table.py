@@ -22,7 +22,8 @@ from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
-# From a cell's labels to those of them that its baseline, the standard rule, does not share.
+# From a cell's labels to those of them that its baseline, by default the standard rule, does not
+# share.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ACROSS_RUNS = "across_runs"
 """Key in `attrs` of the frame of `measure`: ids of cells with a ratio
@@ -54,8 +55,9 @@ def measure(
     paper_low, paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its
     baseline has no prompts, or if the baseline is the cell itself.
 
-    baseline: gives the decoder and the tree whose standard rule a cell is compared with, where they
-    are not its own, as all other keys are. Raises InvalidInput when several cells are the baseline.
+    baseline: gives the decoder and the tree whose standard rule, or another verifier if it gives
+    one, a cell is compared with; all other keys are the cell's own. Raises InvalidInput when
+    several cells are the baseline.
     """
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()

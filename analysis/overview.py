@@ -8,7 +8,13 @@ from matplotlib.figure import Figure
 from analysis import audits, figures, labels, metrics, ranges
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.audits import METHOD
-from analysis.costs import DRAFT_FORWARDS, GAIN_OVER_BEST, measure_with_costs, with_values
+from analysis.costs import (
+    DRAFT_FORWARDS,
+    GAIN_OVER_BEST,
+    GAIN_OVER_RESISPEC,
+    measure_with_costs,
+    with_values,
+)
 from analysis.figures import SIZE
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions
@@ -17,7 +23,14 @@ from resispec.audit.verdict import Finding
 
 TEXTS = texts("overview")
 LENGTH, SPEED = metrics.ACCEPTED_LENGTH, metrics.SPEEDUP_VS_AUTOREGRESSIVE
-COLUMNS = (LENGTH, metrics.GAIN, GAIN_OVER_BEST, metrics.TOKENS_PER_S, SPEED)
+COLUMNS = (
+    LENGTH,
+    metrics.GAIN,
+    GAIN_OVER_BEST,
+    GAIN_OVER_RESISPEC,
+    metrics.TOKENS_PER_S,
+    SPEED,
+)
 PAPERS = (("specinfer", "d5b3", "standard"), ("specinfer", "d5b3", "resispec"))
 
 
