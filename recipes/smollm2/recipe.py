@@ -142,8 +142,16 @@ PUBLISHED = {
     EAGLE3: LearntRecipe(EAGLE3_RECIPE, ANSWERS_6144),
 }
 """Recipes of the drafters that come with the repository."""
+SIZES = {
+    f"distilled_{len(layers)}_layers": LearntRecipe(
+        replace(DISTILLATION, layers=layers, steps=400, overlap_steps=133), ANSWERS_6144
+    )
+    for layers in ((0, 29), (0, 1, 2, 28, 29))
+}
+"""Recipes of a smaller and a larger draft, which learn for less long."""
 DRAFTERS: dict[str, Kept] = {
     DISTILLED: LearntRecipe(DISTILLATION),
+    **SIZES,
     **{name: CommittedRecipe(name) for name in PUBLISHED},
 }
 """Drafters by name: independent draft models, and one on the target's features."""
