@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from resispec.errors import InvalidInput
-from resispec.sampling import FILTER_ORDERS, TENSORRT, Warp, engine_of
+from resispec.sampling import FILTER_ORDERS, SETTINGS, TENSORRT, Warp, engine_of
 
 OFF_ALONE: Final[Mapping[str, Mapping[str, str]]] = {
     "llama.cpp": dict.fromkeys(
@@ -55,6 +55,9 @@ UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
     "encoder_repetition_penalty": (1,),
     "num_beams": (0, 1),
     "guidance_scale": (1,),
+    "best_of": (1,),
+    "do_sample": (True,),
+    "truncate_prompt_tokens": (-1,),
     "top_n_sigma": (0, -1),
     "thinking_token_budget": (-1,),
     "response_format": ("text",),
@@ -116,21 +119,48 @@ def check_off(settings: Warp, name: str, reasons: Mapping[str, str]) -> None:
             raise InvalidInput(f"{name}: {setting} is {value}, and {reason}; allowed: {off:g}")
 
 
-def check_declarable(name: str, value: Any, engine: str, place: str) -> None:
+def check_declarable(name: str, value: Any, settings: Warp, engine: str, place: str) -> None:
     """Raise InvalidInput for a setting of UNDECLARABLE that is on.
 
-    name: the key of the value, in any spelling. engine: its name; llama.cpp's `ignore_eos` rules
-    ends of sequence out, while others draw and emit them. place: the beginning of the line.
+    name: the key of the value, in any spelling. settings: those that are declared beside it.
+    engine: its name; llama.cpp's `ignore_eos` rules ends of sequence out, while others draw and
+    emit them. place: the beginning of the line.
     """
     spelling = _letters(name)
     off = _OFF.get(spelling)
     if spelling == "ignoreeos" and engine_of(engine) == "llama.cpp":
         off = _EMPTY
-    if off is not None and not _is_off(value, off):
+    if spelling == "dosample" and settings.temperature == 0:
+        off = None
+    if spelling in WINDOWS and settings.repetition_penalty != Warp.repetition_penalty:
+        off = (-1,)
+    allowed = "" if off is None or _is_off(value, off) else f"{off[0]!r}, which is off"
+    if spelling == "samplers" and not _is_usual(value, settings):
+        allowed = ", ".join(SAMPLERS)
+    if spelling in REQUESTS and isinstance(value, str) and any(map(value.count, SETTINGS)):
+        allowed = "its settings as keys of the row"
+    if allowed:
         raise InvalidInput(
             f"{place} is {ascii(value)[:60]}, which makes another law that no transcript can "
-            f"declare; allowed: {off[0]!r}, which is off, or no such key"
+            f"declare; allowed: {allowed}, or no such key"
         )
+
+
+SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
+"""llama.cpp's order of the settings that a transcript has."""
+WINDOWS = ("repeatlastn", "penaltylastn")
+"""Names of the number of last tokens to which llama.cpp's penalties apply, -1 for all."""
+REQUESTS = ("samplingparams", "samplingparameters", "generationconfig", "params", "parameters")
+"""Keys under which rows have a request's settings."""
+
+
+def _is_usual(samplers: Any, settings: Warp) -> bool:
+    """Whether a list of llama.cpp's samplers has those of SAMPLERS that are on, in that order."""
+    if not isinstance(samplers, list | tuple):
+        return False
+    order = [name for name in samplers if name in SAMPLERS]
+    are_on = [name for name in SAMPLERS[1:] if getattr(settings, name) != getattr(Warp, name)]
+    return order == [name for name in SAMPLERS if name in order] and set(are_on) <= set(order)
 
 
 def _letters(name: str) -> str:

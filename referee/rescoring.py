@@ -28,7 +28,7 @@ from resispec.models.checkpoint import (
     read_checkpoint,
 )
 from resispec.models.grid import precision_of
-from resispec.models.kv_cache import cache_argument
+from resispec.models.kv_cache import cache_argument, check_window
 from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
 from resispec.sampling import Warp
@@ -77,11 +77,13 @@ class Scorer:
     defaults: the sampling settings of the model's generation_config.json, which some engines apply
     unasked. precision: the model's dtype in words, such as "float16".
     switches: lengths at which the model's frequencies change, see `switches_in`.
+    Raises InvalidInput for a Llama with a window, which its cache would read and no layer.
     """
 
     def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
         self.module = module.eval()
         config = module.config.get_text_config()
+        check_window(config.name_or_path or "the target", config)
         self.vocab_size: int = config.vocab_size
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device

@@ -55,6 +55,8 @@ LIMIT, MODEL = "max_new_tokens", "model"
 """The keys of a row for the most tokens that were asked for, and for the model's name."""
 SPEC_DECODE, NUM_DRAFTED = "spec_decode", "num_draft_tokens"
 """The key of a row for its acceptance record, and that of the record for the drafted tokens."""
+CHATS = ("messages", "tools", "tool_calls")
+"""Keys of lists that say nothing of the request's settings, whatever is called so in them."""
 NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
@@ -80,12 +82,16 @@ class Transcript(Warp):
     them. A key that is nearly a setting is refused, see `setting_meant`, and so is a setting within
     another key's value, unless its value is None or, within another key, the one that applies. So
     is a setting that no transcript can declare, unless it is off, see `check_declarable`.
-    place: where the row stands, for messages; it is not written. Texts are made `printable`.
-    Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
+    filter_order: by default that of the engine, by its name; if that names no known one, settings
+    of which engines make different laws are refused. place: where the row stands, for messages; it
+    is not written. Texts are made `printable`.
+    Raises InvalidInput, one line that begins with `place`, for a value that is not allowed, and for
+    settings that the engine, by its name, applies in another way, see `check_law`.
     """
 
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
+    filter_order: str = field(default="", kw_only=True)
     seed: int | None = None
     sample: int | None = None
     concurrency: int | None = None
@@ -117,6 +123,10 @@ class Transcript(Warp):
                         f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0, below "
                         f"{TOO_LARGE}"
                     )
+        engine = self.engine if isinstance(self.engine, str) else ""
+        has_order = self.filter_order != ""
+        if not has_order:
+            object.__setattr__(self, "filter_order", filter_order_of(engine))
         self.check(self.place)
         for name, kind in _TYPES.items():
             if (value := getattr(self, name)) is not None and type(value) is not kind:
@@ -127,9 +137,13 @@ class Transcript(Warp):
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))
         self._check_logprobs()
+        check_law(self, self.engine or "", f"{self.place}: ")
+        if self.engine and not has_order and engine_of(self.engine) not in FILTER_ORDERS:
+            line = f"{self.place}: {self.engine}"
+            check_same_everywhere(self, line, "filter_order in the row or --settings")
         for keys, value in _places(self.extra):
             where = f"{self.place}: {'.'.join(keys)[:60]}"
-            check_declarable(keys[-1], value, self.engine or "", where)
+            check_declarable(keys[-1], value, self, self.engine or "", where)
             name = setting_meant(keys[-1])
             if name and not (len(keys) > 1 and _is_same(name, value, getattr(self, name))):
                 raise InvalidInput(
@@ -231,15 +245,17 @@ def setting_meant(key: str) -> str | None:
 
 
 def _places(values: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every value in a mapping that is not None, those of mappings within it, too: the keys that
-    lead to it, and the value.
+    """Every value in a mapping that is not None, those of mappings within it, too, and of lists of
+    them, but for chats: the keys that lead to it, and the value.
     """
     for key, value in values.items():
         place = (*keys, str(key))
         if value is not None:
             yield place, value
-        if isinstance(value, Mapping):
-            yield from _places(value, place)
+        is_list = isinstance(value, list | tuple) and key not in CHATS
+        for one in value if is_list else [value]:
+            if isinstance(one, Mapping):
+                yield from _places(one, place)
 
 
 def _is_same(name: str, value: Any, own: Any) -> bool:
@@ -262,13 +278,11 @@ def read_transcripts(
 ) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
-    A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it. A
-    row without `filter_order` gets that of its engine, by the engine's name; if that names no known
-    one, settings of which engines make different laws are refused. Rows may have the keys
-    of RL trainers, see `referee.rollouts`. settings: those that rows need not say themselves.
+    A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it.
+    Rows may have the keys of RL trainers, see `referee.rollouts`. settings: those that rows need
+    not say themselves.
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
-    empty, or for the first row that is not a transcript, or says settings that its engine, by its
-    name, applies in another way, see `check_law`.
+    empty, or for the first row that is not a `Transcript`.
     """
     transcripts = []
     for where, _, row in json_lines(Path(path)):
@@ -283,15 +297,7 @@ def read_transcripts(
                 if extra.get(name) is not None
             }
             extra = {name: value for name, value in extra.items() if name not in _TYPES}
-            engine = str(fields.get("engine") or "")
-            is_known = "filter_order" in fields or not engine or engine_of(engine) in FILTER_ORDERS
-            fields.setdefault("filter_order", filter_order_of(engine))
-            transcript = Transcript(**fields, extra=extra, place=emitted.place)
-            check_law(transcript, transcript.engine or "", f"{emitted.place}: ")
-            if not is_known:
-                name = f"{emitted.place}: {transcript.engine}"
-                check_same_everywhere(transcript, name, "filter_order in the row or --settings")
-            transcripts.append(transcript)
+            transcripts.append(Transcript(**fields, extra=extra, place=emitted.place))
     if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return transcripts

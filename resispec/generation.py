@@ -83,7 +83,7 @@ class Speculator:
     ) -> Continuation:
         """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L).
 
-        seed: the seed of this prompt's randomness; None draws from torch's global generator.
+        seed: the seed of this prompt's randomness; None draws one from torch's global generator.
         eos_token_ids: tokens that end the text, where the ending token is returned, too; None takes
         the pair's, see `Pair.end_token_ids`. on_step: called with the tokens of every step as soon
         as they are known. allow_biased: whether `warn_of_bias` is skipped. settings: the fields of
@@ -117,9 +117,9 @@ class Speculator:
         """Decode until a limit or a token for which `is_last` is True;
         `put` gets each step's tokens.
         """
-        generator = _global_generator(self.pair.target.device)
-        if seed is not None:
-            generator = Generator(generator.device).manual_seed(seed)
+        if seed is None:
+            seed = _drawn_seed(self.pair.target.device)
+        generator = Generator(self.pair.target.device).manual_seed(seed)
         tokens: list[int] = []
 
         def ends_with(token: int) -> bool:
@@ -137,15 +137,20 @@ class Speculator:
         )
 
     def warn_of_bias(self, warp: Warp) -> None:
-        """Warn, once for each verifier, that sampled tokens will lack the target's law,
-        see `shown_bias`.
+        """Warn, once for each verifier, that tokens will lack the target's law, see `shown_bias`;
+        at temperature 0, that they will not be the likeliest.
         """
-        if warp.temperature > 0 and self._bias is not None:
-            warnings.warn(self._bias, stacklevel=1)  # always from this line: Python shows it once
+        bias = self._biases[warp.temperature == 0]
+        if bias is not None:
+            warnings.warn(bias, stacklevel=1)  # always from this line: Python shows it once
 
     @cached_property
-    def _bias(self) -> str | None:
-        return shown_bias(self._decoders[False].verifier, self._draws_of(False))
+    def _biases(self) -> dict[bool, str | None]:
+        """What `shown_bias` says of the random and of the greedy decoder."""
+        return {
+            is_greedy: shown_bias(decoder.verifier, self._draws_of(is_greedy), is_greedy)
+            for is_greedy, decoder in self._decoders.items()
+        }
 
     def _draws_of(self, is_greedy: bool) -> DrawsKind:
         default = (
@@ -211,13 +216,13 @@ class Speculator:
         return tokens
 
 
-def _global_generator(device: torch.device) -> Generator:
-    """The generator that `torch.manual_seed` seeds for a device."""
-    if device.type != "cuda":
-        return torch.default_generator
-    torch.cuda.init()
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.cuda.default_generators[index]
+def _drawn_seed(device: torch.device) -> int:
+    """A seed drawn from the generator that `torch.manual_seed` seeds for a device.
+
+    Steps must not draw from that generator itself, or from a copy of its state: a verifier that
+    draws from it would get the drafter's own random numbers.
+    """
+    return int(torch.randint(2**63 - 1, (), device=device))
 
 
 def generate(

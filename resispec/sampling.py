@@ -265,5 +265,6 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value is None or type(value) is int and value > 0,
         "whole numbers from 1",
     ),
+    "ignore_eos": (lambda value: type(value) is bool, "True and False"),
 }
 """The allowed values of each setting, of `Sampling`, too: a test, and the same in words."""

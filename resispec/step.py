@@ -16,6 +16,7 @@ from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.drafters.base import Drafter
 from resispec.drafters.levels import inner_nodes
+from resispec.errors import InvalidInput
 from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
@@ -74,7 +75,7 @@ class Stepper:
         features = self._session.extend(upload(prompt[:-1], self._device)) if prompt[:-1] else None
         self._drafts.prefill(prompt, features)
         self._root = prompt[-1]
-        self._has_seen_laws = False
+        self._is_first, self._has_seen_laws = True, False
 
     def end(self, generator: Generator) -> None:
         """Set `generator` to the state after the draws of all steps."""
@@ -82,13 +83,17 @@ class Stepper:
 
     def step(self, is_checked: bool = False) -> Step:
         """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid,
-        InvalidInput for a verdict as `check_verdict`, and when the drafter's laws are none.
+        InvalidInput for a verdict as `check_verdict`, and when the drafter's laws are none or its
+        tree begins elsewhere.
 
         is_checked: look at the drafter's laws in every step, and not only in a prompt's first;
         raise InvalidInput if the verifier changed its inputs. This takes time.
         """
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
+        if is_checked or self._is_first or reading_is_free(self._device):
+            self._check_root(draft.tree)
+            self._is_first = False
         with part("target"):
             places = _placed(draft.tree.topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *places)
@@ -124,6 +129,16 @@ class Stepper:
                 self._decide[name] = own_unit(self._decided, self._device, tree.draws)
             (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
+
+    def _check_root(self, tree: Tree) -> None:
+        """Raise InvalidInput unless a tree begins at the last committed token, whose features and
+        law the target gives next.
+        """
+        if (found := int(tree.tokens[0])) != self._root:
+            raise InvalidInput(
+                f"the drafter's tree has token {found} at its root; allowed: {self._root}, the "
+                "last committed token"
+            )
 
     def _check_laws(self, draft: Draft, target_probs: Tensor) -> None:
         """Raise InvalidInput unless every law (V,) of a node with children is a probability law.

@@ -76,6 +76,8 @@ ON = {
     "typical_p": 0.9, "no_repeat_ngram_size": 3, "xtc_probability": 0.5, "dry_multiplier": 0.8,
     "mirostat": 2, "minTokens": 1, "top_n_sigma": 1.0, "thinking_token_budget": 0,
     "response_format": {"type": "json_object"}, "num_beams": 4, "regex": "[0-9]*",
+    "best_of": 5, "do_sample": False, "truncate_prompt_tokens": 2, "samplers": "kt",
+    "sampling_params": "SamplingParams(n=1, temperature=0.7, top_p=0.9)",
 }  # fmt: skip
 
 
@@ -98,6 +100,42 @@ def test_filters_are_in_the_order_of_the_engine_unless_a_row_says_another(tmp_pa
     row = ROW | {"engine": "llama.cpp, assisted"}
     rows = read_transcripts(written(tmp_path, row, row | {"filter_order": "vllm"}))
     assert [found.filter_order for found in rows] == ["llama.cpp", "vllm"]
+
+
+def test_a_transcript_made_in_a_program_is_judged_like_a_row():
+    """Defect: it had the order of transformers, and settings that its engine applies otherwise."""
+    given = {"prompt_token_ids": (1,), "output_token_ids": (2,), "temperature": 0.5, "top_p": 0.75}
+    assert Transcript(**given, engine="llama.cpp").filter_order == "llama.cpp"
+    assert Transcript(**given).filter_order == "transformers"
+    with pytest.raises(InvalidInput, match="SGLang's counts emitted tokens alone"):
+        Transcript(**given, engine="sglang", repetition_penalty=1.3)
+    with pytest.raises(InvalidInput, match="the order in which this engine applies"):
+        Transcript(**given, engine="mine")
+
+
+def test_what_decides_the_law_beside_a_setting_is_looked_at():
+    given = {"prompt_token_ids": (1,), "output_token_ids": (2,), "engine": "llama.cpp"}
+    greedy, penalty = {"temperature": 0}, {"repetition_penalty": 1.3}
+    usual = ["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "temperature"]
+    fine = (
+        (greedy, {"do_sample": False}),
+        ({}, {"repeat_last_n": 64}),
+        (penalty, {"penalty_last_n": -1}),
+        ({"top_p": 0.9}, {"samplers": usual}),
+        ({}, {"messages": [{"temperature": 21}], "requests": [{"temperature": 1.0}]}),
+    )
+    for settings, extra in fine:
+        assert Transcript(**given, **settings, extra=extra).extra == extra
+    refused = (
+        (penalty, {"repeat_last_n": 64}, "allowed: -1"),
+        ({"top_p": 0.9}, {"samplers": usual[::-1]}, "allowed: penalties, top_k, top_p, min_p, te"),
+        ({"top_p": 0.9}, {"samplers": ["temperature"]}, "allowed: penalties"),
+        ({}, {"requests": [{"temperature": 0.7}]}, "the key 'requests.temperature' is not read"),
+        ({}, {"params": [{"logit_bias": {"1": 2}}]}, "params.logit_bias is"),
+    )
+    for settings, extra, message in refused:
+        with pytest.raises(InvalidInput, match=message):
+            Transcript(**given, **settings, extra=extra)
 
 
 BAD = {

@@ -148,6 +148,13 @@ def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch
     assert Scorer(module).eos_token_ids == (3, 7)
 
 
+def test_a_window_that_a_llama_does_not_read_is_refused(monkeypatch):
+    module = target().module
+    monkeypatch.setattr(module.config, "sliding_window", 8, raising=False)
+    with pytest.raises(InvalidInput, match="sliding_window is 8, which no layer of a llama reads"):
+        Scorer(module)
+
+
 def test_rows_lie_on_one_side_of_the_length_at_which_frequencies_change():
     """Batches, too, since the longest row of a batch decides for all."""
     rope = {

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -42,8 +42,11 @@ NUM_DRAFTED = 10
 RESIDUAL_MASSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Mass by which a wide target exceeds its draft."""
 MOST_SIBLINGS = 8
-SHOWN_LAWS = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)
+ShownLaws: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+SHOWN_LAWS: ShownLaws = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)
 """The laws p and q of docs/exactness.md."""
+GREEDY_LAWS: ShownLaws = (1.0, 0.0, 0.0), SHOWN_LAWS[1]
+"""The same with a target at temperature 0."""
 TREES: tuple[tuple[Topology, int], ...] = (
     (root_only(), 4),
     (complete(3, 2), 2),
@@ -191,9 +194,11 @@ def cases_of(
     yield from tree_cases(verifier, draws, seed, CHAINS if is_chain else TREES)
 
 
-def shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
+def shown_bias(verifier: Verifier, draws: DrawsKind, is_greedy: bool = False) -> str | None:
     """A sentence that says how far a verifier is from the target's law on three tokens;
     None if it is not.
+
+    is_greedy: take a target at temperature 0, whose law is a point mass.
 
     One and two siblings are enumerated where the verifier is defined, and chains of two for tree
     verifiers; this takes milliseconds. A verifier without bias here may be biased elsewhere: only
@@ -201,13 +206,13 @@ def shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
     may; decoding shows its error.
     """
     with suppress(Exception):
-        return _shown_bias(verifier, draws)
+        return _shown_bias(verifier, draws, GREEDY_LAWS if is_greedy else SHOWN_LAWS)
     return None
 
 
-def _shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
+def _shown_bias(verifier: Verifier, draws: DrawsKind, shown: ShownLaws) -> str | None:
     rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
-    p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
+    p, q = (torch.tensor(law, dtype=torch.float64) for law in shown)
     laws = [
         (emitted_law(rule, p, q, count, draws), p)
         for count in (1, 2)
@@ -224,8 +229,8 @@ def _shown_bias(verifier: Verifier, draws: DrawsKind) -> str | None:
                 chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
                 tokens = f"the tokens with probabilities ({chances})"
             return (
-                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} "
-                f"and the draft's {SHOWN_LAWS[1]}, it emits {tokens}, a total variation of "
+                f"{name} is biased with draws {draws}: where the target's law is {shown[0]} "
+                f"and the draft's {shown[1]}, it emits {tokens}, a total variation of "
                 f"{error:.3f} from the target; see docs/exactness.md"
             )
     return None

@@ -18,7 +18,7 @@ from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.grid import Grid, grid_of
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument, windows_of
-from resispec.models.lean import LeanBody, LeanRows, is_plain
+from resispec.models.lean import LeanBody, LeanRows, functions, is_plain
 from resispec.models.linear import QuickLinear, described, products_in, quicken, quicken_again
 from resispec.models.module_state import ModuleState, is_untouched
 from resispec.models.own_lm_head import (
@@ -149,6 +149,7 @@ class TransformersModel:
         self._state: ModuleState | None = None
         self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
+        self._num_rows: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.rope_switches = switches_in(config)
         self.device: torch.device = module.device
@@ -174,7 +175,7 @@ class TransformersModel:
             self._head = shortened(self._head, module, features)
         if self._lean is not None and _is_one_matrix(self._head):
             self._head = _sharing(self._head.weight, self._head.bias, grid_of(self._head))
-        self._state = ModuleState(module)
+        self._state = ModuleState(module, functions())
 
     @property
     def end_token_ids(self) -> tuple[int, ...]:
@@ -185,11 +186,11 @@ class TransformersModel:
         """The module's state. If the module has changed since it was read, it is read anew, as at
         first; sessions from before then belong to another model.
 
-        Raises InvalidInput as at first.
+        Raises InvalidInput as at first, and for a module whose vocabulary has another size now.
         """
         if self._state is None:  # it is being read
             return None
-        if ModuleState(self.module) != self._state:
+        if ModuleState(self.module, functions()) != self._state:
             own = {"taps": self.taps, "vocab_size": self.vocab_size}
             self._lean = None  # before the next one's copies are made
             with torch.inference_mode(False), torch.no_grad():
@@ -197,6 +198,11 @@ class TransformersModel:
                 model = TransformersModel(self.module, self._is_draft)
                 if self._draftable is not None:
                     model = model.drafting(self._draftable)
+            if model._num_rows != self._num_rows:
+                raise InvalidInput(
+                    f"{self.name} has {model._num_rows} tokens now, and had {self._num_rows} when "
+                    "it was read; make a new Speculator"
+                )
             vars(self).update(vars(model) | own)
         return self._state
 

@@ -114,7 +114,8 @@ def end_token_ids(module: Any) -> tuple[int, ...]:
     """
     for config in (module.generation_config, module.config.get_text_config()):
         if (ids := config.eos_token_id) is not None:
-            return tuple(ids) if isinstance(ids, list) else (ids,)
+            ids = ids.tolist() if isinstance(ids, torch.Tensor) else ids
+            return (ids,) if isinstance(ids, int) else tuple(ids)
     return ()
 
 

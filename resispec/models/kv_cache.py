@@ -40,19 +40,25 @@ def cache_argument(forward: Callable[..., Any]) -> str:
     return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
+def check_window(name: str, config: Any) -> None:
+    """Raise InvalidInput if a Llama has a window, as `windows_of` does."""
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if window and kinds is None and config.model_type == "llama":
+        raise InvalidInput(
+            f"{name}: sliding_window is {window}, which no layer of a llama reads but the cache of "
+            "transformers does; allowed: None"
+        )
+
+
 def windows_of(name: str, config: Any) -> Windows:
     """The attention window of each kind of layer of a text model.
 
     config: the transformers configuration. Raises InvalidInput, which names the kinds, if a layer
     has neither full attention nor a window, or if a Llama has a window.
     """
+    check_window(name, config)
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
-    if window and kinds is None and config.model_type == "llama":
-        raise InvalidInput(
-            f"{name}: sliding_window is {window}, which no layer of a llama reads but the cache of "
-            "transformers does; allowed: None"
-        )
     if kinds is None:  # all layers are of one kind, as in Mistral
         return {"sliding_attention": window} if window else FULL
     windows = {**FULL, "sliding_attention": window}

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.activations import SiLUActivation
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
 from resispec.models.grid import grid_of, joined
 from resispec.models.kv_cache import FULL, KeyValues, Mask, windows_of
 from resispec.models.linear import ROWS, Multiply, Product, QuickLinear, bucket, choices
-from resispec.models.module_state import is_untouched
+from resispec.models.module_state import is_known, is_untouched
 
 ROPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary frequencies that are the same at every length."""
@@ -44,7 +45,8 @@ def is_plain(module: Any) -> bool:
     configuration and its parts tell.
 
     Not so with biases, windows, frequencies that change, eager attention, hooks, adapters, other
-    methods in place of a part's own, and parameters of several precisions or on several devices.
+    functions in place of transformers' own, and parameters of several precisions, on several
+    devices, or in memory that processes share: fusing would take them out of it.
     """
     body = module.base_model
     if type(body) is not modeling_llama.LlamaModel:
@@ -58,6 +60,7 @@ def is_plain(module: Any) -> bool:
             type(part) in KINDS and is_untouched(part) and getattr(part, "bias", None) is None
             for part in body.modules()
         )
+        and all(map(is_known, functions()))
         and config._attn_implementation == "sdpa"
         and config.hidden_act == "silu"
         and rope.get("rope_type") in ROPES
@@ -67,7 +70,13 @@ def is_plain(module: Any) -> bool:
         and parameters[0].device.type in ("cpu", "cuda")
         and parameters[0].dtype in DTYPES
         and not parameters[0].is_inference()
+        and not (parameters[0].device.type == "cpu" and any(map(Tensor.is_shared, parameters)))
     )
+
+
+def functions() -> list[Any]:
+    """The functions of transformers that a Llama's modules call by their names."""
+    return [modeling_llama.apply_rotary_pos_emb, ALL_ATTENTION_FUNCTIONS["sdpa"]]
 
 
 @dataclass(frozen=True)

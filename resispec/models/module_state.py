@@ -9,32 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from inspect import getattr_static
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as modules_of_torch
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
+"""The hooks of all modules of a process, in `torch.nn.modules.module`."""
 KNOWN = ("torch", "transformers", "resispec")
-"""Packages whose parts have no switches beside their parameters."""
+"""Packages whose parts have no switches beside their parameters, and whose functions are known."""
 SAMPLE = 4
 """The numbers of a parameter on a CPU that are compared."""
 
 
 class ModuleState:
-    """A module's parts, their hooks, own methods and switches, and its parameters; states can be
+    """A module's parts, their hooks, methods and switches, and its parameters; states can be
     compared.
+
+    called: functions that its parts call by their names, and that a program may replace.
 
     A change in place counts by torch's own number of changes. A change through `Tensor.data` has
     none, so of parameters on a CPU the first numbers are compared, too; a GPU would have to be
     waited for. It holds on to what it compares, so that no other object takes its place in memory.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, called: Iterable[Any] = ()) -> None:
         parts, parameters = [*module.modules()], [*module.parameters()]
         hooks = [hook for part in parts for name in HOOKS for hook in getattr(part, name).values()]
         methods = [vars(part).get("forward") for part in parts]
-        self._objects = [*parts, *hooks, *methods, *parameters]
+        classes = [getattr_static(kind, "forward") for kind in dict.fromkeys(map(type, parts))]
+        functions = [*_global_hooks(), *methods, *classes, *called]
+        self._objects = [*parts, *hooks, *functions, *parameters]
         attention = getattr(getattr(module, "config", None), "_attn_implementation", None)
         switches = [_switches(part) for part in parts if _package_of(part) not in KNOWN]
         self._facts = [attention, *switches, *map(version, parameters)]
@@ -61,8 +72,35 @@ def version(tensor: Tensor) -> tuple[int, int | None]:
 
 
 def is_untouched(part: Any) -> bool:
-    """Whether a part of a module does what its class says: no hooks, and no own `forward`."""
-    return "forward" not in vars(part) and not any(getattr(part, hooks) for hooks in HOOKS)
+    """Whether a part of a module does what its class said when its package was installed: no hooks,
+    no own `forward`, and none that a program has put in the place of its class's.
+    """
+    return (
+        "forward" not in vars(part)
+        and not any(getattr(part, hooks) for hooks in HOOKS)
+        and not _global_hooks()
+        and is_known(type(part).forward)
+    )
+
+
+def is_known(function: Any) -> bool:
+    """Whether the code of a function, and of all that it wraps, stands in files of KNOWN."""
+    while function is not None:
+        code = getattr(function, "__code__", None)
+        if code is None or not any(root in Path(code.co_filename).parents for root in _roots()):
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
+
+
+@cache
+def _roots() -> list[Path]:
+    """The folders of the packages of KNOWN."""
+    return [Path(str(import_module(name).__file__)).parent for name in KNOWN]
+
+
+def _global_hooks() -> list[Any]:
+    return [hook for name in GLOBAL_HOOKS for hook in vars(modules_of_torch)[name].values()]
 
 
 @contextmanager

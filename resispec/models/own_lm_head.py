@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 import torch
@@ -91,27 +92,15 @@ def check_logits(model: Any, module: Any) -> Tensor:
     the same by a window. Each look takes three short forwards. Returns the features (4, H) of the
     four tokens.
     """
-    configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
-    windows = [
-        (config, window)
-        for config in configs
-        if (window := getattr(config, "sliding_window", None))
-    ]
     try:
-        looks = [_gap(model, module)]
-        for config, _ in windows:
-            config.sliding_window = 1
-        if windows:
-            looks.append(_gap(model, module))
+        with _ONE_AT_A_TIME:
+            looks = _looks(model, module)
     except Exception as error:  # a kind of model that nobody has tried can raise anything
         message = (
             f"a tree of four tokens cannot be forwarded: {type(error).__name__}: "
             f"{first_line(error)}"
         )
         raise InvalidInput(f"{model.name}: {message}") from error
-    finally:
-        for config, window in windows:
-            config.sliding_window = window
     # The layers' roundings add up, and a device may multiply float32 in less precision (TF32).
     allowed = max(1e-3, 16 * torch.finfo(module.dtype).eps)
     for gap, _ in looks:
@@ -121,6 +110,30 @@ def check_logits(model: Any, module: Any) -> Tensor:
                 f"size; allowed in {str(module.dtype).removeprefix('torch.')}: {allowed:.2g}"
             )
     return looks[0][1]
+
+
+_ONE_AT_A_TIME = Lock()
+"""Held while a configuration has another window: a second thread would take that for its own."""
+
+
+def _looks(model: Model, module: Any) -> list[tuple[float, Tensor]]:
+    """What `_gap` gives with the module's windows and, if it has any, with windows of one token."""
+    configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
+    windows = [
+        (config, window)
+        for config in configs
+        if (window := getattr(config, "sliding_window", None))
+    ]
+    looks = [_gap(model, module)]
+    try:
+        for config, _ in windows:
+            config.sliding_window = 1
+        if windows:
+            looks.append(_gap(model, module))
+    finally:
+        for config, window in windows:
+            config.sliding_window = window
+    return looks
 
 
 @torch.inference_mode()

@@ -126,6 +126,7 @@ def test_the_target_forwards_one_tree_a_step_after_the_prompt():
         ((True, 8, 64), 1, "temperature is True; allowed: 0"),
         ((1.0, 2.5, 64), 1, "sampling: max_new_tokens is 2.5; allowed: whole numbers from 1"),
         ((1.0, 8, -1), 1, "sampling: max_length is -1; allowed: whole numbers from 1"),
+        ((1.0, 8, 64, "false"), 1, "sampling: ignore_eos is .false.; allowed: True and False"),
         ((1.0, 8, 64), 0, "at least one token"),
         ((1.0, 8, 3), 4, "a tree of 3 levels cannot fit max_length 3; allowed: max_length from 7"),
         (
@@ -232,6 +233,17 @@ def test_a_drafter_whose_laws_are_none_is_refused(told, message):
     """Defect: an exact verifier gave the draft's text, with many tokens a step."""
     with pytest.raises(InvalidInput, match=f"the drafter's laws {message}"):
         generate(table_pair(vocab=5), Chain(told), Sampling(1.0, 8, 64))
+
+
+def test_a_drafter_whose_tree_begins_elsewhere_is_refused():
+    """Defect: the target then answered for another text, as exactly as for its own."""
+
+    class Lost(Chain):
+        def draft(self, root, generator):
+            return super().draft(root if self.steps < 2 else 0, generator)
+
+    with pytest.raises(InvalidInput, match="tree has token 0 at its root; allowed: [1-4], the"):
+        generate(table_pair(vocab=5), Lost(lambda it: it.law), Sampling(0.0, 8, 64))
 
 
 def test_laws_of_bfloat16_are_laws_and_audits_look_at_them_in_every_step():

@@ -47,6 +47,22 @@ def test_without_a_seed_torchs_global_generator_governs():
     assert generate([1], seed=None, max_new_tokens=20).tokens == first != second
 
 
+def test_without_a_seed_the_drafter_does_not_draw_the_global_generators_numbers():
+    """Defect: a verifier that draws from that generator got the random numbers of the siblings."""
+    torch.manual_seed(5)
+    expected = torch.rand(3, dtype=torch.float64)
+    seen = []
+
+    class Global:
+        def verify(self, tree, target_probs, draft_probs, generator):
+            seen.append(torch.rand(3, dtype=torch.float64, generator=generator))
+            return get_verifier("standard").verify(tree, target_probs, draft_probs, generator)
+
+    torch.manual_seed(5)
+    generate([1], seed=None, max_new_tokens=1, tree="root", verifier=Global())
+    assert not torch.equal(seen[0], expected)
+
+
 def test_every_step_is_heard_and_nothing_after_the_end():
     heard: list[tuple[int, ...]] = []
     found = generate("12", tokenizer=ToyTokenizer(7), max_new_tokens=200, on_step=heard.append)
@@ -193,6 +209,8 @@ def test_a_biased_verifier_warns_once_with_what_it_emits():
     assert "DraftsAlone is biased" in sentence and "(0.200, 0.400, 0.400)" in sentence
     for unbiased in ({"allow_biased": True}, {"temperature": 0}, {"draws": "point_mass"}):
         assert not sampled_warnings(verifier="resispec", **unbiased)
+    [sentence] = sampled_warnings(verifier=DraftsAlone(), temperature=0)
+    assert "where the target's law is (1.0, 0.0, 0.0)" in sentence
 
 
 def test_of_ours_these_verifiers_are_biased_on_three_tokens():

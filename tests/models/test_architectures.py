@@ -3,6 +3,7 @@ or they are refused in one line.
 """
 
 import warnings
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import transformers
 
 import resispec
 from resispec.errors import InvalidInput
-from resispec.models import TransformersModel, features_of
+from resispec.models import TransformersModel, features_of, own_lm_head
 from resispec.models.eagle import CACHE
 from tests.models.toy_architectures import LLAMA, PROMPT, SOME, build, check_trees, made, own_logits
 from tests.toys import tiny_llama
@@ -185,6 +186,29 @@ def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
     with pytest.raises(InvalidInput, match="logits in a tree differ from the model's own"):
         TransformersModel(module)
     assert module.config.sliding_window == window  # and it is as it was
+
+
+def test_threads_that_read_one_model_leave_its_window(monkeypatch):
+    """Defect: a second thread took the first one's window of one token for the model's own."""
+    module, whole = made("Mistral 0.1"), own_lm_head._gap
+    window, first_is_done = module.config.sliding_window, Event()
+    threads: list[Thread] = []
+
+    def gap(model, module):
+        found = whole(model, module)
+        if module.config.sliding_window == 1 and not threads:
+            threads.append(Thread(target=TransformersModel, args=(module,)))
+            threads[0].start()
+            threads[0].join(0.3)
+        elif module.config.sliding_window == 1:
+            first_is_done.wait(10)
+        return found
+
+    monkeypatch.setattr(own_lm_head, "_gap", gap)
+    TransformersModel(module)
+    first_is_done.set()
+    threads[0].join()
+    assert module.config.sliding_window == window
 
 
 REFUSED = {

@@ -6,12 +6,15 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 import resispec
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
-from resispec.models import Pair
+from resispec.models import Pair, causal
 from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
 from resispec.models.module_state import ModuleState
 from resispec.trees import chain
@@ -111,6 +114,72 @@ def greedy(module, **options):
     return module.generate(IDS, do_sample=False, max_new_tokens=ENOUGH, **options)[0, 3:].tolist()
 
 
+def turn_globally(_):
+    handle = register_module_forward_hook(
+        lambda part, *rest: turn(part, *rest) if isinstance(part, LlamaMLP) else None
+    )
+    return handle.remove
+
+
+def patch_class(module):
+    kind = type(module.model.norm)
+    own = kind.forward
+    kind.forward = torch.no_grad()(lambda self, inputs: -own(self, inputs))
+    return lambda: setattr(kind, "forward", own)
+
+
+def patch_attention(_):
+    own = ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def attention(*given, **options):
+        output, weights = own(*given, **options)
+        return -output, weights
+
+    ALL_ATTENTION_FUNCTIONS.register("sdpa", attention)
+    return lambda: ALL_ATTENTION_FUNCTIONS.register("sdpa", own)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("change", [turn_globally, patch_class, patch_attention])
+def test_what_replaces_a_class_or_a_function_of_transformers_counts(change, is_kept, monkeypatch):
+    """Also before the first prompt, where a look at a few tokens could miss it."""
+    monkeypatch.setattr(causal, "follows_modules", lambda *_: True)
+    module = build("Llama", LLAMA)
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    before = greedy(module)
+    if is_kept:
+        assert greedy(module, custom_generate=kept) == before
+    undo = change(module)
+    try:
+        after = greedy(module)
+        assert after != before and greedy(module, custom_generate=kept) == after
+    finally:
+        undo()
+    assert greedy(module, custom_generate=kept) == before
+
+
+def test_a_target_with_more_tokens_than_before_is_refused():
+    """Defect: the new tokens never came, and the others had their mass."""
+    target = tiny_llama()
+    kept = resispec.Speculator(target, tiny_llama(seed=1), tree="chain_4")
+    kept.generate(IDS[0], max_new_tokens=ENOUGH)
+    target.module.resize_token_embeddings(80)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="has 80 tokens now, and had 64 when it was read"):
+            kept.generate(IDS[0], max_new_tokens=ENOUGH)
+
+
+def test_weights_that_processes_share_stay_where_they_are():
+    """Defect: queries, keys and values were moved out of what another process writes to."""
+    module = build("Llama", LLAMA).share_memory()
+    state = module.state_dict()
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    greedy(module, custom_generate=kept)
+    assert all(parameter.is_shared() for parameter in module.parameters())
+    state["model.layers.0.self_attn.v_proj.weight"].neg_()
+    assert greedy(module, custom_generate=kept) == greedy(module)
+
+
 @pytest.mark.parametrize("way", [PLAIN, PACKED])
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
 @pytest.mark.parametrize("name", CHANGES)
@@ -198,10 +267,11 @@ def test_the_end_of_a_text_is_what_the_configuration_says_now():
     target = tiny_llama()
     kept = resispec.Speculator(target, tiny_llama(seed=1), tree="chain_4")
     tokens = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0).tokens
-    target.module.generation_config.eos_token_id = tokens[5]
-    ended = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
-    assert ended.stop_reason == "eos"
-    assert ended.tokens == tokens[: tokens.index(tokens[5]) + 1]
+    for ends in (tokens[5], [tokens[5]], (tokens[5],), torch.tensor([tokens[5]])):
+        target.module.generation_config.eos_token_id = ends
+        ended = kept.generate(IDS[0], max_new_tokens=ENOUGH, temperature=0)
+        assert ended.stop_reason == "eos"
+        assert ended.tokens == tokens[: tokens.index(tokens[5]) + 1]
 
 
 def test_other_settings_of_a_custom_generate_count():
