@@ -60,14 +60,20 @@ def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
 
 def best_unbiased(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of one quantity of the method on its tree, at the highest temperature,
-    in none of whose rows a bias is seen and whose mean is the largest; empty without one.
+    in none of whose rows a bias is seen and whose mean is the largest; empty without one. Methods
+    that lack a row that others have are left out, since their mean is of something else.
 
     rows: of a long frame, all of the same quantity.
     """
     rows = rows[rows.value.notna()]
     hottest = rows[rows.temperature == rows.temperature.max()]
     methods = [group for _, group in hottest.groupby(METHOD, sort=False)]
-    exact = [group for group in methods if set(group.verdict) == {str(Finding.NO_BIAS_SEEN)}]
+    most = max(map(len, methods), default=0)
+    exact = [
+        group
+        for group in methods
+        if set(group.verdict) == {str(Finding.NO_BIAS_SEEN)} and len(group) == most
+    ]
     return max(exact, key=lambda group: group.value.mean(), default=hottest[:0])
 
 

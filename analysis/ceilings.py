@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import Label
 from analysis.load import LABELS, Plan, load
 from analysis.metric_table import with_quantity
 from analysis.metrics import Metric
@@ -39,10 +38,11 @@ def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     keys = [name for name in LABELS if name != "verifier"]
     keys += [name for name in bounds.more if name in frame]
 
-    def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
-        # another tree for every verifier
-        is_own = Label.of(labels["tree"]).option.startswith("own_")
-        return *(labels[key] for key in keys), labels["verifier"] if is_own else ""
+    files = {cell.cell_id: str(cell.tree_file or "") for cell in plan.requests}
+
+    def place(about: Mapping[str, Any]) -> tuple[Any, ...]:
+        # of one name there may be a tree for every verifier
+        return *(about[key] for key in keys), files[about["cell_id"]]
 
     ceilings = {
         place(about): ceiling(*(rows[name] for name in FIELDS))

@@ -4,6 +4,7 @@ at as many verified positions.
 
 import math
 from functools import partial
+from itertools import cycle
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -40,6 +41,8 @@ COLUMNS = (
 OWN = "the tree that was searched for with it"
 MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
 """Name of a tree, or OWN -> its marker in the figure and the size of the marker."""
+OTHER_MARKERS = "DPX^<>ph"
+"""Those of the trees of one's own sweeps, in turn."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -74,6 +77,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)
     biased = set(gains.method[gains.verdict == Finding.BIASED])
+    others = [tree for tree in dict.fromkeys(gains.tree) if tree not in MARKS]
+    marks = MARKS | {tree: (marker, 26) for tree, marker in zip(others, cycle(OTHER_MARKERS))}
     panels = list(gains.groupby("temperature", sort=False))
     columns, size = max(1, len(panels)), (3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods))
     names = methods
@@ -88,7 +93,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
-        for tree, (marker, size) in MARKS.items():
+        for tree, (marker, size) in marks.items():
             ranges = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
             places = [methods.index(name) for name in ranges.index]
             axes.hlines(places, ranges["min"], ranges["max"], colors="0.45", linewidth=1)
@@ -99,10 +104,10 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         axes.set_yticks(range(len(methods)), names)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
         axes.tick_params(labelsize=figures.SIZE)
-    trees = [tree for tree in MARKS if tree in set(gains.tree)]
+    trees = [tree for tree in marks if tree in set(gains.tree)]
     style = {"color": "black", "linestyle": ""}
     handles = [
-        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style)
+        Line2D([], [], marker=marks[tree][0], label=labels.name("tree", tree), **style)
         for tree in trees
     ]
     figures.legend_above(figure, handles, message(frame))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -45,6 +46,10 @@ APART = ("task", "of")
 """Facts that tell cells of a sweep of one's own apart whose labels are the same: their task, and
 the artefact and part that they are of. Within a part of an artefact labels suffice."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
+LIMITS = ("max_new_tokens", "max_length")
+"""The settings of sampling that say how long a text may get."""
+SECONDS = "decode_s"
+"""The field of rows with the seconds of decoding."""
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 RUNS = "runs"
@@ -210,12 +215,12 @@ class Request:
         }
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any], part: str = "", folder: Path = Path()) -> Request:
+    def read(cls, entry: Mapping[str, Any], part: str = "", trees: Path = Path()) -> Request:
         """The request of a plan's entry.
 
-        Raises LookupError, TypeError or ValueError for a damaged entry.
-
-        folder: the base of the path of its tree's file.
+        trees: the folder of searched trees beside the plan, which may have been copied with it: a
+        searched tree is taken from there, if it is there. Raises LookupError, TypeError or
+        ValueError for a damaged entry.
         """
         cell_id = entry["cell_id"]
         # the id names a folder
@@ -229,8 +234,10 @@ class Request:
             for name in LABELS
         }
         by_name |= {name: str(values[name]) for name in sorted(values)}
-        file = entry.get("tree_file")
-        return cls(cell_id, by_name, part, is_audit, folder / file if file else None, entry)
+        file = Path(entry["tree_file"]) if entry.get("tree_file") else None
+        if file and file.parent.name == trees.name and (trees / file.name).is_file():
+            file = trees / file.name
+        return cls(cell_id, by_name, part, is_audit, file, entry)
 
 
 @dataclass(frozen=True)
@@ -363,7 +370,7 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
         raise InvalidInput(
             f"there is no plan {path}, which says what cells to read; {maker} makes it"
         )
-    trees = results if _is_published(results) else Path()
+    trees = results / profile / "growmap"
     requests: dict[str, Request] = {}
     commands: dict[str, str] = {}
     stale = []
@@ -619,7 +626,11 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
             ]:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
+            if SECONDS in frame and not plan.configuration(cell_id).get("timed", True):
+                frame[SECONDS] = math.nan  # other work ran beside it
             frame.attrs["device"] = _columns(plan, cell_id)["device"]
+            sampling = plan.configuration(cell_id).get("sampling") or {}
+            frame.attrs["limits"] = [sampling.get(name) for name in LIMITS]
     entries = [
         {"cell_id": request.cell_id, **request.labels, "task": request.task, "of": request.of}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}

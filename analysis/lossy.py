@@ -36,7 +36,7 @@ FIELDS = (
     *("num_prefixes", "num_tuples", "emitted", "excess", "inner"),
     *("few_variation", "variation", "acceptance", "ceiling"),
 )
-TREE, RULE = "d5b3", "optimal"
+DECODER, TREE, RULE = "specinfer", "d5b3", "optimal"
 """The tree and the exact rule of the dial that the sentences compare ResiSpec with."""
 LOOKS = figures.LOOKS | {
     "level_optimal": Look(GREEN, "s"),
@@ -152,12 +152,14 @@ def dialled(point: BiasPoint) -> str:
     return labels.owner_of_tree(label) if label.option == "dial" else ""
 
 
-def curve(found: list[BiasPoint], rule: str, tree: str) -> list[BiasPoint]:
-    """The dial on an exact verifier and a tree: that verifier, then the dial by rising strength."""
+def curve(found: list[BiasPoint], rule: str, tree: str, decoder: str = DECODER) -> list[BiasPoint]:
+    """The dial on an exact verifier with a decoder and a tree: that verifier, then the dial by
+    rising strength.
+    """
     of_rule = [
         point
         for point in found
-        if str(point.about["tree"]) == tree
+        if (str(point.about["decoder"]), str(point.about["tree"])) == (decoder, tree)
         and rule in (str(point.about["verifier"]), dialled(point))
     ]
 
@@ -176,11 +178,7 @@ def sentences(frame: pd.DataFrame) -> list[str]:
     for _, rows in frame.groupby([*SETTING], sort=False):
         found = points(rows)
         dial = curve(found, RULE, TREE)
-        theirs = [
-            point
-            for point in found
-            if str(point.about["verifier"]) == "resispec" and point.about["tree"] == TREE
-        ]
+        theirs = [point for point in found if _method(point.about) == (DECODER, "resispec", TREE)]
         if len(dial) < 2 or len(theirs) != 1:
             continue
         [point] = theirs
@@ -253,18 +251,26 @@ def series(found: list[BiasPoint]) -> list[Series]:
         drawn.update(map(id, members))
         shown.append(Series(name, look, members, is_line, is_filled))
 
-    for rule, tree in dict.fromkeys((dialled(one), str(one.about["tree"])) for one in found):
+    def place(one: BiasPoint) -> tuple[str, str]:
+        return str(one.about["decoder"]), str(one.about["tree"])
+
+    def where(decoder: str, tree: str) -> str:
+        drafted = "" if decoder == DECODER else f"{labels.name('decoder', decoder)}, "
+        return f"{drafted}{labels.name('tree', tree)}"
+
+    for rule, decoder, tree in dict.fromkeys((dialled(one), *place(one)) for one in found):
         if rule:
             look, is_own = LOOKS.get(rule, EAGLE), tree == "own_121"
-            name = f"dial on {labels.name('verifier', rule)}, {labels.name('tree', tree)}"
+            name = f"dial on {labels.name('verifier', rule)}, {where(decoder, tree)}"
             look = Look(look.colour, look.marker, "--" if is_own else "-")
-            add(name, look, curve(found, rule, tree), True, not is_own)
+            add(name, look, curve(found, rule, tree, decoder), True, not is_own)
     lenient = [one for one in found if Label.of(one.about["verifier"]).option == "lenience"]
-    if lenient:
+    for decoder, tree in dict.fromkeys(map(place, lenient)):
+        members = [one for one in lenient if place(one) == (decoder, tree)]
         # with factor 1 it is the standard rule
-        lenient += [one for one in curve(found, "standard", TREE) if not dialled(one)]
-        lenient.sort(key=lambda one: one.length.value)
-        add(f"lenience, {labels.name('tree', TREE)}", LOOKS["lenience"], lenient, True, True)
+        members += [one for one in curve(found, "standard", tree, decoder) if not dialled(one)]
+        members.sort(key=lambda one: one.length.value)
+        add(f"lenience, {where(decoder, tree)}", LOOKS["lenience"], members, True, True)
     for one in found:
         if id(one) in drawn:
             continue
@@ -278,8 +284,8 @@ def series(found: list[BiasPoint]) -> list[Series]:
     return shown
 
 
-def _method(about: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    return about["decoder"], about["verifier"], about["tree"]
+def _method(about: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(about["decoder"]), str(about["verifier"]), str(about["tree"])
 
 
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import APART, Results, listed
+from analysis.load import APART, IDENTITY, Results, listed
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -88,7 +88,7 @@ def measure(
                 f"({reference})"
             )
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
-        if rows is None or not metric.is_in(rows):
+        if rows is None or not metric.is_in(rows) or not _are_alike(prompts, rows):
             return ABSENT
         if metric.is_across_runs(prompts, rows):
             across_runs.add(cell["cell_id"])
@@ -115,6 +115,14 @@ def measure(
     frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
     frame.attrs[ACROSS_RUNS] = across_runs
     return frame
+
+
+def _are_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether rows of two cells are of the same prompts, with the same limits."""
+    names = [*IDENTITY]
+    return one.attrs.get("limits") == other.attrs.get("limits") and bool(
+        one[names].reset_index(drop=True).equals(other[names].reset_index(drop=True))
+    )
 
 
 def with_quantity(

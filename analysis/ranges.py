@@ -25,8 +25,8 @@ def by_method(
     """The summary of an artefact's long frame.
 
     columns: metric -> its printed name; each has a column a temperature. overall: metrics with one
-    column, for both temperatures. Metrics that no cell has are left out. texts: `summary_caption`
-    and `summary`, its notes.
+    column, for both temperatures. Metrics that no cell has are left out. A method that was measured
+    on fewer data sets than another one says so. texts: `summary_caption` and `summary`, its notes.
     """
     known = set(frame.quantity[frame.value.notna()])
     places: list[tuple[Metric, str, tuple[float, ...]]] = [
@@ -42,9 +42,13 @@ def by_method(
         Column("verdict", "Audit", "audit"),
     ]
     lines, records = [], []
+    most = max((_num_measured(rows) for _, rows in frame.groupby(METHOD, sort=False)), default=0)
     for method, rows in frame.groupby(METHOD, sort=False):
         decoder, tree, verifier = method
-        cells: list[TableCell] = [Key(method, labels.method_on_tree(decoder, verifier, tree))]
+        name = labels.method_on_tree(decoder, verifier, tree)
+        if (measured := _num_measured(rows)) < most:
+            name += f" ({measured} of {most} data sets)"
+        cells: list[TableCell] = [Key(method, name)]
         for metric, _, temperatures in places:
             is_here = rows.temperature.isin(temperatures) & (rows.quantity == metric.name)
             low, high = rows.value[is_here].min(), rows.value[is_here].max()
@@ -59,3 +63,10 @@ def by_method(
     notes = Notes(tuple(texts["summary"]))
     caption = texts["summary_caption"] + law
     return Table(stem, tuple(shown), tuple(lines), caption, pd.DataFrame(records), notes)
+
+
+def _num_measured(rows: pd.DataFrame) -> int:
+    """The number of data sets with an accepted length, at the temperature with the fewest."""
+    lengths = rows[(rows.quantity == ACCEPTED_LENGTH.name) & rows.temperature.isin(TEMPERATURES)]
+    counts = lengths.assign(is_measured=lengths.value.notna()).groupby("temperature").is_measured
+    return int(counts.sum().min()) if len(lengths) else 0

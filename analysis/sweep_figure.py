@@ -44,7 +44,10 @@ def draw(frame: pd.DataFrame) -> Figure | None:
     figures.bars(axes, values, texts, verdicts)
     axes.set_yticks(range(len(lines)), [_name(line, names) for line in lines])
     axes.set_xlabel("tokens a step", fontsize=figures.SIZE + 0.5)
-    figure.suptitle("\n".join(wrap(fixed.strip(), 90)), fontsize=figures.SIZE)
+    title = wrap(fixed.strip(), 90)
+    if len(shown) < len(rows):
+        title.append(f"the first {len(shown)} of {len(rows)} cells; the table has all")
+    figure.suptitle("\n".join(title), fontsize=figures.SIZE)
     return figure
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ IGNORED = {
 }
 # Keys that were added later: with these values a cell keeps the id that it had before.
 LATER: Mapping[str, Any] = FILTERS_OFF | {"task.in_answer": False}
+WITH_TIMES = ("Decode", "Race", "Profile")
+"""Tasks whose rows have times. With timed=false these do not count, so that is another cell."""
 OURS = ("resispec.", "experiments.", "recipes.")
 # Modules of ours that have moved; cells that name them keep their ids.
 MOVED = {"resispec.smollm2.": "recipes.smollm2."}
@@ -110,8 +113,10 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
+        has_times = self.is_timed or self.config["audit"] or self.task_name not in WITH_TIMES
+        ignored = IGNORED if has_times else IGNORED.keys() - {"timed"}
         return {
-            key: value for key, value in _without_later(self.config).items() if key not in IGNORED
+            key: value for key, value in _without_later(self.config).items() if key not in ignored
         }
 
     @property
@@ -174,15 +179,20 @@ def prompts_of(config: Mapping[str, Any]) -> list[Prompt]:
     """The documents that a configuration measures, in order.
 
     Raises InvalidInput as `build` and the data set do, and for a data set that gives more or fewer
-    than it is asked for.
+    than it is asked for, or an id twice.
     """
     first, count = config["first_prompt"], config["first_prompt"] + config["num_prompts"]
     documents = list(build(config["dataset"]).prompts(count))
+    name = config["dataset"].get("name", config["dataset"].get("_target_"))
     if len(documents) != count:
-        name = config["dataset"].get("name", config["dataset"].get("_target_"))
         raise InvalidInput(
             f"data set {name} gave {len(documents)} documents to prompts({count}); allowed: as "
             "many as are asked for"
+        )
+    [(most_common, times)] = Counter(document.id for document in documents).most_common(1)
+    if times > 1:  # categories and sums over runs go by the id
+        raise InvalidInput(
+            f"data set {name} gave {times} documents the id {most_common!r}; allowed: each its own"
         )
     return documents[first:]
 
@@ -251,15 +261,21 @@ def _without_later(node: Any, key: str = "") -> Any:
     }
 
 
-def _identity(node: Any, key: str = "") -> Any:
+def _identity(node: Any, key: str = "", is_others: bool = False) -> Any:
     """A configuration without locations: digests in place of files, bare names for our own classes.
 
-    key: the node's place in the whole, like "dataset.path"; "" for items of lists.
+    key: the node's place in the whole, like "dataset.path"; "" for items of lists. is_others: it
+    is given to a class that is not ours, which may read a file by any of its values.
     """
     if isinstance(node, dict):
-        return {name: _identity(value, f"{key}.{name}".lstrip(".")) for name, value in node.items()}
+        target = node.get("_target_")
+        is_others = is_others if target is None else not str(target).startswith(OURS)
+        return {
+            name: _identity(value, f"{key}.{name}".lstrip("."), is_others)
+            for name, value in node.items()
+        }
     if isinstance(node, list | tuple):
-        return [_identity(item) for item in node]
+        return [_identity(item, is_others=is_others) for item in node]
     if not isinstance(node, str) or key == FILLED or NO_PATH.search(os.fsencode(node)):
         return node
     last_name = key.rpartition(".")[2]
@@ -268,7 +284,7 @@ def _identity(node: Any, key: str = "") -> Any:
     name, separator, attribute = node.partition(".py:")  # a class in a file
     if separator and (identity := content(Path(f"{name}.py"))) is not None:
         return [identity, attribute]
-    if last_name in PATHS or "/" in node or Path(node).suffix:
+    if is_others or last_name in PATHS or "/" in node or Path(node).suffix:
         return content(Path(node).expanduser()) or node
     return node
 

@@ -1,10 +1,10 @@
 """Digests of the code that drafts and verifies in a cell, found without importing it; no torch.
 
-The code of a cell is every file that its verifier, its draws, its drafter and its data set come
-from, and every file that these import: of resispec those of PARTS, and modules of the user's
-outside site-packages. A file is identified by its syntax tree without docstrings, so comments and
-formatting do not count. What a name stands for counts, too: the version of the package of an entry
-point, and the commit of a model on the hub that is named without a revision.
+The code of a cell is every file that its verifier, its draws, its drafter, its data set and its
+pair's loader come from, and every file that these import: of resispec those of PARTS, and modules
+of the user's outside site-packages. A file is identified by its syntax tree without docstrings, so
+comments and formatting do not count. What a name stands for counts, too: the version of the package
+of an entry point, and the commit of a model on the hub that is named without a revision.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
 
     config: the cell's resolved configuration. Files and models that are not there are left out.
     """
-    nodes = {key: config.get(key) for key in ("decoder", "task", "dataset")}
+    nodes = {key: config.get(key) for key in ("decoder", "task", "dataset", "pair")}
     pending = [file for key, node in nodes.items() for file in _named(node, key == "decoder")]
     files: dict[Path, str] = {}
     while pending:

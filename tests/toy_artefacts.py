@@ -339,18 +339,26 @@ def levels(root: Path) -> None:
     write_plan(root, "levels", [*cells, make_audit(cells[2], 2000, 0.0)])
 
 
+def own_tree(cell: ToyCell) -> ToyCell:
+    """The cell with a tree's file of its verifier's own."""
+    path = cell.results / f"{cell.labels['verifier']}.own.json"
+    grow_map.save(from_widths([2, 2]), path)
+    return replace(cell, tree_file=path)
+
+
 def field(root: Path) -> None:
     """Verifiers on one tree and each on its own, the ceilings of those that are exact,
     and an audit.
     """
     own = [
-        save(make_cell(root, name, tree="own_121"), decoded(name))
+        own_tree(save(make_cell(root, name, tree="own_121"), decoded(name)))
         for name in ("resispec", "khisti", "gbv", "standard")
     ]
     write_plan(root, "field", [*methods(root), *own, make_audit(own[0], 3000, 8.0)], part="own")
     write_plan(root, "field", [bound_cell(root, "d5b3", 0.0, "level_optimal")], part="bound")
     bounds = [
-        bound_cell(root, "own_121", ratio, name) for name, ratio in (("khisti", 0.0), ("gbv", 1.0))
+        own_tree(bound_cell(root, "own_121", ratio, name))
+        for name, ratio in (("khisti", 0.0), ("gbv", 1.0))
     ]
     write_plan(root, "field", bounds, part="bound_own")
 

@@ -10,10 +10,10 @@ import torch
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
-from experiments.tasks.sampled_trees import compare, filled_by_draft_model
+from experiments.tasks.sampled_trees import compare, plain_drafter
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel
-from resispec.errors import InvalidInput
+
+MEASURED = "the ceiling of a tree is measured"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Bound(Task):
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; the decoder's siblings must be i.i.d."""
-        _drafter(decoder)
+        plain_drafter(decoder, MEASURED)
         super().check(decoder)
 
     @torch.inference_mode()
@@ -53,7 +53,7 @@ class Bound(Task):
 
         The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d.
         """
-        drafter, generator = _drafter(workload.decoder), workload.generator(index)
+        drafter, generator = plain_drafter(workload.decoder, MEASURED), workload.generator(index)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         method = (drafter, workload.decoder.verifier)
         [emitted], [trees], paths = compare(workload, prefixes, [method], generator, self.rollouts)
@@ -65,19 +65,3 @@ class Bound(Task):
         """The expected accepted length."""
         emitted, prefixes = sum(row.emitted for row in rows), sum(row.num_prefixes for row in rows)
         return {"accepted_length": share(emitted, prefixes, ".2f")}
-
-
-def _drafter(decoder: Decoder) -> DraftModel:
-    """A decoder's drafter.
-
-    Raises InvalidInput unless it is a draft model whose siblings are i.i.d. from its own laws, as
-    the target's paths are weighed with these.
-    """
-    drafter = filled_by_draft_model(decoder)
-    if drafter.recycled or drafter.sharpness != 1:
-        allowed = "allowed: recycled=0 and sharpness=1"
-        raise InvalidInput(f"ceilings are measured from the draft's own laws; {allowed}")
-    if not drafter.draws.are_independent:
-        allowed = "allowed: decoder=specinfer"
-        raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")
-    return drafter

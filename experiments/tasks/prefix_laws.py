@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from experiments.tasks.base import Row, Task, Workload, identity
+from experiments.tasks.sampled_trees import plain_drafter
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
@@ -87,7 +88,8 @@ class SiblingTask(PrefixTask):
     num_tuples: int
 
     def check(self, decoder: Decoder) -> None:
-        """See `Task`; of the decoder only the verifier is used."""
+        """See `Task`; of the decoder only the verifier is used, so the drafter must draw alike."""
+        plain_drafter(decoder, "laws after prefixes are measured")
         rehearse(decoder.verifier, Draws.IID, complete(2, self.num_siblings))
 
     @torch.inference_mode()

@@ -81,6 +81,20 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
     return decoder.drafter
 
 
+def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
+    """A decoder's drafter, for what is measured of i.i.d. siblings from the draft's own laws.
+
+    measured: what that is, for the message. Raises InvalidInput for any other drafter.
+    """
+    drafter = filled_by_draft_model(decoder)
+    if drafter.recycled or drafter.sharpness != 1:
+        allowed = "allowed: recycled=0 and sharpness=1"
+        raise InvalidInput(f"{measured} from the draft's own laws; {allowed}")
+    if not drafter.draws.are_independent:
+        raise InvalidInput(f"{measured} for i.i.d. siblings; allowed: decoder=specinfer")
+    return drafter
+
+
 @dataclass(frozen=True)
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.

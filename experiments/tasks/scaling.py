@@ -10,7 +10,7 @@ import torch
 
 from experiments.tasks.base import Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, PrefixTask
-from experiments.tasks.sampled_trees import compare
+from experiments.tasks.sampled_trees import compare, plain_drafter
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -70,7 +70,8 @@ class Scaling(PrefixTask):
         ]
 
     def check(self, decoder: Decoder) -> None:
-        """See `Task`; of the decoder only the verifier is used."""
+        """See `Task`; of the decoder only the verifier is used, so the drafter must draw alike."""
+        plain_drafter(decoder, "trees of several shapes are measured")
         for *_, shape in self._shapes:
             rehearse(decoder.verifier, Draws.IID, shape)
 

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from analysis import labels
 from analysis.labels import Label
 from experiments import run
-from experiments.cell import IGNORED, _digest, content
+from experiments.cell import IGNORED, _digest, content, node_id
 from experiments.cli import read_command_line
 from experiments.composition import hydra_here
 from experiments.grid import LEFT_OUT, cell_of, cells_of, digest, parts_of, sweep_of
@@ -166,6 +166,10 @@ def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
         other = cell.changed(cell.labels, **{key: {"changed": cell.config[key]}})
         assert (other.cell_id == base) == (key in IGNORED), key
     assert cell.changed(cell.labels, new_field=1).cell_id != base
+    # times beside which other work ran are no times, and other rows have none
+    assert cell_id("timed=false") != base
+    assert cell_id("timed=false", "task=kl") == cell_id("task=kl")
+    assert cell_id("timed=false", "audit=true") == cell_id("audit=true")
 
     data, copy = cell.config["dataset"], tmp_path / "copy.jsonl"
     copy.write_bytes(Path(data["path"]).read_bytes())
@@ -207,6 +211,22 @@ def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
         [cell] = cells_of([*toy, "tree=growmap", "tree.path=map.json"])
         ids.append(cell.cell_id)
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_what_another_s_class_is_given_may_be_a_file_by_any_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tickets").mkdir()
+    file = tmp_path / "tickets" / "a"
+
+    def ids(target):
+        for text in ("first", "second"):
+            file.write_text(text)
+            yield node_id({"dataset": {"_target_": target, "source": {"folder": "tickets"}}})
+
+    first, second = ids("my_data.Tickets")
+    assert first != second
+    first, second = ids("resispec.data.JsonlDataset")  # which reads its path alone
+    assert first == second
 
 
 def test_a_text_that_is_too_long_for_a_path_is_none():

@@ -170,6 +170,15 @@ def test_a_data_set_gives_as_many_documents_as_it_is_asked_for(given, package, t
             measured()
 
 
+def test_a_data_set_gives_every_document_an_id_of_its_own(package, toy):
+    """Defect: of two documents with one id both had the category of the second."""
+    package.write_text(MODULE.replace("str(number)", "str(0 * number)"))
+    words = [word for word in toy if not word.startswith("dataset")]
+    [cell] = cells_of([*words, "dataset=custom", f"dataset.name={package}:Tickets"])
+    with pytest.raises(InvalidInput, match="gave [0-9]+ documents the id '0'; allowed: each its"):
+        load_workload(cell.config, None)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -62,6 +62,10 @@ REFUSED = {
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
     "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; "
     "allowed: iid",
+    "task=decay decoder=sequoia": "laws after prefixes are measured for i.i.d. siblings; allowed: "
+    "decoder=specinfer",
+    "task=kl decoder=recycled": "laws after prefixes are measured from the draft's own laws",
+    "task=scaling decoder=sequoia": "trees of several shapes are measured for i.i.d. siblings",
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
     "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
     "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; "

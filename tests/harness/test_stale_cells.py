@@ -168,6 +168,13 @@ def test_the_files_of_a_data_set_s_class_count(tmp_path):
     assert changes(cell.config, tmp_path / "texts_of_d.py", "'a'", "'b'") == ["texts_of_d.py"]
 
 
+def test_the_files_of_a_pair_s_loader_count(tmp_path, monkeypatch):
+    (tmp_path / "pair_of_mine.py").write_text("SCALE = 1\ndef load(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"pair": {"_target_": "pair_of_mine.load"}}
+    assert changes(config, tmp_path / "pair_of_mine.py", "1", "2") == ["pair_of_mine.py"]
+
+
 def test_a_hub_s_name_that_stands_for_another_commit_makes_a_cell_stale(
     toy, tmp_path, monkeypatch, folder
 ):

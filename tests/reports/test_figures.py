@@ -18,12 +18,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
-from analysis import figure1, figure2, figure3, figures, frontier, joint, speed
+from analysis import field, figure1, figure2, figure3, figures, frontier, joint, speed
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
 from analysis.page.render import inline
 from analysis.table import markdown
 from resispec.errors import InvalidInput
+from resispec.files import read_json, sealed, write_json
 from tests import toy_artefacts
 from tests.toy_cells import make_cell, planned, save, write_artefact
 
@@ -242,6 +243,26 @@ def test_the_frontier_is_made_of_any_part_alone(tmp_path):
     )
     notes = frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0].notes
     assert notes.gaps.startswith("Incomplete: 1 of 2 cells")  # a missing ceiling is said, too
+
+
+def test_the_field_draws_trees_of_ones_own_and_a_ceiling_for_each(tmp_path):
+    """Defects: trees of other names had no mark, and one ceiling for all verifiers."""
+    toy_artefacts.field(tmp_path)
+    for path in (tmp_path / "embedded" / "plans" / "field").iterdir():
+        content = read_json(path)
+        for entry in content["cells"]:
+            if entry["labels"].get("tree") == "own_121":
+                entry["labels"]["tree"] = "each_64"
+        write_json(path, sealed(content))
+    artefact = field.make(read_plan("field", "embedded", tmp_path))
+    frame = artefact.tables[0].frame
+    ceilings = frame[(frame.quantity == "ceiling") & (frame.tree.map(str) == "each_64")]
+    found = ceilings.set_index(ceilings.verifier.map(str)).value
+    assert found["khisti"] != found["gbv"] and found[["resispec", "standard"]].isna().all()
+    [axes, *_] = artefact.figures["field"]().axes
+    marks = sum(len(offsets) for one in axes.collections if len(offsets := one.get_offsets()))
+    gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
+    assert marks >= len(gains.groupby(["decoder", "verifier", "tree"], sort=False))
 
 
 def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):

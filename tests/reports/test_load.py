@@ -6,6 +6,7 @@ import ast
 import hashlib
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,20 @@ def test_an_old_plan_that_make_does_not_renew_is_to_be_deleted(tmp_path, cells):
         make = f"make reproduce-{artefact} PROFILE={profile} RESULTS={tmp_path}"
         remedy = f"name it (part={part}), or delete {file}"
         assert line.endswith(f"older than conf/run.yaml; `{make}` leaves it out: {remedy}.")
+
+
+def test_a_searched_tree_is_that_beside_its_plan(tmp_path, cells):
+    """Defect: a copied folder of results was shown with the trees of the folder it came from."""
+    folder = cells[0].results / "embedded" / "growmap"
+    folder.mkdir(parents=True)
+    (folder / "best.json").write_text("{}")
+    tree, own = folder / "best.json", tmp_path / "mine.json"
+    given = [replace(cells[1], tree_file=tree), replace(cells[2], tree_file=own)]
+    write_plan(cells[0].results, "table1", given)
+    copy = tmp_path / "elsewhere" / "results"
+    shutil.copytree(cells[0].results, copy, ignore=shutil.ignore_patterns("elsewhere"))
+    files = [one.tree_file for one in read_plan("table1", "embedded", copy).requests]
+    assert files == [copy / "embedded" / "growmap" / "best.json", own]
 
 
 def test_a_part_that_no_plan_asks_for_is_named_unless_the_profile_leaves_it_out(

@@ -73,6 +73,15 @@ def test_a_curve_begins_at_its_exact_verifier_and_keeps_to_its_tree(tmp_path):
         "dial(chance=1.0)",
     ]
     assert len(series["dial on standard, own best of 121"].points) == 2
+    strangers = [
+        one._replace(about=one.about | {"decoder": "sequoia"}) if place % 2 else one
+        for one in hottest
+        for place in (0, 1)
+    ]
+    both = {one.name: one for one in lossy.series(strangers)}
+    for name in ("dial on optimal, d5b3", "dial on optimal, Sequoia, d5b3"):
+        assert len(both[name].points) == 3, name
+    assert len({one.about["decoder"] for one in both["dial on optimal, d5b3"].points}) == 1
     assert not series["dial on standard, own best of 121"].is_filled
     # without a bias there is no point, and its row says nothing of it
     assert not any(str(one.about["verifier"]) == "typical" for one in found)

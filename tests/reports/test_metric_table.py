@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import audits, labels, metrics, table1, table6
+from analysis import audits, labels, metrics, ranges, table1, table6
 from analysis.load import load
 from analysis.metric_table import measure
 from analysis.stats import across_runs
@@ -79,6 +80,34 @@ def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
     gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
     assert gains.tree.tolist() == ["d5b3", "complete(depth=5)"]
     assert gains.value.tolist() == [pytest.approx((16 / 6) / (13 / 7))] * 2
+
+
+def test_times_beside_which_other_work_ran_are_not_shown(tmp_path):
+    cells = [
+        save(make_cell(tmp_path, method), rows_of(rows), config={"timed": method != "resispec"})
+        for method, rows in METHODS.items()
+    ]
+    found = frame_of(cells).set_index(["verifier", "quantity"]).value
+    assert found["standard", "tokens_per_s"] > 0 and found["resispec", "accepted_length"] > 2
+    assert pd.isna(found["resispec", "tokens_per_s"]) and pd.isna(found["resispec", "speedup"])
+
+
+def test_a_method_that_was_measured_on_fewer_data_sets_says_so_and_is_not_the_best():
+    """Defect: its largest values stood beside ranges over all data sets, and it was the best."""
+    rows = [
+        {"dataset": dataset, "temperature": temperature, "decoder": "specinfer", "tree": "d5b3",
+         "verifier": verifier, "quantity": "accepted_length", "value": value,
+         "verdict": "no bias seen"}
+        for dataset in ("a", "b")
+        for temperature in (1.0, 0.6)
+        for verifier, value in (("standard", 2.0), ("optimal", 3.0 if dataset == "a" else np.nan))
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    texts = {"summary": [], "summary_caption": ""}
+    summary = ranges.by_method("s", frame, {metrics.ACCEPTED_LENGTH: "Tokens"}, (), texts)
+    names = [str(row[0]) for row in summary.rows]
+    assert names[0].endswith("d5b3") and names[1].endswith("d5b3 (1 of 2 data sets)")
+    assert set(audits.best_unbiased(frame).verifier) == {"standard"}
 
 
 def test_an_ambiguous_baseline_is_refused(tmp_path):

@@ -133,6 +133,12 @@ def test_cells_that_are_told_apart_by_their_part_have_a_baseline_of_another_part
     write_plan(tmp_path, "sweep", [], part="mine", cells=entries)
     made = sweep.table_of([find_sweep("mine", "embedded", tmp_path)], "mine")
     assert shown(made)["Speedup vs autoregressive"].str[:4].tolist() == ["–", "1.44", "–"]
+    # of other prompts, or of longer texts, there is no baseline: rows were paired without a word
+    rows = repeated(rows_of(METHODS["autoregressive"]))
+    for count, config in ((6, {}), (8, {"sampling": {"max_new_tokens": 9}})):
+        save(plain, rows[:count], config=config)
+        made = sweep.table_of([find_sweep("mine", "embedded", tmp_path)], "mine")
+        assert "1.44" not in shown(made).to_string()
 
 
 def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path):
@@ -201,7 +207,7 @@ def test_the_spread_of_runs_is_that_of_the_study():
     assert round(spreads.max(), 2) == RUN_SPREAD
 
 
-def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path):
+def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path, monkeypatch):
     """Named by what tells them apart; those of biased rules say so. A CSV gives the same figure."""
     cells = [*save_methods(tmp_path), make_cell(tmp_path, "naive")]
     made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
@@ -218,3 +224,5 @@ def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path):
         assert texts == ["1.00", "1.86", "2.67, biased"]
         assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
     assert sweep_figure.draw(made.frame[3:]) is None  # nothing decoded
+    monkeypatch.setattr(sweep_figure, "MOST_BARS", 2)
+    assert "the first 2 of 3 cells" in sweep_figure.draw(made.frame).get_suptitle()
