@@ -42,7 +42,7 @@ OWN = "the tree that was searched for with it"
 MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
 """Name of a tree, or OWN -> its marker in the figure and the size of the marker."""
 OTHER_MARKERS = "DPX^<>ph"
-"""Those of the trees of one's own sweeps, in turn."""
+"""Markers of the trees of one's own sweeps, in turn."""
 
 
 def make(plan: Plan) -> Artefact:

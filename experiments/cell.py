@@ -92,7 +92,7 @@ class Cell:
         """Whether the cell's times count, so that no other timed cell may run beside it;
         false for audits.
         """
-        return self.config["timed"] and not self.config["audit"]
+        return self.config.get("timed", True) and not self.config.get("audit")
 
     @property
     def task_name(self) -> str:
@@ -113,7 +113,7 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
-        has_times = self.is_timed or self.config["audit"] or self.task_name not in WITH_TIMES
+        has_times = self.is_timed or self.config.get("audit") or self.task_name not in WITH_TIMES
         ignored = IGNORED if has_times else IGNORED.keys() - {"timed"}
         return {
             key: value for key, value in _without_later(self.config).items() if key not in ignored

@@ -146,7 +146,7 @@ class Speculator:
 
     @cached_property
     def _biases(self) -> dict[bool, str | None]:
-        """What `shown_bias` says of the random and of the greedy decoder."""
+        """The sentences of `shown_bias` about the random and the greedy decoder."""
         return {
             is_greedy: shown_bias(decoder.verifier, self._draws_of(is_greedy), is_greedy)
             for is_greedy, decoder in self._decoders.items()

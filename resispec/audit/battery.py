@@ -46,7 +46,7 @@ ShownLaws: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 SHOWN_LAWS: ShownLaws = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)
 """The laws p and q of docs/exactness.md."""
 GREEDY_LAWS: ShownLaws = (1.0, 0.0, 0.0), SHOWN_LAWS[1]
-"""The same with a target at temperature 0."""
+"""These laws with a target at temperature 0."""
 TREES: tuple[tuple[Topology, int], ...] = (
     (root_only(), 4),
     (complete(3, 2), 2),

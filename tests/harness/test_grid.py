@@ -133,7 +133,8 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     """A whole artefact where a glob names it, a part also where its artefact is named;
     both say so.
     """
-    parts = parts_of(["experiment=glob([table6,frontier])", "profile=smollm2"])
+    words = ["profile=smollm2", "artefacts.table6=null"]
+    parts = parts_of(["experiment=glob([table6,frontier])", *words])
     asked = {part.name: part for part in parts}
     left = [name for name, part in asked.items() if part.lacks == LEFT_OUT]
     parts_left = ("best_sequoia", "best_top_k", "greedy", "long", "sequoia", "temperature")
@@ -142,7 +143,7 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     [kseq] = cells_of(["experiment=frontier/d5b3", "profile=smollm2", "verifier=kseq", "audit=true",
                        "dataset=humaneval", "temperature=1.0"])  # fmt: skip
     assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
-    named = parts_of(["experiment=table6,frontier/greedy", "profile=smollm2"])
+    named = parts_of(["experiment=table6,frontier/greedy", *words])
     assert all(part.cells and not part.lacks for part in named) and len(named) == 2
 
 

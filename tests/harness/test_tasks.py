@@ -296,7 +296,9 @@ def test_what_cannot_be_measured_is_refused():
         "task.num_prefixes is 0; allowed: whole numbers from 1": lambda: Kl(0, 2, 8),
         "task.num_prefixes is 2.5; allowed: whole numbers from 1": lambda: Kl(2.5, 2, 8),
         "task.in_answer is 'no'; allowed: true, false": lambda: Kl(1, 2, 8, in_answer="no"),
-        "branching -2": lambda: Scaling(1, [1, -2], 3, 1).check(workload().decoder),
+        "branching -2": lambda: Scaling(1, [1, -2], 3, 1).check(
+            workload(drafter=DraftModel(complete(3, 2))).decoder
+        ),
         "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0
