@@ -305,7 +305,8 @@ def _models(
     axes.text(-0.4, 0.97, names[0], color=OVER, **style)
     axes.text(middle + 0.2, 0.97, names[1], color=UNDER, **style)
     legend_top = 0.93 - 0.08 * (1 + names[0].count("\n")) if is_narrow else 0.9
-    axes.legend(loc="upper left", bbox_to_anchor=(0, legend_top), frameon=False, fontsize=SIZE)
+    # on the right, where the least probable tokens are: on the left the draft's outline is high
+    axes.legend(loc="upper right", bbox_to_anchor=(1, legend_top), frameon=False, fontsize=SIZE)
     title = axes.set_title(
         f"The next token after “{shortened(quote)}”", loc="left", fontsize=SIZE + 1.5
     )

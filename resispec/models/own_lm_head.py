@@ -117,7 +117,9 @@ _ONE_AT_A_TIME = Lock()
 
 
 def _looks(model: Model, module: Any) -> list[tuple[float, Tensor]]:
-    """The values of `_gap` with the module's windows and, if it has any, with those of one token."""
+    """The values of `_gap` with the module's windows, and with windows of one token if it
+    has any.
+    """
     configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
     windows = [
         (config, window)
