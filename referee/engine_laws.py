@@ -6,6 +6,7 @@ module imports no torch.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 from resispec.errors import InvalidInput
@@ -119,12 +120,15 @@ def check_off(settings: Warp, name: str, reasons: Mapping[str, str]) -> None:
             raise InvalidInput(f"{name}: {setting} is {value}, and {reason}; allowed: {off:g}")
 
 
-def check_declarable(name: str, value: Any, settings: Warp, engine: str, place: str) -> None:
+def check_declarable(
+    name: str, value: Any, settings: Warp, engine: str, length: int, place: str
+) -> None:
     """Raise InvalidInput for a setting of UNDECLARABLE that is on.
 
     name: the key of the value, in any spelling. settings: those that are declared beside it.
     engine: its name; llama.cpp's `ignore_eos` rules ends of sequence out, while others draw and
-    emit them. place: the beginning of the line.
+    emit them. length: the number of tokens of the row, prompt and output. place: the beginning of
+    the line.
     """
     spelling = _letters(name)
     off = _OFF.get(spelling)
@@ -133,10 +137,10 @@ def check_declarable(name: str, value: Any, settings: Warp, engine: str, place: 
     if spelling == "dosample" and settings.temperature == 0:
         off = None
     if spelling in WINDOWS and settings.repetition_penalty != Warp.repetition_penalty:
-        off = (-1,)
+        off = (-1, value) if isinstance(value, int) and value >= length else (-1,)
     allowed = "" if off is None or _is_off(value, off) else f"{off[0]!r}, which is off"
     if spelling == "samplers" and not _is_usual(value, settings):
-        allowed = ", ".join(SAMPLERS)
+        allowed = ", ".join(_samplers(settings))
     if spelling in REQUESTS and isinstance(value, str) and any(map(value.count, SETTINGS)):
         allowed = "its settings as keys of the row"
     if allowed:
@@ -146,21 +150,25 @@ def check_declarable(name: str, value: Any, settings: Warp, engine: str, place: 
         )
 
 
-SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
-"""llama.cpp's order of the settings that a transcript has."""
 WINDOWS = ("repeatlastn", "penaltylastn")
 """Names of the number of last tokens to which llama.cpp's penalties apply, -1 for all."""
 REQUESTS = ("samplingparams", "samplingparameters", "generationconfig", "params", "parameters")
 """Keys under which rows have a request's settings."""
 
 
+def _samplers(settings: Warp) -> list[str]:
+    """The samplers of llama.cpp that make the law of the settings, in order."""
+    return ["penalties", *chain.from_iterable(FILTER_ORDERS[settings.filter_order])]
+
+
 def _is_usual(samplers: Any, settings: Warp) -> bool:
-    """Whether a list of llama.cpp's samplers has those of SAMPLERS that are on, in that order."""
+    """Whether a list of samplers has those of `_samplers` that are on, in that order."""
     if not isinstance(samplers, list | tuple):
         return False
-    order = [name for name in samplers if name in SAMPLERS]
-    are_on = [name for name in SAMPLERS[1:] if getattr(settings, name) != getattr(Warp, name)]
-    return order == [name for name in SAMPLERS if name in order] and set(are_on) <= set(order)
+    usual = _samplers(settings)
+    order = [name for name in samplers if name in usual]
+    are_on = {name for name in usual[1:] if getattr(settings, name) != getattr(Warp, name)}
+    return order == [name for name in usual if name in order] and are_on <= set(order)
 
 
 def _letters(name: str) -> str:

@@ -141,9 +141,10 @@ class Transcript(Warp):
         if self.engine and not has_order and engine_of(self.engine) not in FILTER_ORDERS:
             line = f"{self.place}: {self.engine}"
             check_same_everywhere(self, line, "filter_order in the row or --settings")
+        length = sum(map(len, self.written))
         for keys, value in _places(self.extra):
             where = f"{self.place}: {'.'.join(keys)[:60]}"
-            check_declarable(keys[-1], value, self, self.engine or "", where)
+            check_declarable(keys[-1], value, self, self.engine or "", length, where)
             name = setting_meant(keys[-1])
             if name and not (len(keys) > 1 and _is_same(name, value, getattr(self, name))):
                 raise InvalidInput(

@@ -121,13 +121,15 @@ def test_what_decides_the_law_beside_a_setting_is_looked_at():
         (greedy, {"do_sample": False}),
         ({}, {"repeat_last_n": 64}),
         (penalty, {"penalty_last_n": -1}),
+        (penalty, {"repeat_last_n": 2}),  # the whole text
+        ({"top_p": 0.9, "filter_order": "vllm"}, {"samplers": ["temperature", "top_k", "top_p"]}),
         ({"top_p": 0.9}, {"samplers": usual}),
         ({}, {"messages": [{"temperature": 21}], "requests": [{"temperature": 1.0}]}),
     )
     for settings, extra in fine:
         assert Transcript(**given, **settings, extra=extra).extra == extra
     refused = (
-        (penalty, {"repeat_last_n": 64}, "allowed: -1"),
+        (penalty, {"repeat_last_n": 1}, "allowed: -1"),
         ({"top_p": 0.9}, {"samplers": usual[::-1]}, "allowed: penalties, top_k, top_p, min_p, te"),
         ({"top_p": 0.9}, {"samplers": ["temperature"]}, "allowed: penalties"),
         ({}, {"requests": [{"temperature": 0.7}]}, "the key 'requests.temperature' is not read"),
