@@ -303,9 +303,12 @@ class Plan:
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
         """The rows of a finished cell by prompt_index; `attrs["partial"]`:
-        the fields that some rows lack.
+        the fields that some rows lack. Seconds beside which other work ran are NaN.
         """
-        return self._once(_prompts, cell_id)
+        rows = self._once(_prompts, cell_id)
+        if SECONDS in rows and not self.configuration(cell_id).get("timed", True):
+            rows[SECONDS] = math.nan
+        return rows
 
     def provenance(self, cell_id: str) -> dict[str, Any]:
         """The known facts about a cell's measurement, such as device and commit."""
@@ -626,8 +629,6 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
             ]:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
-            if SECONDS in frame and not plan.configuration(cell_id).get("timed", True):
-                frame[SECONDS] = math.nan  # other work ran beside it
             frame.attrs["device"] = _columns(plan, cell_id)["device"]
             sampling = plan.configuration(cell_id).get("sampling") or {}
             frame.attrs["limits"] = [sampling.get(name) for name in LIMITS]
@@ -765,17 +766,26 @@ def _check_same_prompts(
 
     Rows of earlier versions have no checksum of the prompt's tokens, which is not compared then.
     """
-    names = [*IDENTITY, "prompt_sha256"]
     for _, cell_ids in cells.groupby(["pair", "dataset", *more], sort=False).cell_id:
-        frames = {cell_id: rows[cell_id].reindex(columns=names) for cell_id in cell_ids}
-        prompts = {cell_id: frame.values.tolist() for cell_id, frame in frames.items()}
-        first = next(iter(prompts))
-        for cell_id, own in prompts.items():
-            for prompt, other in zip_longest(own, prompts[first], fillvalue=["none"]):
-                known = len(IDENTITY) + all(isinstance(one[-1], str) for one in (prompt, other))
-                if prompt[:known] != other[:known]:
-                    contrast = f"where {first}, compared with it, has {other[:known]}"
-                    raise InvalidInput(
-                        f"cell {cell_id}: measured prompt {prompt[:known]} {contrast} "
-                        "(index, id, seed, checksum of its tokens)"
-                    )
+        first = next(iter(cell_ids))
+        for cell_id in cell_ids:
+            if difference := other_prompts(rows[cell_id], rows[first]):
+                own, other = difference
+                contrast = f"where {first}, compared with it, has {other}"
+                raise InvalidInput(
+                    f"cell {cell_id}: measured prompt {own} {contrast} "
+                    "(index, id, seed, checksum of its tokens)"
+                )
+
+
+def other_prompts(one: pd.DataFrame, other: pd.DataFrame) -> tuple[list[Any], list[Any]] | None:
+    """The first prompt that the rows of two cells do not share, as each of them has it; None if
+    they share all.
+    """
+    names = [*IDENTITY, "prompt_sha256"]
+    columns = (rows.reindex(columns=names).values.tolist() for rows in (one, other))
+    for first, second in zip_longest(*columns, fillvalue=["none"]):
+        known = len(IDENTITY) + all(isinstance(prompt[-1], str) for prompt in (first, second))
+        if first[:known] != second[:known]:
+            return first[:known], second[:known]
+    return None

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import APART, IDENTITY, Results, listed
+from analysis.load import APART, Results, listed, other_prompts
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -79,7 +79,8 @@ def measure(
         if metric.over == "standard":
             reference = {"verifier": "standard", **baseline(cell)}
         ids = sorted(cell_ids[results.place(cell | reference)])
-        if not ids:  # of a sweep of one's own, the baseline may be of another part
+        is_of_part = bool(ids)
+        if not is_of_part:  # of a sweep of one's own, the baseline may be of another part
             others = elsewhere[results.place(cell | reference, APART)]
             ids = sorted(others) if len(others) == 1 else []
         if len(ids) > 1:
@@ -88,7 +89,9 @@ def measure(
                 f"({reference})"
             )
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
-        if rows is None or not metric.is_in(rows) or not _are_alike(prompts, rows):
+        if rows is None or not metric.is_in(rows):
+            return ABSENT
+        if not is_of_part and not _are_alike(prompts, rows):
             return ABSENT
         if metric.is_across_runs(prompts, rows):
             across_runs.add(cell["cell_id"])
@@ -119,10 +122,7 @@ def measure(
 
 def _are_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether rows of two cells are of the same prompts, with the same limits."""
-    names = [*IDENTITY]
-    return one.attrs.get("limits") == other.attrs.get("limits") and bool(
-        one[names].reset_index(drop=True).equals(other[names].reset_index(drop=True))
-    )
+    return one.attrs.get("limits") == other.attrs.get("limits") and not other_prompts(one, other)
 
 
 def with_quantity(

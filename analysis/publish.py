@@ -105,14 +105,12 @@ def drawn(cells: Path) -> artefacts.Artefact:
 
 def _copied(files: Iterable[Path], folder: Path, suffixes: Sequence[str] = PUBLISHED) -> list[Path]:
     """Copy those of the files with a suffix to a folder; return the written paths."""
-    chosen = sorted(file for file in files if file.suffix in suffixes)
-    return [_copy(file, folder / file.name) for file in chosen]
-
-
-def _copy(file: Path, target: Path) -> Path:
-    with replacing(target) as partial:
-        shutil.copyfile(file, partial)
-    return target
+    paths = []
+    for file in sorted(file for file in files if file.suffix in suffixes):
+        paths.append(folder / file.name)
+        with replacing(paths[-1]) as partial:
+            shutil.copyfile(file, partial)
+    return paths
 
 
 def archive(plan: Plan, path: Path) -> None:

@@ -42,12 +42,13 @@ def by_method(
         Column("verdict", "Audit", "audit"),
     ]
     lines, records = [], []
-    most = max((_num_measured(rows) for _, rows in frame.groupby(METHOD, sort=False)), default=0)
-    for method, rows in frame.groupby(METHOD, sort=False):
+    methods = list(frame.groupby(METHOD, sort=False))
+    counts = [_num_measured(rows) for _, rows in methods]
+    for (method, rows), count in zip(methods, counts, strict=True):
         decoder, tree, verifier = method
         name = labels.method_on_tree(decoder, verifier, tree)
-        if (measured := _num_measured(rows)) < most:
-            name += f" ({measured} of {most} data sets)"
+        if count < max(counts):
+            name += f" ({count} of {max(counts)} data sets)"
         cells: list[TableCell] = [Key(method, name)]
         for metric, _, temperatures in places:
             is_here = rows.temperature.isin(temperatures) & (rows.quantity == metric.name)

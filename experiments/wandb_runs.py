@@ -85,7 +85,7 @@ def of_cell(plan: Plan, request: Request) -> DashboardRun:
     if bias:
         summary["shown_bias"] = bias
     is_list = rows.map(lambda value: isinstance(value, list)).any()
-    points = _points(rows, has_times=not request.is_audit)
+    points = _points(rows, has_times=cell.is_timed and not request.is_audit)
     return DashboardRun(about, summary, ("prompts", rows.loc[:, ~is_list]), points)
 
 
@@ -103,6 +103,8 @@ def _numbers(request: Request, rows: pd.DataFrame, bias: str | None) -> dict[str
     for metric in metrics.METRICS:
         if not metric.over and metric.is_in(rows):
             interval = metric.of(rows)
+            if math.isnan(interval.value):  # of times that do not count
+                continue
             numbers[metric.name] = interval.value
             if not math.isnan(interval.lower):  # of few prompts
                 numbers[f"{metric.name}_lower"] = interval.lower

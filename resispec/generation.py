@@ -8,7 +8,6 @@ between prompts.
 import warnings
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +69,7 @@ class Speculator:
         self.pair = as_pair(target, draft, tokenizer)
         self._tree, self._verifier, self._draws = tree, verifier, draws
         self._decoders = {is_greedy: self._decoder(is_greedy) for is_greedy in (False, True)}
+        self._biases: dict[bool, str | None] = {}
 
     def generate(
         self,
@@ -140,17 +140,12 @@ class Speculator:
         """Warn, once for each verifier, that tokens will lack the target's law, see `shown_bias`;
         at temperature 0, that they will not be the likeliest.
         """
-        bias = self._biases[warp.temperature == 0]
-        if bias is not None:
+        is_greedy = warp.temperature == 0
+        if is_greedy not in self._biases:
+            verifier = self._decoders[is_greedy].verifier
+            self._biases[is_greedy] = shown_bias(verifier, self._draws_of(is_greedy), is_greedy)
+        if (bias := self._biases[is_greedy]) is not None:
             warnings.warn(bias, stacklevel=1)  # always from this line: Python shows it once
-
-    @cached_property
-    def _biases(self) -> dict[bool, str | None]:
-        """The sentences of `shown_bias` about the random and the greedy decoder."""
-        return {
-            is_greedy: shown_bias(decoder.verifier, self._draws_of(is_greedy), is_greedy)
-            for is_greedy, decoder in self._decoders.items()
-        }
 
     def _draws_of(self, is_greedy: bool) -> DrawsKind:
         default = (

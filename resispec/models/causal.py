@@ -191,6 +191,11 @@ class TransformersModel:
         if self._state is None:  # it is being read
             return None
         if ModuleState(self.module, functions()) != self._state:
+            if (size := self.module.config.get_text_config().vocab_size) != self._num_rows:
+                raise InvalidInput(
+                    f"{self.name} has {size} tokens now, and had {self._num_rows} when it was "
+                    "read; make a new Speculator"
+                )
             own = {"taps": self.taps, "vocab_size": self.vocab_size}
             self._lean = None  # before the next one's copies are made
             with torch.inference_mode(False), torch.no_grad():
@@ -198,11 +203,6 @@ class TransformersModel:
                 model = TransformersModel(self.module, self._is_draft)
                 if self._draftable is not None:
                     model = model.drafting(self._draftable)
-            if model._num_rows != self._num_rows:
-                raise InvalidInput(
-                    f"{self.name} has {model._num_rows} tokens now, and had {self._num_rows} when "
-                    "it was read; make a new Speculator"
-                )
             vars(self).update(vars(model) | own)
         return self._state
 

@@ -7,6 +7,7 @@ adapter around it or switch one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -87,16 +88,17 @@ def is_known(function: Any) -> bool:
     """Whether the code of a function, and of all that it wraps, stands in files of KNOWN."""
     while function is not None:
         code = getattr(function, "__code__", None)
-        if code is None or not any(root in Path(code.co_filename).parents for root in _roots()):
+        if code is None or not code.co_filename.startswith(_roots()):
             return False
         function = getattr(function, "__wrapped__", None)
     return True
 
 
 @cache
-def _roots() -> list[Path]:
-    """The folders of the packages of KNOWN."""
-    return [Path(str(import_module(name).__file__)).parent for name in KNOWN]
+def _roots() -> tuple[str, ...]:
+    """The beginnings of paths to files of KNOWN."""
+    folders = (Path(str(import_module(name).__file__)).parent for name in KNOWN)
+    return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
 def _global_hooks() -> list[Any]:

@@ -14,6 +14,7 @@ from experiments.cell import Cell
 from experiments.dashboard import UNREAD, Dashboard
 from experiments.schema import CONF
 from experiments.wandb_runs import of_cell, of_sweep, publish
+from resispec.files import read_json
 from tests.harness.toy_runs import rows
 from tests.toy_cells import (
     PROVENANCE,
@@ -74,8 +75,12 @@ def test_a_cell_has_its_own_numbers_and_an_audit_a_verdict_and_no_times(tmp_path
     of_audit = run_of(audit)
     assert (of_audit.about["job_type"], of_audit.summary["verdict"]) == ("audit", "biased")
     assert of_audit.about["name"].endswith(" resispec audit")
-    names = {name for point in of_audit.points for name in point} | set(of_audit.summary)
-    assert not [name for name in names if name.endswith("_s")]
+    untimed = stored(make_cell(tmp_path, "naive"), rows_of(STANDARD))
+    config = read_json(untimed.folder / "cell.json")["config"]
+    save(untimed, rows_of(STANDARD), config=config | {"timed": False})
+    for without in (of_audit, run_of(untimed)):
+        names = {name for point in without.points for name in point} | set(without.summary)
+        assert not [name for name in names if name.endswith("_s")]
 
 
 def test_a_bias_that_enumeration_shows_stands_beside_the_numbers(tmp_path):
