@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import figures, labels, metrics, ranges
+from analysis import audits, figures, labels, metrics, ranges
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.costs import (
@@ -25,7 +25,6 @@ from analysis.costs import (
 from analysis.frontier import message
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions
-from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
 COLUMNS = (
@@ -76,7 +75,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     )
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)
-    biased = set(gains.method[gains.verdict == Finding.BIASED])
+    biased = set(gains.method[gains.verdict.map(audits.is_biased)])
     others = [tree for tree in dict.fromkeys(gains.tree) if tree not in MARKS]
     marks = MARKS | {tree: (marker, 26) for tree, marker in zip(others, cycle(OTHER_MARKERS))}
     panels = list(gains.groupby("temperature", sort=False))

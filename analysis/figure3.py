@@ -143,7 +143,7 @@ def _quantities(
     # the standard rule has no split
     for part, values in shaping.items() if rows.budget_s.any() else ():
         numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
-    if baseline is not None and metrics.same_device(rows, baseline):
+    if baseline is not None and metrics.comparable(rows, baseline):
         gain = paired_gain(
             (rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps)
         )

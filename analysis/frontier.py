@@ -2,7 +2,9 @@
 on d5b3 and on searched trees, and the ceilings.
 """
 
+from collections.abc import Iterator
 from functools import partial
+from typing import TypeAlias
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,7 +18,6 @@ from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
 from analysis.table import Paper
-from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
 LONG = "long"
@@ -26,13 +27,24 @@ BEST_TREES = ("best_16", "best_64", BEST)
 COLUMNS = (metrics.METRICS[0], CEILING, *metrics.METRICS[1:])
 VERIFIERS = ("standard", "optimal", "traversal_optimal", "resispec")
 """Verifiers whose lines on the reference tree are in the figure."""
-# decoder -> the name and the looks of the line of its searched trees; the first one's draws are
-# those of d5b3
+REFERENCE = "specinfer"
+"""The decoder whose draws are those of d5b3."""
+# decoder -> the verifier of its searched trees, and the name and the looks of their line
 SEARCHED = {
-    "specinfer": ("best trees: traversal,\noptimal weights", Look(GREEN, "*", "--")),
-    "sequoia": ("best trees: traversal,\nwithout replacement", Look(ORANGE, "v", "-.")),
-    "top_k": ("best trees: top-k", Look(PURPLE, "P", ":")),
+    REFERENCE: (
+        "traversal_optimal",
+        "best trees: traversal,\noptimal weights",
+        Look(GREEN, "*", "--"),
+    ),
+    "sequoia": (
+        "traversal",
+        "best trees: traversal,\nwithout replacement",
+        Look(ORANGE, "v", "-."),
+    ),
+    "top_k": ("naive", "best trees: top-k", Look(PURPLE, "P", ":")),
 }
+Line: TypeAlias = tuple[str, Look, pd.DataFrame]
+"""Name, looks and rows."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -80,7 +92,7 @@ def message(frame: pd.DataFrame) -> str:
         f"{method[:1].upper()}{method[1:]} on {where}:\n"
         f"{gain} times the tokens of SpecInfer on d5b3, no bias seen"
     )
-    is_biased = (resispec.verdict == Finding.BIASED).any()
+    is_biased = resispec.verdict.map(audits.is_biased).any()
     return text + ("; ResiSpec's gain is bias" if is_biased else "")
 
 
@@ -108,27 +120,34 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     )
     lengths, ceilings = (own[own.quantity == name] for name in ("accepted_length", CEILING.name))
     hottest, bound = measured.temperature.max(), figures.LOOKS[long.CEILING]
+    on_d5b3 = lengths[lengths.tree == REFERENCE_TREE]
     on_reference = [
-        (
+        line
+        for name in VERIFIERS
+        for line in _by_method(
             f"{REFERENCE_TREE}: "
             f"{labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
             figures.LOOKS[name],
-            lengths[(lengths.tree == REFERENCE_TREE) & (lengths.verifier == name)],
+            on_d5b3[on_d5b3.verifier == name],
+            (REFERENCE, name),
         )
-        for name in VERIFIERS
     ]
-    name, look = SEARCHED["specinfer"]
-    best = lengths[(lengths.tree == BEST) & (lengths.decoder == "specinfer")]
+    verifier, name, look = SEARCHED[REFERENCE]
+    best = lengths[(lengths.tree == BEST) & (lengths.decoder == REFERENCE)]
     of_reference = ceilings[(ceilings.tree == REFERENCE_TREE) & (ceilings.verifier == "standard")]
     at_121 = [
         *on_reference,
-        (name.replace("trees", "tree"), look, best),
+        *_by_method(name.replace("trees", "tree"), look, best, (REFERENCE, verifier)),
         ("d5b3: ceiling", bound, of_reference),
     ]
+    on_searched = lengths[lengths.option.isin(BEST_TREES)]
     of_sizes = [
         *(
-            (name, look, lengths[lengths.option.isin(BEST_TREES) & (lengths.decoder == decoder)])
-            for decoder, (name, look) in SEARCHED.items()
+            line
+            for decoder, (verifier, name, look) in SEARCHED.items()
+            for line in _by_method(
+                name, look, on_searched[on_searched.decoder == decoder], (decoder, verifier)
+            )
         ),
         ("best trees: ceiling", bound, ceilings[ceilings.option.isin(BEST_TREES)]),
         *on_reference,
@@ -154,9 +173,18 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     return figure
 
 
+def _by_method(name: str, look: Look, rows: pd.DataFrame, usual: tuple[str, str]) -> Iterator[Line]:
+    """A line for each decoder and verifier of the rows; all but that of the usual ones say in
+    their names which they are of.
+    """
+    for method, own in rows.groupby(["decoder", "verifier"], sort=False):
+        is_usual = tuple(map(str, method)) == usual
+        yield name if is_usual else f"{name}: {labels.method(*method)}", look, own
+
+
 def _panel(
     axes: Axes,
-    lines: list[tuple[str, Look, pd.DataFrame]],
+    lines: list[Line],
     x: str,
     label: str,
     room: float | None,

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from analysis import figures, labels, long, metrics
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.figures import SIZE
+from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metrics import ACCEPTED_LENGTH, GAIN
 from analysis.published import Compared
@@ -110,7 +111,7 @@ def _frame(results: Results) -> pd.DataFrame:
             reached = counts > 0
             place = {BEGIN: begin, END: min([*later, most]), "num_prompts": int(reached.sum())}
             numbers = {ACCEPTED_LENGTH.name: ratio(tokens[reached], counts[reached])}
-            if about["decoder"] == RECYCLED and begin in drafts:
+            if Label.of(about["decoder"]).option == RECYCLED and begin in drafts:
                 numbers[GAIN.name] = _over(own[begin], drafts[begin])
             records += long.records(about | place, numbers)
         growth = _over(own[max(own)], own[min(own)]) if len(own) > 1 else ABSENT
@@ -141,11 +142,12 @@ def _gains(frame: pd.DataFrame) -> str:
     """The gains of recycled laws by interval in words, over the cells of the longest texts."""
     gains = frame[(frame.quantity == GAIN.name) & (frame[MOST] == frame[MOST].max())]
     words = []
-    for (temperature, tree, verifier), rows in gains.groupby(
-        ["temperature", "tree", "verifier"], sort=False
+    for (temperature, decoder, tree, verifier), rows in gains.groupby(
+        ["temperature", "decoder", "tree", "verifier"], sort=False
     ):
         numbers = ", ".join(f"{value:.2f}" for value in rows.value)
-        where = labels.setting({"tree": tree, "temperature": temperature})
+        keys = {} if decoder == RECYCLED else {"decoder": decoder}
+        where = labels.setting({**keys, "tree": tree, "temperature": temperature})
         words.append(f"{labels.name('verifier', verifier)} on {where}: {numbers}")
     return "; ".join(words) or labels.ABSENT
 
@@ -192,11 +194,15 @@ def _panel(
     ):
         rows = rows.sort_values(BEGIN)
         x = [begins.index(begin) for begin in rows[BEGIN]]
-        look = replace(looks[verifier], line="--" if decoder == RECYCLED else "-")
+        is_recycled = Label.of(decoder).option == RECYCLED
+        look = replace(looks[verifier], line="--" if is_recycled else "-")
         axes.fill_between(x, rows.lower, rows.upper, color=look.colour, alpha=0.15, linewidth=0)
         figures.line(axes, x, rows.assign(lower=math.nan, upper=math.nan), look)
         name = labels.name("verifier", verifier) + f", {labels.name('tree', tree)}"
-        name += ", recycled" if decoder == RECYCLED else ""
+        if decoder == RECYCLED:
+            name += ", recycled"
+        elif decoder != OWN:
+            name += f", {labels.name('decoder', decoder)}"
         name = figures.wrapped(name, room or 1.9)
         ends.append((x[-1], float(rows.value.iloc[-1]), name, look.colour))
     last = frame.groupby(BEGIN)[END].max()

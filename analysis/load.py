@@ -46,10 +46,10 @@ APART = ("task", "of")
 """Facts that tell cells of a sweep of one's own apart whose labels are the same: their task, and
 the artefact and part that they are of. Within a part of an artefact labels suffice."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
-LIMITS = ("max_new_tokens", "max_length")
+LIMITS = ("max_new_tokens", "max_length", "ignore_eos")
 """The settings of sampling that say how long a text may get."""
-SECONDS = "decode_s"
-"""The field of rows with the seconds of decoding."""
+SECONDS = "_s"
+"""Ending of the names of fields of rows with seconds."""
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 RUNS = "runs"
@@ -303,11 +303,12 @@ class Plan:
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
         """The rows of a finished cell by prompt_index; `attrs["partial"]`:
-        the fields that some rows lack. Seconds beside which other work ran are NaN.
+        the fields that some rows lack. Seconds that do not count, since other work may have run
+        beside them or they are an audit's, are NaN.
         """
-        rows = self._once(_prompts, cell_id)
-        if SECONDS in rows and not self.configuration(cell_id).get("timed", True):
-            rows[SECONDS] = math.nan
+        rows, config = self._once(_prompts, cell_id), self.configuration(cell_id)
+        if config.get("audit") or not config.get("timed", True):
+            rows[[name for name in rows if name.endswith(SECONDS)]] = math.nan
         return rows
 
     def provenance(self, cell_id: str) -> dict[str, Any]:
@@ -629,9 +630,11 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
             ]:
                 problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {problem}")
-            frame.attrs["device"] = _columns(plan, cell_id)["device"]
-            sampling = plan.configuration(cell_id).get("sampling") or {}
-            frame.attrs["limits"] = [sampling.get(name) for name in LIMITS]
+            frame.attrs["machines"] = _machines(plan.provenance(cell_id))
+            config = plan.configuration(cell_id)
+            sampling = config.get("sampling") or {}
+            limits = [sampling.get(name) for name in LIMITS]
+            frame.attrs["alike"] = [*limits, config.get("dtype")]
     entries = [
         {"cell_id": request.cell_id, **request.labels, "task": request.task, "of": request.of}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
@@ -651,9 +654,9 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
     cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
     cells = cells.sort_values(order, kind="stable", key=rank, ignore_index=True)
-    _check_same_prompts(
-        cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :]
-    )
+    decoded = cells[(cells.status == "done") & ~cells.is_audit]
+    _check_same_prompts(decoded, rows, keys[len(LABELS) :])
+    _check_other_documents(decoded, rows, keys[len(LABELS) :])
     shown = {cell_id: plan.provenance(cell_id).get("shown_bias", "") for cell_id in rows}
     biases = {cell_id: sentence for cell_id, sentence in shown.items() if sentence}
     return Results(cells, rows, tuple(keys), biases)
@@ -682,6 +685,21 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
         commit = listed(commit_of(run, 10) for run in runs)
         device = listed(run.get("device") for run in runs)
     return {"status": status.state, "reason": status.reason, "device": device, "commit": commit}
+
+
+def _machines(provenance: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+    """The conditions of the times of a cell's runs: device, threads, version of torch and the way
+    of the target's forwards; one entry for runs that have all of it in common.
+    """
+    return frozenset(
+        (
+            str(run.get("device")),
+            f"{run.get('num_threads')} threads",
+            f"torch {(run.get('versions') or {}).get('torch')}",
+            f"forwards {(run.get('forwards') or {}).get('target')}",
+        )
+        for run in origins(provenance)
+    )
 
 
 def origins(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -775,6 +793,27 @@ def _check_same_prompts(
                 raise InvalidInput(
                     f"cell {cell_id}: measured prompt {own} {contrast} "
                     "(index, id, seed, checksum of its tokens)"
+                )
+
+
+def _check_other_documents(
+    cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]
+) -> None:
+    """Raise InvalidInput if two data sets of one pair have the same prompts, which would count
+    twice in whatever is of all data sets.
+
+    Rows of earlier versions have no checksums of prompts, which are not compared then.
+    """
+    for _, group in cells.groupby(["pair", *more], sort=False):
+        datasets: dict[tuple[Any, ...], str] = {}
+        for cell_id, dataset in zip(group.cell_id, group.dataset, strict=True):
+            checksums = tuple(rows[cell_id].get("prompt_sha256", ()))
+            if not checksums or not all(isinstance(one, str) for one in checksums):
+                continue
+            if (first := datasets.setdefault(checksums, dataset)) != dataset:
+                raise InvalidInput(
+                    f"cell {cell_id}: data sets {first} and {dataset} have the same prompts; "
+                    "allowed: a sweep with one of them"
                 )
 
 

@@ -79,8 +79,7 @@ def measure(
         if metric.over == "standard":
             reference = {"verifier": "standard", **baseline(cell)}
         ids = sorted(cell_ids[results.place(cell | reference)])
-        is_of_part = bool(ids)
-        if not is_of_part:  # of a sweep of one's own, the baseline may be of another part
+        if not ids:  # of a sweep of one's own, the baseline may be of another part
             others = elsewhere[results.place(cell | reference, APART)]
             ids = sorted(others) if len(others) == 1 else []
         if len(ids) > 1:
@@ -91,7 +90,7 @@ def measure(
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
         if rows is None or not metric.is_in(rows):
             return ABSENT
-        if not is_of_part and not _are_alike(prompts, rows):
+        if not _are_alike(prompts, rows):
             return ABSENT
         if metric.is_across_runs(prompts, rows):
             across_runs.add(cell["cell_id"])
@@ -121,8 +120,8 @@ def measure(
 
 
 def _are_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether rows of two cells are of the same prompts, with the same limits."""
-    return one.attrs.get("limits") == other.attrs.get("limits") and not other_prompts(one, other)
+    """Whether rows of two cells are of the same prompts, with the same limits and dtype."""
+    return one.attrs.get("alike") == other.attrs.get("alike") and not other_prompts(one, other)
 
 
 def with_quantity(

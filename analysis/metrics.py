@@ -39,12 +39,12 @@ class Metric:
         its ratio over the baseline's, paired by prompt.
 
         The interval of a ratio of times also covers the differences between runs, unless one
-        process timed both cells in turn. It is ABSENT for cells of several devices.
+        process timed both cells in turn. It is ABSENT for cells whose times do not compare.
         """
         sums = (prompts[self.numerator], prompts[self.denominator])
         if baseline is None:
             return ratio(*sums)
-        if self.is_timed and not same_device(prompts, baseline):
+        if self.is_timed and not comparable(prompts, baseline):
             return ABSENT
         gain = paired_gain(sums, (baseline[self.numerator], baseline[self.denominator]))
         return across_runs(gain) if self.is_across_runs(prompts, baseline) else gain
@@ -141,12 +141,16 @@ def timed_together(*cells: pd.DataFrame) -> bool:
     return not pd.isna(processes[0]).any() and all(names == processes[0] for names in processes)
 
 
-def same_device(*cells: pd.DataFrame) -> bool:
-    """Whether all of these cells were measured on one device, so that their times compare.
+def comparable(*cells: pd.DataFrame) -> bool:
+    """Whether the times of these cells compare: one process timed them in turn, or each was
+    measured on one machine in one way, the same for all.
 
-    cells: their rows, with the device in `attrs`, see `load`.
+    cells: their rows, with `machines` in `attrs`, see `load`.
     """
-    return len({prompts.attrs.get("device", "") for prompts in cells}) == 1
+    if timed_together(*cells):
+        return True
+    machines = [prompts.attrs.get("machines", frozenset()) for prompts in cells]
+    return len(machines[0]) <= 1 and all(found == machines[0] for found in machines)
 
 
 def of_cell(prompts: pd.DataFrame) -> dict[str, float]:

@@ -19,7 +19,6 @@ from analysis.figures import SIZE
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions
 from analysis.table import Paper
-from resispec.audit.verdict import Finding
 
 TEXTS = texts("overview")
 LENGTH, SPEED = metrics.ACCEPTED_LENGTH, metrics.SPEEDUP_VS_AUTOREGRESSIVE
@@ -102,8 +101,9 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
 
 def _worst(verdicts: set[str]) -> str:
     """The verdict about a method: biased if any row is, no bias seen if none is undecided."""
-    if Finding.BIASED in verdicts:
-        return str(Finding.BIASED)
+    biased = sorted(filter(audits.is_biased, verdicts))
+    if biased:
+        return biased[0]
     return verdicts.pop() if len(verdicts) == 1 else ""
 
 

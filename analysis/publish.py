@@ -40,6 +40,8 @@ PUBLISHED = (".csv", ".md", ".png")
 """Of the files of an artefact; its command draws .json, .tex and .pdf from published cells."""
 TREES = (".json", ".csv")
 """Of the files of a searched tree."""
+ACCEPTANCE = "acceptance"
+"""End of the name of the file of the laws that the trees of a setting were searched for with."""
 CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
@@ -84,9 +86,10 @@ def _publish_planned(plan: Plan, folder: Path) -> list[Path]:
             for stem, drawing in made.figures.items():
                 save_figure(drawing(), temporary / stem, ["png"])
         paths += _copied(temporary.iterdir(), folder)
-    if any(request.tree_file for request in plan.requests):
-        trees = (plan.results / plan.profile / "growmap").glob("*")
-        paths += _copied(trees, folder / "growmap", TREES)
+    stems = {request.tree_file.stem for request in plan.requests if request.tree_file}
+    stems |= {f"{stem.rpartition('.')[0]}.{ACCEPTANCE}" for stem in stems}
+    trees = (plan.results / plan.profile / "growmap").glob("*")
+    paths += _copied((path for path in trees if path.stem in stems), folder / "growmap", TREES)
     return paths
 
 

@@ -19,6 +19,8 @@ from analysis.table import Table, number
 TEXTS = texts("table4")
 # verifier -> its name in results/reference/table4.csv
 PAPER_METHODS = {"resispec": "resispec", "standard": "specinfer"}
+PAPER_KL = {1.0: "kl_t1.0", 0.6: "kl_t0.6"}
+"""Temperature -> the column of the paper's figures."""
 PAPER_COLUMNS = {(verifier, "paper_kl"): "kl" for verifier in PAPER_METHODS}
 PAPER_PAIR = "llama2_7b__jf68m"
 SHOWN = (
@@ -45,7 +47,7 @@ def make(plan: Plan) -> Artefact:
         """The paper's row of the same setting, or if there is none its rows of all data sets."""
         setting = {"dataset": str(row["dataset"]) if row["pair"] == PAPER_PAIR else ""}
         rows = beside(figures, {"method": PAPER_METHODS[row["verifier"]]}, setting)
-        return rows.rename(columns={f"kl_t{row['temperature']:.1f}": "kl"})
+        return rows.rename(columns={PAPER_KL.get(row["temperature"], ""): "kl"})
 
     cells = ((about, _quantities(about["verifier"], rows)) for about, rows in results.each())
     records = [record for about, numbers in cells for record in long.records(about, numbers)]

@@ -33,6 +33,8 @@ QUANTITIES = {
     "efficiency": ("Efficiency", ".3f"),
 }
 LENGTH = next(iter(QUANTITIES))
+PAPER_TEMPERATURE = 1.0
+"""The only one that the paper has figures of."""
 FIELDS = (
     *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
     *("emitted", "tree_log_ratios", "rollout_log_ratios"),
@@ -74,9 +76,8 @@ def make(plan: Plan) -> Artefact:
     lines = long.tabulate(
         frame.assign(paper_low=frame.paper, paper_high=frame.paper), keys, columns
     )
-    is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {
-        "cnn_dm"
-    }
+    settings = set(zip(*(results.cells[key] for key in SETTING), strict=True))
+    is_same = settings == {("llama2_7b__jf68m", PAPER_TEMPERATURE, "cnn_dm")}
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
     about = (*TEXTS["definitions"], *beside_ceilings(frame, results.more), setting, *forms)
@@ -96,9 +97,8 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
         for arrangement in ARRANGEMENTS:
             for about, rows in lines:
                 verifier, about = about["verifier"], about | {"arrangement": arrangement}
-                paper_numbers = (
-                    figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
-                )
+                is_papers = verifier == "standard" and about["temperature"] == PAPER_TEMPERATURE
+                paper_numbers = figures[[*QUANTITIES]].stack().to_dict() if is_papers else {}
                 points = [({}, {None: ABSENT})]
                 if rows is not None:
                     points = curve(rows, arrangement, of_ceiling=verifier == long.CEILING)

@@ -60,8 +60,12 @@ IGNORED = {
 }
 # Keys that were added later: with these values a cell keeps the id that it had before.
 LATER: Mapping[str, Any] = FILTERS_OFF | {"task.in_answer": False}
-WITH_TIMES = ("Decode", "Race", "Profile")
-"""Tasks whose rows have times. With timed=false these do not count, so that is another cell."""
+TIMES_ALONE = ("Race", "Profile")
+"""Our tasks that measure nothing but times."""
+WITH_TIMES = ("Decode", *TIMES_ALONE)
+"""Our tasks whose rows have times; those of others may have some, too. With timed=false they do
+not count, so that is another cell.
+"""
 OURS = ("resispec.", "experiments.", "recipes.")
 # Modules of ours that have moved; cells that name them keep their ids.
 MOVED = {"resispec.smollm2.": "recipes.smollm2."}
@@ -97,7 +101,12 @@ class Cell:
     @property
     def task_name(self) -> str:
         """The name of its task's class."""
-        return str(self.config["task"].get("_target_", "")).rpartition(".")[2]
+        return self.task_target.rpartition(".")[2]
+
+    @property
+    def task_target(self) -> str:
+        """The name of its task's class with its module; "" if it names none."""
+        return str(self.config.get("task", {}).get("_target_", ""))
 
     @cached_property
     def cell_id(self) -> str:
@@ -113,8 +122,10 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
-        has_times = self.is_timed or self.config.get("audit") or self.task_name not in WITH_TIMES
-        ignored = IGNORED if has_times else IGNORED.keys() - {"timed"}
+        is_ours = self.task_target.startswith(OURS)
+        has_times = self.task_name in WITH_TIMES or not is_ours
+        counts = has_times and not self.is_timed and not self.config.get("audit")
+        ignored = IGNORED.keys() - ({"timed"} if counts else set())
         return {
             key: value for key, value in _without_later(self.config).items() if key not in ignored
         }

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis.labels import Label, options, owner_of_tree
 from analysis.load import RUNS, composed_of, filters_of
-from experiments.cell import Cell, file_name, filter_suffix
+from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix
 from experiments.composition import (
     composed,
     content,
@@ -51,6 +51,8 @@ _REFERRED = (*_OF_PROFILE, "sampling")
 _OF_FILES = ("sweep", "parts")  # keys of an artefact's file, which are read before any override
 ALL = "all"
 """The value of `part` with which further runs are parts, too."""
+OF_NAME = ("name", "fingerprint", "label")
+"""Keys of a data set that a file in its place makes meaningless."""
 LEFT_OUT = "place to them"
 """`Part.lacks` of artefacts and parts that the profile's `artefacts` leave out."""
 
@@ -314,7 +316,24 @@ def _fill(
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
         part.sources |= {file for name in names for file in _composed_of(name, folders)}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
+    _check_documents(part.cells)
     return part
+
+
+def _check_documents(cells: Iterable[Cell]) -> None:
+    """Raise InvalidInput if a file takes the place of several data sets: its documents would
+    count several times in whatever is of all data sets.
+    """
+    by_source: dict[str, Label] = {}
+    for cell in cells:
+        label, node = cell.labels["dataset"], cell.config["dataset"]
+        source = {key: value for key, value in node.items() if key not in OF_NAME}
+        first = by_source.setdefault(json.dumps(source, sort_keys=True), label)
+        if source.get("path") and first.option != label.option:
+            raise InvalidInput(
+                f"dataset.path={source['path']} is given for {first.option} and {label.option}; "
+                f"allowed: one of them, like dataset={first.option}"
+            )
 
 
 _composed_of = lru_cache(maxsize=256)(composed_of)  # while a process plans, its configuration stays
@@ -348,6 +367,8 @@ def cell_of(
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
     # Without a choice of verifier there is nothing to audit.
     config.audit = config.audit and "verifier" in groups
+    if config.audit and "${audit}" not in OmegaConf.to_yaml(config.task):
+        raise InvalidInput(f"audit is true, and task {choices['task']} has none; allowed: decode")
     labels: dict[str, Any] = {
         key: _label(key, choices[key], config[key]) for key in (*GROUPS[:3], *groups)
     }
@@ -377,7 +398,12 @@ def cell_of(
     for key in varied:
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
-    return Cell(labels, resolved, lines)
+    cell = Cell(labels, resolved, lines)
+    if cell.task_name in TIMES_ALONE and not resolved["timed"]:
+        raise InvalidInput(
+            f"timed is false, and task {choices['task']} measures times alone; allowed: true"
+        )
+    return cell
 
 
 def _label(group: str, choice: str, node: DictConfig) -> Label:

@@ -20,6 +20,7 @@ from analysis.stats import BRACKETS, few_prompts, paired_gain, ratio
 from analysis.table import Column, Key, Notes, Number, Table
 from analysis.terminal import printed
 from referee.inputs import count
+from resispec.audit.battery import shown_bias
 from resispec.audit.z_score import join
 from resispec.commands import as_typed
 from resispec.errors import CommandParser, InvalidInput, in_one_line
@@ -62,20 +63,30 @@ def laws_files(places: Sequence[str]) -> list[Path]:
 
 
 def measure(files: Sequence[Path], name: str, seed: int) -> pd.DataFrame:
-    """A verifier's rows, one for every file: its steps, expected tokens and the audit's terms."""
+    """A verifier's rows, one for every file: its steps, expected tokens and the audit's terms.
+
+    `attrs["shown_bias"]`: the sentence about the bias that enumeration shows of it for the draws of
+    the steps; None without one.
+    """
     verifier, rows = get_verifier(name), list[dict[str, Any]]()
+    biases: dict[str, str | None] = {}
     with progress_bar(total=sum(map(num_steps, files)), desc=name, unit="step") as bar:
         for index, path in enumerate(files):
             generator, expected, terms = torch.Generator().manual_seed(seed + index), 0.0, []
             for step in read_laws(path):
                 emitted, drawn = replay(step, verifier, generator)
                 expected += emitted
+                draws = step.draft.tree.draws
+                if draws.name not in biases:
+                    biases[draws.name] = shown_bias(verifier, draws)
                 terms.append(drawn)
                 bar.update()
             row = {"num_steps": len(terms), "expected_emitted": expected}
             columns = {key: values.tolist() for key, values in join(terms)._asdict().items()}
             rows.append(row | columns)
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    frame.attrs["shown_bias"] = next(filter(None, biases.values()), None)
+    return frame
 
 
 def table(measured: dict[str, pd.DataFrame]) -> Table:
@@ -85,7 +96,7 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
     lines, numbers = [], []
     for name, rows in measured.items():
         length, gain = ratio(*sums[name]), paired_gain(sums[name], first)
-        judged = audits.judged(name, rows)
+        judged = audits.with_bias(audits.judged(name, rows), rows.attrs["shown_bias"])
         shown = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judged))
         lines.append((Key(name, name), *shown))
         row: dict[str, Any] = {"verifier": name, "num_steps": int(steps.sum())}
@@ -94,7 +105,9 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
             row[f"{key}_lower"], row[f"{key}_upper"] = interval.lower, interval.upper
         numbers.append(row | judged)
     caption = f"Verifiers on {steps.sum():,} logged steps of {len(steps)} files"
-    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS, *few_prompts([len(steps)])))
+    shown = {name: rows.attrs["shown_bias"] for name, rows in measured.items()}
+    biases = [f"{name}: {sentence}" for name, sentence in shown.items() if sentence]
+    notes = Notes((ABOUT, *biases, "A file is a prompt. " + BRACKETS, *few_prompts([len(steps)])))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 
 

@@ -85,7 +85,7 @@ def of_cell(plan: Plan, request: Request) -> DashboardRun:
     if bias:
         summary["shown_bias"] = bias
     is_list = rows.map(lambda value: isinstance(value, list)).any()
-    points = _points(rows, has_times=cell.is_timed and not request.is_audit)
+    points = _points(rows)
     return DashboardRun(about, summary, ("prompts", rows.loc[:, ~is_list]), points)
 
 
@@ -112,13 +112,9 @@ def _numbers(request: Request, rows: pd.DataFrame, bias: str | None) -> dict[str
     return numbers
 
 
-def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
-    """Every prompt's numbers, and metrics of it alone and of all prompts up to it.
-
-    has_times: whether times count.
-    """
+def _points(rows: pd.DataFrame) -> list[dict[str, float]]:
+    """Every prompt's numbers, and metrics of it alone and of all prompts up to it."""
     values: dict[str, Any] = {}
-    rows = rows if has_times else rows.filter(regex="(?<!_s)$")
     for metric in metrics.METRICS:
         fields = (metric.numerator, metric.denominator)
         if not metric.over and {*fields} <= {*rows.columns}:

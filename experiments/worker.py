@@ -36,6 +36,8 @@ OWN_CODE = own_digests()
 """Digests of our own code as this process has loaded it; files may change while it measures."""
 
 
+OWN_THREADS = torch.get_num_threads()
+"""The number of threads of cells that name none; an earlier cell of this process may name one."""
 _KEPT: dict[str, Pair] = {}
 """The pair that `build_pair` has built last, by its configuration."""
 
@@ -271,8 +273,7 @@ def build_pair(config: Mapping[str, Any]) -> Pair:
     The last pair of this process is kept, for cells of the same pair that follow. Raises
     InvalidInput as `build`.
     """
-    if config["num_threads"] is not None:
-        torch.set_num_threads(config["num_threads"])
+    torch.set_num_threads(config["num_threads"] or OWN_THREADS)
     key = json.dumps([config["pair"], config["num_threads"]], sort_keys=True)
     if key not in _KEPT:
         _KEPT.clear()  # its memory is needed

@@ -17,7 +17,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import TypeAdapter, ValidationError
 
-from experiments.cell import build
+from experiments.cell import build, prompts_of
 from experiments.cli import Point, run_single
 from experiments.schema import RunConfig, check_values
 from recipes.training.recipe import Eagle3Recipe, EagleRecipe
@@ -54,7 +54,13 @@ def run_training(point: Point) -> None:
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     first, length = config["first_prompt"], config["document_tokens"]
-    prompts = build(config["dataset"]).prompts(first + config["documents"])[first:]
+    prompts = prompts_of(config | {"num_prompts": config["documents"]})
+    if first < config["num_prompts"]:
+        sys.stderr.write(
+            f"note: sweeps of this profile measure documents up to {config['num_prompts']} of a "
+            "data set; what is measured on texts of the training says little, so leave them out "
+            f"with first_prompt={config['num_prompts']}, or measure on another data set\n"
+        )
     pair = build(config["pair"])
     if length > pair.target.context:
         raise InvalidInput(
@@ -65,6 +71,11 @@ def run_training(point: Point) -> None:
         for prompt in prompts
     )
     tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
+    if len(tokens) < len(prompts):
+        sys.stderr.write(
+            f"note: {len(prompts) - len(tokens)} of {len(prompts)} documents have fewer than "
+            f"{FEWEST_TOKENS} tokens and are left out\n"
+        )
     sequences = Sequences(tokens, torch.ones(len(tokens)))
     train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))
     sys.stdout.write(f"written: {config['output']}\n")

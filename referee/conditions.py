@@ -120,29 +120,43 @@ def check_other_run(
     """Raise InvalidInput for a control that is no other run.
 
     It is no other run if most sampled rows of the smaller arm, and most of its tokens, are rows of
-    the other, in whatever order: short answers are often the same by chance. If every row has a
-    seed, seeds explain equal tokens, and only rows that are equal in every key are the same. At
-    temperature 0 an exact engine writes the same rows twice. chance_of: the chance that so many
+    the other, in whatever order: short answers are often the same by chance. One seed in both arms
+    explains equal tokens, unless the rows are equal in every key; different seeds explain nothing.
+    At temperature 0 an exact engine writes the same rows twice. chance_of: the chance that so many
     sampled rows are the same in two runs, if the law is known; from SAME_RUN on they are no reason.
     """
     arms = [[row for row in rows if row.temperature > 0] for rows in (transcripts, control)]
-    has_seeds = all(row.seed is not None for rows in arms for row in rows)
-    sides = [
-        Counter((row.written, row.setting, repr(row) if has_seeds else "") for row in rows)
-        for rows in arms
-    ]
-    same = sides[0] & sides[1]
+    sides = [Counter((row.written, row.setting) for row in rows) for rows in arms]
+    same = (sides[0] & sides[1]) - _explained(arms)
     smaller = min(sides, key=Counter.total)
     is_most = same.total() > smaller.total() / 2 and _num_tokens(same) > _num_tokens(smaller) / 2
-    if is_most and not has_seeds and chance_of is not None:
+    if is_most and chance_of is not None:
         is_most = chance_of(same.total()) < SAME_RUN
     if is_most:
         raise InvalidInput(
             f"{same.total()} of the {len(arms[1])} sampled rows of the control are the same rows "
             "as the transcripts have, so it can show nothing; allowed: rows of another run, "
-            "without speculation, most of which differ, or whose seeds, in every row of both, say "
-            "why they do not"
+            "without speculation, most of which differ, or whose seeds are those of the "
+            "transcripts, which says why they do not"
         )
+
+
+def _explained(arms: Sequence[Sequence[Transcript]]) -> Counter[Any]:
+    """The number of pairs of rows that are equal but not in every key, and name the same seed, by
+    what they have written and their setting.
+    """
+    of_seed, whole = (
+        Counter[Any](map(key, arms[0])) & Counter[Any](map(key, arms[1]))
+        for key in (
+            lambda row: (row.written, row.setting, row.seed, row.sample),
+            lambda row: (row.written, row.setting, row.seed, repr(row)),
+        )
+    )
+    pairs: Counter[Any] = Counter()
+    for counts, sign in ((of_seed, 1), (whole, -1)):
+        for (written, setting, seed, _), number in counts.items():
+            pairs[written, setting] += sign * number * (seed is not None)
+    return pairs
 
 
 def check_without_drafts(control: Iterable[Transcript]) -> None:

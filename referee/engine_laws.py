@@ -5,7 +5,7 @@ They were read in the sources that `referee.servers.formats` names; OpenVINO Gen
 module imports no torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -139,7 +139,7 @@ def check_declarable(
     if spelling in WINDOWS and settings.repetition_penalty != Warp.repetition_penalty:
         off = (-1, value) if isinstance(value, int) and value >= length else (-1,)
     allowed = "" if off is None or _is_off(value, off) else f"{off[0]!r}, which is off"
-    if spelling == "samplers" and not _is_usual(value, settings):
+    if spelling == SAMPLERS and not _is_usual(value, settings):
         allowed = ", ".join(_samplers(settings))
     if spelling in REQUESTS and isinstance(value, str) and any(map(value.count, SETTINGS)):
         allowed = "its settings as keys of the row"
@@ -150,8 +150,32 @@ def check_declarable(
         )
 
 
-WINDOWS = ("repeatlastn", "penaltylastn")
-"""Names of the number of last tokens to which llama.cpp's penalties apply, -1 for all."""
+def check_window(names: Iterable[str], settings: Warp, engine: str, length: int) -> None:
+    """Raise InvalidInput for a row of llama.cpp whose penalty may not have applied to all of it,
+    since by default its window is shorter than the row.
+
+    names: the keys of the row. length: the number of tokens of the row, prompt and output.
+    """
+    is_on = settings.repetition_penalty != Warp.repetition_penalty
+    if not is_on or engine_of(engine) != "llama.cpp" or length <= LLAMA_WINDOW:
+        return
+    if not {*WINDOWS}.intersection(map(_letters, names)):
+        raise InvalidInput(
+            f"{engine}: repetition_penalty is {settings.repetition_penalty:g}, and no key says "
+            f"that it applied to all {length} tokens of the row (by default to the last "
+            f"{LLAMA_WINDOW}); allowed: {WINDOW}, -1 or from {length}"
+        )
+
+
+WINDOW = "repeat_last_n"
+WINDOWS = ("repeatlastn", "penaltylastn", "repetitioncontextsize", "penaltyrange")
+WINDOWS += ("repetitionrange", "repetitionpenaltyrange", "reppenrange")
+"""Names of the number of last tokens to which penalties apply, in llama.cpp -1 for all."""
+LLAMA_WINDOW = 64
+"""The number that llama.cpp takes if a request says nothing."""
+SAMPLERS = "samplers"
+OTHER_SAMPLERS = ("dry", "top_n_sigma", "typ_p", "typical_p", "xtc")
+"""Samplers of llama.cpp that do nothing unless settings of UNDECLARABLE are on."""
 REQUESTS = ("samplingparams", "samplingparameters", "generationconfig", "params", "parameters")
 """Keys under which rows have a request's settings."""
 
@@ -162,12 +186,16 @@ def _samplers(settings: Warp) -> list[str]:
 
 
 def _is_usual(samplers: Any, settings: Warp) -> bool:
-    """Whether a list of samplers has those of `_samplers` that are on, in that order."""
-    if not isinstance(samplers, list | tuple):
-        return False
+    """Whether a list of samplers has those of `_samplers` that are on, in that order, and no
+    unknown one.
+    """
     usual = _samplers(settings)
+    if not isinstance(samplers, list | tuple) or {*samplers}.difference(usual, OTHER_SAMPLERS):
+        return False
     order = [name for name in samplers if name in usual]
     are_on = {name for name in usual[1:] if getattr(settings, name) != getattr(Warp, name)}
+    if settings.repetition_penalty != Warp.repetition_penalty:
+        are_on.add(usual[0])
     return order == [name for name in usual if name in order] and are_on <= set(order)
 
 

@@ -15,7 +15,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from referee.engine_laws import check_declarable, check_law, check_same_everywhere
+from referee.engine_laws import (
+    WINDOW,
+    check_declarable,
+    check_law,
+    check_same_everywhere,
+    check_window,
+)
 from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
@@ -57,10 +63,12 @@ SPEC_DECODE, NUM_DRAFTED = "spec_decode", "num_draft_tokens"
 """The key of a row for its acceptance record, and that of the record for the drafted tokens."""
 CHATS = ("messages", "tools", "tool_calls")
 """Keys of lists that say nothing of the request's settings, whatever is called so in them."""
-NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED)
+NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED, WINDOW)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 
+NO_SEEDS = {"llama.cpp": (-1, 2**32 - 1), "vllm": (-1,)}
+"""For engines, the seeds of requests for which they draw a seed themselves."""
 MOST_LOGPROB = 1e-3
 """The largest log-probability that rounding can make of 0."""
 MOST_MASS = 1.02
@@ -141,8 +149,11 @@ class Transcript(Warp):
         if self.engine and not has_order and engine_of(self.engine) not in FILTER_ORDERS:
             line = f"{self.place}: {self.engine}"
             check_same_everywhere(self, line, "filter_order in the row or --settings")
-        length = sum(map(len, self.written))
-        for keys, value in _places(self.extra):
+        if self.seed in NO_SEEDS.get(engine_of(self.engine or "") or "", ()):
+            object.__setattr__(self, "seed", None)
+        length, places = sum(map(len, self.written)), [*_places(self.extra)]
+        check_window((keys[-1] for keys, _ in places), self, f"{self.place}: {engine}", length)
+        for keys, value in places:
             where = f"{self.place}: {'.'.join(keys)[:60]}"
             check_declarable(keys[-1], value, self, self.engine or "", length, where)
             name = setting_meant(keys[-1])

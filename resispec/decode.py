@@ -19,9 +19,9 @@ from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.models.base import check_one_side
-from resispec.models.module_state import evaluating
+from resispec.models.module_state import evaluating, settings_in
 from resispec.sampling import PENALTIES, Sampling, Warp
-from resispec.step import Step, Stepper
+from resispec.step import Step, Stepper, reading_is_free
 from resispec.timing import now
 from resispec.verifiers import SiblingRule, Verifier, as_verifier
 
@@ -169,10 +169,12 @@ class Decoder:
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
         """The stepper for a pair, warp and cache capacity: the last one, if it is for the same, and
-        the models are as they were.
+        the models are as they were. So must be the verifier where its steps are captured.
         """
-        parts = (self.drafter, self.verifier, pair, warp, capacity)
-        if self._kept_for != (parts, states := pair.states()):
+        parts: tuple[Any, ...] = (self.drafter, self.verifier, pair, warp, capacity)
+        is_captured = not reading_is_free(pair.target.device)
+        states = pair.states(), settings_in(self.verifier) if is_captured else []
+        if self._kept_for != (parts, states):
             self._kept = self._kept_for = None  # before the next stepper's caches are made
             self._kept = Stepper(*parts)
             self._kept_for = parts, states

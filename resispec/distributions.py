@@ -50,6 +50,15 @@ def sum_rounding(values: Tensor) -> float:
     return 64 * torch.finfo(values.dtype).eps
 
 
+def summing_to_one(laws: Tensor) -> Tensor:
+    """Laws (..., V), float32 or better, whose rows are divided by their sums where these differ
+    from 1 by more than rounding: to verifiers a lack is an outcome of its own.
+    """
+    wide = laws if laws.dtype in (torch.float32, torch.float64) else laws.float()
+    total = wide.sum(-1, keepdim=True)
+    return torch.where((total - 1).abs() > sum_rounding(wide), wide / total, wide)
+
+
 def null_mass(probs: Tensor) -> Tensor:
     """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token;
     0 if only rounding.

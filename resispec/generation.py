@@ -151,9 +151,9 @@ class Speculator:
         default = (
             Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
         )
-        return Draws(
-            self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else default)
-        )
+        if is_greedy and self._verifier is None:
+            default = Draws.POINT_MASS
+        return Draws(default if self._draws is None else self._draws)
 
     def _decoder(self, is_greedy: bool) -> Decoder:
         """Make the greedy or the random decoder.
@@ -161,7 +161,9 @@ class Speculator:
         Raises InvalidInput for draws that the drafter lacks.
         """
         draws = self._draws_of(is_greedy)
-        verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
+        verifier = self._verifier
+        if verifier is None:
+            verifier = "traversal_optimal" if draws.name == Draws.IID else "traversal"
         draft_model = DraftModel(find(self._tree, draws), draws)
         drafter: Drafter = (
             draft_model.as_eagle() if isinstance(self.pair.draft, EagleModel) else draft_model

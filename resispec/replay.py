@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.z_score import Terms, step_terms
 from resispec.core import Draft, Draws, DrawsKind, Tree
-from resispec.distributions import sum_rounding
+from resispec.distributions import summing_to_one
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput, first_line
 from resispec.files import replacing
@@ -48,15 +48,23 @@ class LawRecorder:
         self._about = {"format": FORMAT}
 
     def __call__(self, step: Step) -> None:
-        """Copy a step's tree and laws to the host."""
+        """Copy a step's tree and laws to the host.
+
+        Raises InvalidInput for a tree with other draws than those before, since a file has one kind
+        of them.
+        """
         tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
+        if (draws := self._about.setdefault("draws", tree.draws.name)) != tree.draws.name:
+            raise InvalidInput(
+                f"step {step_number} has draws {tree.draws}, where those before have {draws}; "
+                "allowed: a recorder for each"
+            )
         draft_probs = step.draft.probs[inner_nodes(tree.topology, step.draft.probs.device)]
         # of a root alone, it has no column
         draft_probs = draft_probs.reshape(-1, step.target_probs.shape[1])
         values = torch.tensor(tree.topology.parents), tree.tokens, step.target_probs, draft_probs
         for name, value in zip(NAMES, values, strict=True):
             self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
-        self._about["draws"] = tree.draws.name
 
     def write(self, path: Path, decoded: str = "") -> None:
         """Write all steps to a file or none; folders are made. decoded: a name for the decoding.
@@ -129,14 +137,6 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
     return metadata, count
 
 
-def _normalised(laws: Tensor) -> Tensor:
-    """Laws (..., V) whose rows sum to 1: to verifiers a lack beyond rounding is an outcome
-    of its own.
-    """
-    total = laws.sum(-1, keepdim=True)
-    return torch.where((total - 1).abs() > sum_rounding(laws), laws / total, laws)
-
-
 def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
     """The step that these tensors make up. Raises InvalidInput if they are not a valid step."""
     parents, tokens, target, draft = (tensors[name] for name in NAMES)
@@ -173,7 +173,7 @@ def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
             raise InvalidInput(
                 f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens"
             )
-    target, draft = _normalised(target), _normalised(draft)
+    target, draft = summing_to_one(target), summing_to_one(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
     tree = Tree(topology, tokens, draws)

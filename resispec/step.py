@@ -6,7 +6,7 @@ a step, the host reads the verdict and says which rows of the cache to keep.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from resispec.audit.row_checks import check_rows
 from resispec.core import Draft, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
+from resispec.distributions import summing_to_one
 from resispec.drafters.base import Drafter
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
@@ -58,14 +59,15 @@ class Stepper:
         if reading_is_free(device):
             keep_freed_memory()
         self._topology = drafter.topology
+        # the laws of our drafters sum to 1; those of others may be a softmax in bfloat16
+        self._is_of_ours = type(drafter).__module__.partition(".")[0] == __package__
         # captured units draw from this one, whatever a prompt brings
         self._generator = Generator(device)
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
         self._read = own_unit(self._laws, device)
-        self._decide: dict[
-            str, Unit
-        ] = {}  # by the name of the draws, for trees of the drafter's own shape
+        # by the draws, for trees of the drafter's own shape
+        self._decide: dict[DrawsKind, Unit] = {}
         self._keep = keeping(self._session, device)
 
     def begin(self, prompt: list[int], generator: Generator) -> None:
@@ -99,6 +101,8 @@ class Stepper:
             features, target_probs = self._read(None, draft.tree.tokens, *places)
         if is_checked or not self._has_seen_laws:
             self._check_laws(draft, target_probs)
+        if not self._is_of_ours:
+            draft = replace(draft, probs=summing_to_one(draft.probs))
         given = draft.tree, target_probs, draft.probs
         with unchanging(self._verifier, *given) if is_checked else nullcontext(), part("verify"):
             verdict = self._verdict(draft, target_probs)
@@ -125,9 +129,9 @@ class Stepper:
             # one.
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
-            if (name := tree.draws.name) not in self._decide:
-                self._decide[name] = own_unit(self._decided, self._device, tree.draws)
-            (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
+            if (draws := tree.draws) not in self._decide:
+                self._decide[draws] = own_unit(self._decided, self._device, draws)
+            (outcome,) = self._decide[draws](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def _check_root(self, tree: Tree) -> None:

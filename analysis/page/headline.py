@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.artefact import paper
-from analysis.audits import METHOD, best_unbiased, of_resispec
+from analysis.audits import METHOD, best_unbiased, is_biased, of_resispec
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.published import DECIDED
 from analysis.table import Paper
@@ -123,7 +123,7 @@ def _gain(rows: pd.DataFrame, resispec: pd.DataFrame) -> Fact:
     its lengths beside the ceilings of exact verifiers.
     """
     gains = _of(resispec[resispec.tree == PAPERS_TREE], GAIN.name)
-    is_lossy = Finding.BIASED in set(gains.verdict)
+    is_lossy = gains.verdict.map(is_biased).any()
     value, others = _by_temperature(gains)
     text = f"The paper has {between(paper('table1').accepted_length_gain)}.{others}"
     if is_lossy:

@@ -26,7 +26,8 @@ CALIBRATOR = 0.1
 TAIL = 1e-3
 """The most mass of the tail whose excess is bounded."""
 DRAFT_SET, TAIL_SET = "tokens that the draft overrates", f"tokens of the tail (mass {TAIL:g})"
-LARGEST_MASS = {DRAFT_SET: 1.0, TAIL_SET: TAIL}
+LIKELIEST_SET = "the draft's likeliest token"
+LARGEST_MASS = {DRAFT_SET: 1.0, LIKELIEST_SET: 1.0, TAIL_SET: TAIL}
 """The sets whose excess is bounded, and the most mass that each has."""
 GRIDS = {8: 2**8, 11: 2**11}
 """The values of a uniform number, by its bits: torch.rand has 8 in bfloat16, 11 in float16."""
@@ -57,6 +58,7 @@ _LIKELIER = (
     "shares their random numbers"
 )
 _COARSE = "coarse random numbers, such as uniform ones in bfloat16 or float16"
+NO_END = "no end of sequence"
 ALTERNATIVES: Mapping[str, Alternative] = {
     "toward the draft": Alternative(
         "drafted tokens are kept too often: the acceptance test, the residual, or a q that the "
@@ -79,7 +81,7 @@ ALTERNATIVES: Mapping[str, Alternative] = {
     "temperature x 0.9": Alternative(_COLD, (0.3, 0.9)),
     "temperature x 1.1": Alternative(_HOT, (0.3, 0.9)),
     "temperature x 1.5": Alternative(_HOT, (0.1, 0.5)),
-    "no end of sequence": Alternative(
+    NO_END: Alternative(
         "sequences go on where they should end, or the end is not in the transcripts", (0.3, 0.95)
     ),
     "drafts of top-p 0.9": Alternative(_LIKELIER, (0.1, 0.9), 0.5),
@@ -107,15 +109,17 @@ def bet_terms(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The ratios r(x) / p(x) of every alternative, and the terms f of every set: (K, M) each.
 
-    By name; without q, two alternatives and a set are left out, without an end of sequence another
-    alternative. probs, draft_probs: (K, V) float64, the laws p and q. tokens: (K, M) int64, M
-    tokens x for each law.
+    By name; without q, two alternatives and two sets are left out, without an end of sequence
+    another alternative. probs, draft_probs: (K, V) float64, the laws p and q. tokens: (K, M) int64,
+    M tokens x for each law.
     """
     own, rising = probs.gather(-1, tokens), probs.sort(-1).values
     sums = rising.cumsum(-1)
     ratios, sets = {}, {TAIL_SET: probs < tail_edge(rising, sums, TAIL)}
     if draft_probs is not None:
-        sets = {DRAFT_SET: draft_probs > probs} | sets
+        likeliest = torch.zeros_like(sets[TAIL_SET])
+        likeliest.scatter_(-1, draft_probs.argmax(-1, keepdim=True), value=True)
+        sets = {DRAFT_SET: draft_probs > probs, LIKELIEST_SET: likeliest} | sets
         ratios["toward the draft"] = draft_probs.gather(-1, tokens) / own
         score = draft_probs / (probs + draft_probs).clamp_min(1e-300)
         mean = (probs * score).sum(-1, keepdim=True)
@@ -143,7 +147,7 @@ def bet_terms(
         ratios |= _drafting(probs, tokens, own, draft_probs)
     if eos_token_ids:
         eos = torch.tensor(eos_token_ids, device=tokens.device)
-        ratios["no end of sequence"] = ~torch.isin(tokens, eos) / (
+        ratios[NO_END] = ~torch.isin(tokens, eos) / (
             1 - probs[:, eos].sum(-1, keepdim=True)
         ).clamp_min(1e-300)
     return (

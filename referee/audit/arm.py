@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -207,21 +206,23 @@ class Arm:
                 groups[setting] = part
         return groups
 
-    def without_eos(self) -> tuple[str, ...]:
-        """One line if sampled rows ended without a limit,
-        but none of them has an end-of-sequence token.
-        """
-        ids = set(self.target.eos_token_ids)
-        rows = [
-            row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0
+    @property
+    def without_eos(self) -> list[Transcript]:
+        """The sampled rows that ended without a limit and have no end-of-sequence token."""
+        ids, longest = set(self.target.eos_token_ids), self.limit
+
+        def has_ended(row: Transcript) -> bool:
+            limit = row.extra.get(LIMIT)
+            length = len(row.output_token_ids)
+            is_below = length < (limit if is_number(limit) else longest)
+            return row.finish_reason == "stop" or (row.finish_reason != "length" and is_below)
+
+        return [
+            row
+            for row in self.transcripts
+            if ids and row.temperature > 0 and has_ended(row)
+            if not ids.intersection(row.output_token_ids)
         ]
-        if not ids or not rows or any(ids.intersection(row.output_token_ids) for row in rows):
-            return ()
-        return (
-            f"{len(rows)} rows did not end by a limit and none of them has an end-of-sequence "
-            f"token (the first: {rows[0].place}): it was left out of the transcripts or is never "
-            "emitted; without it no statistic can be trusted, so log every token",
-        )
 
     def ruled_out(self) -> tuple[str, ...]:
         """Lines about the first tokens that their settings rule out by more than rounding."""
@@ -326,35 +327,60 @@ def chance_of_repeats(arm: Arm, rows: Sequence[Transcript], number: int) -> floa
 
 
 def check_copies(arm: Arm) -> None:
-    """Raise InvalidInput if sampled rows without seeds repeat each other where chance does not.
+    """Raise InvalidInput if sampled rows repeat each other where chance does not: a row's output is
+    that of another one of its prompt, setting and condition, or the beginning of it, as a log has
+    it that lost the end, or that has a partial row beside the final one.
 
-    A second row repeats a first one with the first one's probability, so one of many pairs of rows
-    (of one prompt, setting and condition) repeats an output with a probability below COPY_RATE over
-    their number with probability COPY_RATE at most. Rows with seeds say themselves whether they
-    share them. Tokens that the settings rule out do not count.
+    Given one of two rows, the other one follows it as far as to a beginning of some probability
+    with that probability. So one of many pairs of rows shares a beginning with a probability below
+    COPY_RATE over their number with probability COPY_RATE at most. Rows with the same seed say
+    themselves that they share it. Tokens that the settings rule out do not count.
     """
     row_logs = log_masses(arm)
-    keys = {
-        number: (row.prompt_token_ids, row.setting, row.condition)
-        for number, row in enumerate(arm.transcripts)
-        if row.temperature > 0 and row.seed is None
-    }
-    pairs = sum(count * (count - 1) // 2 for count in Counter(keys.values()).values())
+    groups: dict[object, list[int]] = {}
+    for number, row in enumerate(arm.transcripts):
+        if row.temperature > 0:
+            key = (row.prompt_token_ids, row.setting, row.condition)
+            groups.setdefault(key, []).append(number)
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups.values())
     least = math.log(COPY_RATE / max(1, pairs))
-    firsts: dict[object, int] = {}
-    copies = []
-    for number, key in keys.items():
-        row = arm.transcripts[number]
-        first = firsts.setdefault((key, row.output_token_ids), number)
-        if first != number and row_logs[number] < least:
-            copies.append(f"{row.place} repeats {arm.transcripts[first].place}")
+    copies = [
+        (second, first)
+        for group in groups.values()
+        for first, second in _continued(arm.transcripts, group)
+        if row_logs[first] < least
+    ]
     if copies:
+        second, first = (arm.transcripts[number].place for number in min(copies))
         raise InvalidInput(
-            f"{len(copies)} sampled rows have the prompt and the output of another (the first: "
-            f"{copies[0]}), too improbable for chance: copies, cached answers or one seed for "
-            "several requests, which are no new evidence; allowed: each such answer once, or "
-            "rows with their seeds"
+            f"{len({second for second, _ in copies})} sampled rows have the prompt and the output "
+            f"of another, or go on from it (the first: {second} repeats {first}), too improbable "
+            "for chance: copies, cached or partial answers, or one seed for several requests, "
+            "which are no new evidence; allowed: each such answer once, or rows that name the seed "
+            "that they share"
         )
+
+
+def _continued(rows: Sequence[Transcript], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Each row with one whose output is the same or the beginning of its own, that one first.
+
+    numbers: of rows that continue one prompt. Two rows that name one seed and sample are no pair.
+    """
+    beginnings: list[int] = []
+    for number in sorted(numbers, key=lambda number: (rows[number].output_token_ids, number)):
+        output = rows[number].output_token_ids
+        while beginnings and not _begins(output, rows[beginnings[-1]].output_token_ids):
+            beginnings.pop()
+        for first in reversed(beginnings):
+            seeds = {(rows[place].seed, rows[place].sample) for place in (first, number)}
+            if len(seeds) > 1 or rows[number].seed is None:
+                yield first, number
+                break
+        beginnings.append(number)
+
+
+def _begins(output: Sequence[int], beginning: Sequence[int]) -> bool:
+    return output[: len(beginning)] == beginning
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:

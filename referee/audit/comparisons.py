@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from referee.audit.alternatives import ALTERNATIVES
+from referee.audit.alternatives import ALTERNATIVES, NO_END
 from referee.audit.arm import Arm, origin, paired, shown
 from referee.audit.bets import Excess, Wealth, in_figures
 from referee.audit.statistics import (
@@ -18,6 +18,7 @@ from referee.audit.statistics import (
     against_reference,
     rate_difference,
     statistics_of,
+    to_student,
     z_of,
 )
 from referee.audit.terms import NEAR_TIE, EmittedTokens, GreedyGaps, TokenTerms
@@ -73,8 +74,11 @@ class Comparison:
     independent tokens the smaller arm is worth, at most `tokens`. groups: the statistics by name,
     for all rows and for each setting with enough tokens. impossible: a line for each event that
     happened although it cannot. open: a line for each reason not to trust the statistics; with one,
-    nothing is called biased. without_eos: the same, but only if `eos` deviates. sensitivity: for
-    each kind of bias, the total variation that moves its statistic by one standard error. excused:
+    nothing is called biased. without_eos: the same, but only if `eos` deviates by no more than
+    `lost_ends` can explain. lost_ends: for the two sides, ends of sequence that may be missing, as
+    shares of the tokens. sensitivity: for each kind of bias, the total variation that moves its
+    statistic by one standard error. degrees: the degrees of freedom of estimated standard errors,
+    0 if they are known. excused:
     the share of tokens at the edge of a filter, a total variation that no statistic sees.
     smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
     have been found with probability POWER. facts: further lines for readers. details: further
@@ -90,7 +94,9 @@ class Comparison:
     impossible: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     without_eos: tuple[str, ...] = ()
+    lost_ends: tuple[float, float] = (0.0, 0.0)
     sensitivity: Mapping[str, float] = field(default_factory=dict)
+    degrees: int = 0
     excused: float = 0.0
     smallest_share: float | None = None
     facts: tuple[str, ...] = ()
@@ -136,7 +142,8 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
         count, rows = len(arm.gaps.row), len(arm.gaps.row.unique())
         groups, facts = {"all": {"not greedy": rates}}, (*facts, _equal_answers(arm, control))
-        yield Comparison(f"{what}, temperature 0", count, rows, count, groups, facts=facts)
+        effective = _num_texts(arm, arm.gaps)
+        yield Comparison(f"{what}, temperature 0", count, rows, effective, groups, facts=facts)
 
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
@@ -156,7 +163,8 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         len(terms.row) / _inflation(sums, terms),
         {name: statistics_of(group, arm.is_shared) for name, group in arm.groups.items()},
         impossible=arm.ruled_out(),
-        without_eos=arm.without_eos(),
+        without_eos=_lines_without_eos(arm),
+        lost_ends=(len(arm.without_eos) / len(terms.row), 0.0),
         sensitivity=_sensitivity(terms, sums),
         excused=num_edge / len(terms.row),
         facts=(fact,) if num_edge else (),
@@ -194,10 +202,26 @@ def _difference(what: str, arm: Arm, control: Arm, facts: tuple[str, ...]) -> Co
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
         open=(reason,) if num_prompts < MIN_CLUSTERS else (),
-        without_eos=arm.without_eos() + control.without_eos(),
+        without_eos=_lines_without_eos(arm) + _lines_without_eos(control),
+        lost_ends=(
+            len(arm.without_eos) / len(terms.row),
+            len(control.without_eos) / len(other.row),
+        ),
         sensitivity=_sensitivity(terms, sums["all"]),
+        degrees=sums["all"].degrees,
         facts=facts,
         wealth=paired(arm, control),
+    )
+
+
+def _lines_without_eos(arm: Arm) -> tuple[str, ...]:
+    """A line if rows ended without a limit and without an end-of-sequence token."""
+    if not (rows := arm.without_eos):
+        return ()
+    return (
+        f"{len(rows)} rows did not end by a limit and have no end-of-sequence token (the first: "
+        f"{rows[0].place}): it was left out of the transcripts, they ended at a stop string, or it "
+        "is not emitted; without it no statistic can be trusted, so log every token",
     )
 
 
@@ -228,17 +252,34 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
         f"{NEAR_TIE}), {count - greedy} are neither"
     )
     counts = {"best": best, "near_ties": greedy - best, "not_greedy": count - greedy}
+    num_texts = _num_texts(arm, gaps)
+    repeats = f"{count - num_texts} tokens repeat those of another row behind the same text"
     return Comparison(
         what,
         count,
         len(gaps.row.unique()),
-        count,
+        num_texts,
         {},
         shown(lines, len(divergences), "rows that diverge"),
-        smallest_share=-math.log(1 - POWER) / count,
-        facts=(fact,),
+        smallest_share=-math.log(1 - POWER) / num_texts,
+        facts=(fact, f"{repeats}, so they count once") if num_texts < count else (fact,),
         details={"near_tie": NEAR_TIE, **counts, "first_divergences": divergences},
     )
+
+
+def _num_texts(arm: Arm, gaps: GreedyGaps) -> int:
+    """The number of different texts that end in a token of these; a greedy engine that is asked
+    the same again answers the same.
+    """
+    texts = set()
+    rows, counts = gaps.row.unique(return_counts=True)
+    for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+        transcript = arm.transcripts[row]
+        text = hash((transcript.prompt_token_ids, transcript.setting))
+        for token in transcript.output_token_ids[:count]:
+            text = hash((text, token))
+            texts.add(text)
+    return len(texts)
 
 
 def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
@@ -342,10 +383,21 @@ def e_limit_of(comparisons: Iterable[Comparison]) -> float:
     return max(1, sum(one.wealth is not None for one in comparisons)) / BET_RATE
 
 
+def _is_explained(comparison: Comparison, allowed_z: float) -> bool:
+    """Whether `eos` would be in its limits if some of the ends that may be missing were there."""
+    eos = comparison.groups["all"].get("eos")
+    if eos is None or not eos.error:
+        return True  # too few ends to be judged
+    own, others = comparison.lost_ends
+    allowed = allowed_z * eos.error
+    return eos.value - others <= allowed and eos.value + own >= -allowed
+
+
 def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> JudgedComparison:
     """Judge a comparison; the finding is the first of these that applies.
 
-    undecided: the statistics are doubtful (see `open` and `without_eos`). biased: something
+    undecided: the statistics are doubtful (see `open` and `without_eos`, which counts where ends
+    that are missing can explain `eos` or the winning bet). biased: something
     impossible happened, a statistic has a p-value below `limit`, or an e-value was at least
     `e_limit` after any token. undecided: there are fewer than
     MIN_TOKENS effective tokens, or the share of excused tokens is above the bias that would have
@@ -369,9 +421,11 @@ def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> Ju
                 f"{e_limit:,.0f} was reached after {took:,} tokens; allowed: e-values below it"
             )
     deviations = (*comparison.impossible, *bets, *lines)
-    is_eos_far = bool(bets) or any(name == "eos" for _, name, _ in outliers)
-    doubts = comparison.open + (comparison.without_eos if is_eos_far else ())
-    errors = z_of(limit) + z_of(2 * (1 - POWER))
+    is_of_eos = bool(bets) and wealth is not None and wealth.winner == NO_END
+    if any(name == "eos" for _, name, _ in outliers):
+        is_of_eos = is_of_eos or _is_explained(comparison, z_of(limit))
+    doubts = comparison.open + (comparison.without_eos if is_of_eos else ())
+    errors = to_student(z_of(limit), comparison.degrees) + z_of(2 * (1 - POWER))
     biases = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
     if comparison.smallest_share is not None:
         biases["tokens that are not greedy"] = comparison.smallest_share

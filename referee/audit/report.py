@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from referee.audit.alternatives import DRAFT_SET
+from referee.audit.alternatives import DRAFT_SET, LIKELIEST_SET
 from referee.audit.arm import (
     SHOWN,
     Arm,
@@ -70,6 +70,8 @@ _CONTROL = {
     Finding.UNDECIDED: "whether the engine without speculation differs from the reference model "
     "is undecided",
 }
+OF_DRAFT = (DRAFT_SET, LIKELIEST_SET)
+"""The sets of tokens that a bias toward the draft makes more frequent."""
 _ALONE = (
     "the transcripts deviate from the target and the control was not found to, but the difference "
     "of the two can still be chance; more tokens decide whether it is the speculation"
@@ -94,6 +96,7 @@ class TranscriptsReport:
     verdict in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for
     readers. limit: the least p-value that a statistic may have. e_limit: the e-value below which
     bets must stay. arms: a line for each arm of the transcripts, if there are several.
+    num_deciding: the number of judgements that decide the finding.
     """
 
     finding: Finding
@@ -103,6 +106,7 @@ class TranscriptsReport:
     limit: float
     e_limit: float
     arms: tuple[ArmLine, ...] = ()
+    num_deciding: int = 1
 
     @property
     def allowed_z(self) -> float:
@@ -116,7 +120,7 @@ class TranscriptsReport:
         A biased engine's total variation is that from the target, if it is biased against it, too.
         """
         if self.finding is Finding.NO_BIAS_SEEN:
-            return self.judgements[0].verdict
+            return self.weakest.verdict
         if self.finding is not Finding.BIASED:
             return self.finding
         of_transcripts = (
@@ -127,6 +131,20 @@ class TranscriptsReport:
             and not one.comparison.is_of_control
         )
         return next(of_transcripts, self.finding)
+
+    @property
+    def weakest(self) -> JudgedComparison:
+        """The deciding judgement that would have shown the least, of those about the same rows as
+        the first: sampled ones, or those at temperature 0.
+        """
+        first = self.judgements[0]
+        is_greedy = first.comparison.smallest_share is not None
+        alike = [
+            one
+            for one in self.judgements[: self.num_deciding]
+            if (one.comparison.smallest_share is not None) is is_greedy
+        ]
+        return max(alike, key=lambda one: max(one.smallest_bias.values(), default=0.0))
 
     @property
     def cause(self) -> str:
@@ -156,9 +174,12 @@ class TranscriptsReport:
             f"certificate{of_arm}: with {CONFIDENCE:.0%} confidence the target's mean mass is "
             f"exceeded by {', '.join(intervals)}"
         )
-        if not cause and DRAFT_SET in bounds:
-            certificate += ", so a bias toward the draft has a total variation of at most " + (
-                f"{max(0.0, bounds[DRAFT_SET].high):.2g} (other biases are not bounded)"
+        highs = [max(0.0, bounds[name].high) for name in OF_DRAFT if name in bounds]
+        if not cause and highs:
+            certificate += (
+                ", so a bias toward the draft has a total variation of at most "
+                f"{max(highs):.2g}, whether it drafts by its law or its likeliest token (other "
+                "biases are not bounded)"
             )
         return "; ".join((*cause, certificate))
 
@@ -171,7 +192,7 @@ class TranscriptsReport:
             return {}
 
         def worst(case: Comparison) -> tuple[float, float]:
-            highs = [case.excess[name].high for name in (DRAFT_SET,) if name in case.excess]
+            highs = [case.excess[name].high for name in OF_DRAFT if name in case.excess]
             return case.least_variation, max(highs, default=0.0)
 
         return max(own, key=worst).excess
@@ -260,6 +281,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         name: [(one, base, judge_comparison(case, *limits)) for one, base, case in group]
         for name, group in groups.items()
     }
+    apart = ("transcripts", "control") if control is not None else ("control",)
     findings = {name: _worst(group) for name, group in judged.items() if group}
     finding, is_open = _decided(findings)
     sentences = [_AGAINST_TARGET[findings["transcripts"]]]
@@ -279,6 +301,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         tuple(notes(arm, control, findings)),
         *limits,
         tuple(_arm_lines(conditions, judged, findings)) if len(conditions) > 1 else (),
+        sum(len(group) for name, group in judged.items() if name not in apart),
     )
 
 

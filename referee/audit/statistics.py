@@ -21,6 +21,8 @@ from resispec.errors import NoVerdict
 
 LARGEST_Z = 1e6
 """The z that stands for an impossible event."""
+MOST_SQUARED = 700.0
+"""The largest exponent whose power is finite."""
 SMALLEST = 1e-300
 """p-values below this count as 0."""
 MOST_SKEWED = 0.7
@@ -64,6 +66,17 @@ def from_student(z: float, degrees: int) -> float:
     """Nearly normal equivalent of a value z of Student's law, finite for every z (Wallace 1959)."""
     steps = (8 * degrees + 1) / (8 * degrees + 3)
     return math.copysign(steps * math.sqrt(degrees * math.log1p(z * z / degrees)), z)
+
+
+def to_student(z: float, degrees: int) -> float:
+    """The value of Student's law that `from_student` turns into z; z itself for 0 degrees, those
+    of a known variance.
+    """
+    if not degrees:
+        return z
+    steps = (8 * degrees + 1) / (8 * degrees + 3)
+    square = min((z / steps) ** 2 / degrees, MOST_SQUARED)
+    return math.copysign(math.sqrt(degrees * math.expm1(square)), z)
 
 
 @dataclass(frozen=True)

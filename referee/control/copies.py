@@ -35,11 +35,13 @@ Places = Mapping[Output, Sequence[int]]
 
 
 def copies(rows: MatchedRows) -> Iterator[str]:
-    """A line if rows without seeds repeat others of their arm and prompt more than chance does."""
+    """A line if rows without seeds repeat others of their arm and prompt, or begin as they do until
+    they end, more than chance does.
+    """
     prompts: dict[int, dict[Output, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, row in enumerate(rows.transcripts):
-        prompts[int(rows.stratum[number])][row.output_token_ids].append(number)
-    answers = [places[one] for places in prompts.values() for one in _repeated(places, rows)]
+        prompts[int(rows.stratum[number])][row.output_token_ids[: rows.limit]].append(number)
+    answers = [answer for places in prompts.values() for answer in _repeated(places, rows)]
     if not answers:
         return
     # only prompts with such answers are shuffled
@@ -66,24 +68,30 @@ def copies(rows: MatchedRows) -> Iterator[str]:
     first, second, *_ = (rows.transcripts[number].place for number in alone[0])
     yield (
         f"{sum(map(len, alone)) - len(alone)} rows have the prompt and the output of another of "
-        f"their arm (the first: {second} repeats {first}) and of none in the other arm, by chance "
-        f"with probability {chance:.1g}: copies, cached answers or one seed for several "
-        "requests, which are no new evidence, or hardly any randomness; allowed: each such answer "
-        "once, or rows with their seeds"
+        f"their arm, or its beginning (the first: {second} repeats {first}), and of none in the "
+        f"other arm, by chance with probability {chance:.1g}: copies, cached or partial answers or "
+        "one seed for several requests, which are no new evidence, or hardly any randomness; "
+        "allowed: each such answer once, or rows with their seeds"
     )
 
 
-def _repeated(places: Places, rows: MatchedRows) -> Iterator[Output]:
-    """The outputs of a prompt that are long, that several rows without seeds have, and whose first
-    half no other output begins with.
+def _repeated(places: Places, rows: MatchedRows) -> Iterator[list[int]]:
+    """The rows of each output of a prompt that several rows without seeds have, all of it or a long
+    beginning until they end, and whose first half no other output begins with.
     """
-    for output, numbers in places.items():
+    beginnings = {
+        output: [other for other in places if len(other) >= LONG and output[: len(other)] == other]
+        for output in places
+    }
+    continued = {other for output in places for other in beginnings[output] if other != output}
+    for output, others in beginnings.items():
+        numbers = [number for other in others for number in places[other]]
         has_seeds = any(rows.transcripts[number].seed is not None for number in numbers)
-        if len(numbers) < 2 or len(output) < LONG or has_seeds:
+        if len(numbers) < 2 or output in continued or has_seeds:
             continue
-        half = output[: len(output) // 2]
-        if not any(other[: len(half)] == half for other in places if other != output):
-            yield output
+        half = output[: min(map(len, others)) // 2]
+        if not any(other[: len(half)] == half for other in places if other not in others):
+            yield sorted(numbers)
 
 
 def _takes_the_likeliest(prompts: Iterable[Places], is_of_arm: NDArray[np.bool_]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from referee.engine_laws import WINDOW
 from referee.engines.base import Answer, Engine, Unanswered, acceptance
 from resispec.errors import InvalidInput, printable
 from resispec.sampling import FILTER_ORDERS, Sampling
@@ -41,7 +42,8 @@ class ServedEngine(Engine):
     for each reason with another name in transcripts, that name. num_read, num_emitted: the keys of
     the server's own counts of both; slack: by how much the second may differ behind an end of
     sequence, which not every server counts. has_seeds: whether the server uses the seed of a
-    request. takes_model: whether `__init__` takes the name of one of several models.
+    request. window: the keys of a row with a penalty that say how many tokens it applied to.
+    takes_model: whether `__init__` takes the name of one of several models.
     """
 
     path: str
@@ -49,6 +51,7 @@ class ServedEngine(Engine):
     read: tuple[str | int, ...]
     reason: tuple[str | int, ...]
     reasons: Mapping[str, str] = {}
+    window: Mapping[str, Any] = {}
     num_read: tuple[str | int, ...] = ()
     num_emitted: tuple[str | int, ...] = ()
     slack: float = 1
@@ -99,6 +102,8 @@ class ServedEngine(Engine):
                 "a transcript needs every token, those of hidden reasoning and tool calls included"
             )
         extra = self.acceptance(content, len(tokens))
+        if settings.repetition_penalty != Sampling.repetition_penalty:
+            extra |= self.window
         served = self._served(content, tokens) if self.num_logprobs else ()
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra, *served)
 
@@ -298,6 +303,7 @@ class LlamaCpp(ServedEngine):
 
     name, path = "llama_cpp", "/completion"
     serves_logprobs = True
+    window: Mapping[str, Any] = {WINDOW: -1}  # `body` asks for all
     tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
     reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
     num_emitted, slack = ("tokens_predicted",), math.inf  # drafts behind an end can be counted
@@ -316,8 +322,7 @@ class LlamaCpp(ServedEngine):
         return {
             "repeat_penalty": law.pop("repetition_penalty"),
             **law,
-            "repeat_last_n": len(prompt)
-            + settings.max_new_tokens,  # the whole prompt, as in transformers
+            WINDOW: len(prompt) + settings.max_new_tokens,  # the whole prompt, as in transformers
             "seed": seed,
             "samplers": ["penalties", *chain.from_iterable(FILTER_ORDERS[settings.filter_order])],
             "dynatemp_range": 0.0,

@@ -136,7 +136,7 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
         raise AssertionError("\n".join([*_failure(report, command, folder), *own]))
     if report.finding is not Finding.NO_BIAS_SEEN:
         raise AssertionError("\n".join(_failure(report, command, folder)))
-    first = report.judgements[0]
+    first = report.weakest
     row = asked.rows[0]
     name = " ".join(filter(None, (row.engine, row.engine_version)))
     count = f"{first.comparison.tokens} tokens in {first.comparison.rows} rows"

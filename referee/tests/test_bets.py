@@ -15,6 +15,7 @@ from referee import deciding, transcribe
 from referee.audit import Finding, alternatives, audit_arms, bets, joined, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import BET_RATE, judge_comparison
+from referee.audit.statistics import from_student, to_student
 from referee.rescoring import Scorer
 from referee.tests.toy_engine import draft, drawing, target, toward_draft, write
 from referee.tests.toy_server import ToyServer, lines
@@ -174,7 +175,7 @@ def test_the_tail_has_bounds_of_its_own():
     strays = 0.98 * p + 0.02 / VOCABULARY
     for emitted, is_seen in ((p, False), (strays, True)):
         _, _, terms = tokens_of(emitted, p, q, 4_000)
-        bounds = bets.excess_of(terms[:, 1], alternatives.TAIL, 0.975)
+        bounds = bets.excess_of(terms[:, -1], alternatives.TAIL, 0.975)
         assert (bounds.low > 0) is is_seen and -alternatives.TAIL <= bounds.low < bounds.high < 0.02
 
 
@@ -333,3 +334,56 @@ def audit_scorers(desk):
 def test_a_cut_tail_and_a_temperature_are_told_apart():
     for law, cause in ((drawing(top_k=10), "a filter that"), (drawing(temperature=0.7), "a temp")):
         assert audit(write(law), target()).judgements[0].cause.startswith(cause)
+
+
+def test_ends_that_are_lost_in_a_part_of_the_rows_accuse_nobody():
+    """Defect: one row with its end was enough, and the engine ended too rarely."""
+    whole, cut = write(rows=300), write(rows=300, keep_eos=False)
+    rows = [*whole[:60], *cut[60:]]
+    report = audit(rows, target())
+    assert report.finding is Finding.UNDECIDED
+    assert "have no end-of-sequence token" in report.judgements[0].reasons[0]
+    never = write(lambda logits, _: without_end(logits), rows=300, new=40)
+    assert audit(never, target()).finding is Finding.BIASED  # all of them ended by the limit
+
+
+def without_end(logits):
+    law = logits.softmax(-1)
+    law[:, 0] = 0  # the end of sequence
+    return law / law.sum(-1, keepdim=True)
+
+
+def test_a_row_as_long_as_its_own_limit_has_ended_by_it():
+    """Defect: without a finish reason all bets of such rows were doubted."""
+    rows = [
+        replace(row, finish_reason=None, extra={"max_new_tokens": 40})
+        for row in write(drawing(temperature=0.6), rows=120)
+    ]
+    assert audit(rows, target()).finding is Finding.BIASED
+
+
+def test_the_bounds_hold_for_drafts_of_the_likeliest_token():
+    """Defect: such a bias moves mass to a token that the draft need not overrate."""
+    p, q = laws()
+    likeliest = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1]).double()
+    emitted = p + 0.05 * (likeliest - p)
+    tokens = torch.arange(VOCABULARY).expand(len(p), -1)
+    _, sets = alternatives.bet_terms(p, tokens, q, [])
+    excess = (emitted * sets[alternatives.LIKELIEST_SET]).sum(-1)
+    assert torch.allclose(excess, (emitted - p).clamp_min(0).sum(-1))
+
+
+def test_the_verdict_has_the_size_of_the_weakest_comparison():
+    """Defect: it had that of the first one."""
+    rows = [replace(row, concurrency=1) for row in write(rows=80)]
+    few = [replace(row, concurrency=4) for row in write(seed=1, rows=50)]
+    report = audit(rows + few, target())
+    sizes = [max(one.smallest_bias.values()) for one in report.judgements]
+    assert f"above {max(sizes):.2g} would" in report.verdict and max(sizes) > min(sizes)
+    assert report.num_deciding == len(report.judgements) == 3
+
+
+def test_the_power_of_a_difference_is_that_of_students_law():
+    for degrees in (1, 19, 200):
+        assert from_student(to_student(4.3, degrees), degrees) == pytest.approx(4.3)
+    assert to_student(4.3, 19) == pytest.approx(5.71, abs=0.02) and to_student(4.3, 0) == 4.3

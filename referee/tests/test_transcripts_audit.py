@@ -157,7 +157,7 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     report = audit(write(keep_eos=False), target())
     assert report.finding is Finding.UNDECIDED
     assert (
-        "none of them has an end-of-sequence token (the first: rows.jsonl, line 1)"
+        "limit and have no end-of-sequence token (the first: rows.jsonl, line 1)"
         in reasons(report)[0]
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from referee.audit import Finding, audit_transcripts
 from referee.tests.toy_engine import drawing, target, write
+from referee.transcripts import Transcript
 from resispec.errors import InvalidInput
 
 
@@ -16,7 +17,7 @@ def moved(rows, by):
 
 def test_rows_that_repeat_others_are_refused_and_not_counted_twice():
     rows = write(rows=20)
-    line = r"^\d+ sampled rows have the prompt and the output of another \(the first: rows.jsonl, "
+    line = r"^\d+ sampled rows have .* of another, or go on from it \(the first: rows.jsonl, "
     with pytest.raises(InvalidInput, match=line) as caught:
         audit_transcripts(rows + moved(rows, 20), target())
     assert "line 21 repeats rows.jsonl, line 1)" in str(caught.value)
@@ -60,3 +61,44 @@ def test_short_likely_answers_are_the_same_in_two_runs_and_the_run_itself_is_no_
     for control in (arms[0], [*arms[0][:70], *arms[1][70:]]):
         with pytest.raises(InvalidInput, match="are the same rows as the transcripts have"):
             audit_transcripts(arms[0], target(), control=control)
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.95])
+def test_a_partial_row_beside_the_whole_one_is_a_copy(kept):
+    """Defect: it counted once more, and an engine was acquitted, or accused, by as much."""
+    rows = write(rows=30)
+    partial = [
+        replace(row, output_token_ids=row.output_token_ids[: max(1, int(kept * length))])
+        for row in rows
+        if (length := len(row.output_token_ids)) > 20
+    ]
+    with pytest.raises(InvalidInput, match="of another, or go on from it"):
+        audit_transcripts(rows + moved(partial, 30), target())
+
+
+def test_other_seeds_explain_no_copies():
+    rows = [replace(row, seed=number) for number, row in enumerate(write(rows=20))]
+    copies = [replace(row, seed=100 + number) for number, row in enumerate(moved(rows, 20))]
+    with pytest.raises(InvalidInput, match="sampled rows have the prompt and the output"):
+        audit_transcripts(rows + copies, target())
+    with pytest.raises(InvalidInput, match="are the same rows as the transcripts have"):
+        audit_transcripts(rows, target(), control=copies)
+    again = [replace(row, place="control", extra={"run": 2}) for row in rows]
+    assert audit_transcripts(rows, target(), control=again)  # one seed explains equal rows
+
+
+def test_a_seed_that_asks_for_a_random_one_is_none():
+    row = {"prompt_token_ids": (1,), "output_token_ids": (2,)}
+    assert Transcript(**row, engine="llama.cpp", seed=4294967295).seed is None
+    assert Transcript(**row, engine="vLLM", seed=-1).seed is None
+    assert Transcript(**row, engine="sglang", seed=-1).seed == -1
+
+
+def test_answers_at_temperature_0_to_one_prompt_count_once():
+    """Defect: 25 equal answers were 25 times the evidence."""
+    greedy = write(drawing(temperature=1e-4), temperature=0, rows=10, new=20)
+    [once] = audit_transcripts(greedy, target()).judgements
+    [often] = audit_transcripts(greedy * 25, target()).judgements
+    assert often.smallest_bias == once.smallest_bias
+    assert often.comparison.effective == once.comparison.effective < 300
+    assert "repeat those of another row" in often.comparison.facts[1]

@@ -134,10 +134,19 @@ def test_what_decides_the_law_beside_a_setting_is_looked_at():
         ({"top_p": 0.9}, {"samplers": ["temperature"]}, "allowed: penalties"),
         ({}, {"requests": [{"temperature": 0.7}]}, "the key 'requests.temperature' is not read"),
         ({}, {"params": [{"logit_bias": {"1": 2}}]}, "params.logit_bias is"),
+        (penalty, {"samplers": usual[1:]}, "allowed: penalties, top_k"),
+        ({}, {"samplers": [*usual, "infill"]}, "allowed: penalties, top_k"),
+        (penalty, {"repetition_context_size": 1}, "allowed: -1"),
     )
     for settings, extra, message in refused:
         with pytest.raises(InvalidInput, match=message):
             Transcript(**given, **settings, extra=extra)
+    # by default llama.cpp's penalty reaches 64 tokens back
+    long = given | {"prompt_token_ids": (1,) * 64}
+    assert Transcript(**given, **penalty) and Transcript(**long)
+    assert Transcript(**long, **penalty, extra={"repeat_last_n": 65})
+    with pytest.raises(InvalidInput, match="no key says that it applied to all 65 tokens"):
+        Transcript(**long, **penalty)
 
 
 BAD = {

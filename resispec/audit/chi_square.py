@@ -20,8 +20,10 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
     if the impossible happened.
 
     z: from the cube root, nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random,
-    p_value 1.
+    p_value 1. Raises FloatingPointError for NaN.
     """
+    if math.isnan(value):
+        raise FloatingPointError("a chi-square's terms are NaN; laws are finite and sum to 1")
     if degrees == 0:
         return Statistic(value, 0.0, 1.0, n, degrees=0)
     unit = 2 / (9 * degrees)
@@ -46,6 +48,8 @@ def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
     0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
     """
     counts = counts.double()
+    if not bool(laws.isfinite().all()):  # comparisons with NaN are false, so nothing would be seen
+        raise FloatingPointError("a chi-square's laws are not finite; laws are and sum to 1")
     sizes = counts.sum(1, keepdim=True)
     count = int(sizes.sum())
     observed, expected = counts.sum(0), (sizes * laws).sum(0)
@@ -60,6 +64,8 @@ def of_sums(sums: Tensor, covariance: Tensor, count: int) -> Statistic:
     """The chi-square of sums (K,) of `count` terms with mean 0 and this covariance (K,
     K), all float64.
     """
+    if not bool(sums.isfinite().all() and covariance.isfinite().all()):
+        raise FloatingPointError("a chi-square's sums are not finite; laws are and sum to 1")
     variances, axes = torch.linalg.eigh(covariance)
     is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
     components = axes.T @ sums

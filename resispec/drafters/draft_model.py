@@ -62,7 +62,7 @@ class DraftModel:
         if not self.draws.can_be_cut and max(map(len, counts)) > 1:
             raise InvalidInput(
                 f"{self.draws} draws: nodes of one level differ in their number of children; "
-                "allowed: equal numbers, or none"
+                "allowed: equal numbers, or none, unless their class says `can_be_cut = True`"
             )
 
     def as_eagle(self) -> Eagle:
@@ -71,9 +71,10 @@ class DraftModel:
         Raises InvalidInput for what such a model lacks.
         """
         if self.draws not in READINGS or self.sharpness != 1:
+            kind = type(self.draws).__name__
             raise InvalidInput(
-                f"an EAGLE drafter has no draws {self.draws} of sharpness {self.sharpness}; "
-                f"allowed: {', '.join(READINGS)}, of sharpness 1"
+                f"an EAGLE drafter has no draws {self.draws} ({kind}) of sharpness "
+                f"{self.sharpness}; allowed: {', '.join(READINGS)}, of sharpness 1"
             )
         return Eagle(self.topology, READINGS[self.draws], self.recycled)
 

@@ -12,14 +12,22 @@ from resispec.errors import InvalidInput, NotDefined
 from resispec.plugins import check_free
 from resispec.trees import MAX_NODES
 
-_CLAIMS = ("weights", "least_chances", "ceiling")
-_FACTS = ("are_random", "are_independent", "are_distinct", "can_be_cut", "most_siblings")
-"""The methods, and the class attributes, that follow from how siblings are drawn."""
+_CLAIMS = ("weights", "least_chances", "ceiling", "can_be_cut")
+_FACTS = ("are_random", "are_independent", "are_distinct", "most_siblings")
+"""The attributes that follow from how siblings are drawn: those that may be left out, and those
+that must be said.
+"""
 
 
 def _place(kind: type, name: str) -> int:
     """The place of the class that gives an attribute among a class and those it inherits from."""
     return next(place for place, one in enumerate(kind.__mro__) if name in vars(one))
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two fields of kinds of draws are the same, as far as plain values tell."""
+    is_plain = isinstance(one, bool | int | float | str | tuple)
+    return one is other or (is_plain and type(one) is type(other) and one == other)
 
 
 class DrawsKind(str):
@@ -29,15 +37,15 @@ class DrawsKind(str):
     kinds. A kind of your own is a subclass with a `name`, `draw` and `laws`; everything else has
     safe defaults. A subclass of a known kind that sets no name says by the inherited one that its
     siblings have the law of that kind: rules believe it, and audits find out. One with a name and
-    with a `draw` or `laws` of its own has the default methods again, as what another kind says of
-    its siblings does not hold for them. Facts unlike the default, such as `are_independent`, it
-    must say itself, or InvalidInput is raised.
+    with a `draw` or `laws` of its own has the default methods again, and cannot be cut, as what
+    another kind says of its siblings does not hold for them. Facts unlike the default, such as
+    `are_independent`, it must say itself, or InvalidInput is raised.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
     of n B. are_distinct: whether no token is drawn twice, so that there are at most V siblings.
     Rules rely on this. can_be_cut: whether the first siblings of many follow the law of fewer
-    siblings.
+    siblings; if not, a level's nodes must have equal numbers of children.
     most_siblings: the most children of a node for which the draws are defined.
     """
 
@@ -45,7 +53,7 @@ class DrawsKind(str):
     are_random: ClassVar[bool] = True
     are_independent: ClassVar[bool] = False
     are_distinct: ClassVar[bool] = False
-    can_be_cut: ClassVar[bool] = True
+    can_be_cut: ClassVar[bool] = False
     most_siblings: ClassVar[int] = MAX_NODES
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -69,6 +77,25 @@ class DrawsKind(str):
         if kind is not None and type(kind) is cls and not fields and not options:
             return kind
         return super().__new__(cls, cls.name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the siblings are drawn alike: kinds of one class and name with the same fields.
+
+        A plain text is a name.
+        """
+        if not isinstance(other, DrawsKind):
+            return str.__eq__(self, other)
+        return (
+            type(self) is type(other)
+            and str.__eq__(self, other)
+            and vars(self).keys() == vars(other).keys()
+            and all(_is_same(value, vars(other)[name]) for name, value in vars(self).items())
+        )
+
+    def __ne__(self, other: object) -> bool:  # that of a text would compare names alone
+        return not self == other
+
+    __hash__ = str.__hash__
 
     def __reduce__(self) -> Any:
         """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds

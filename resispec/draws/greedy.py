@@ -20,7 +20,6 @@ class Greedy(DrawsKind):
 
     name = "greedy"
     are_distinct = True
-    can_be_cut = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """See `DrawsKind.draw`."""

@@ -19,6 +19,7 @@ class Hub(DrawsKind):
     """
 
     name = "hub"
+    can_be_cut = True
     are_distinct = True
     most_siblings = 2
 

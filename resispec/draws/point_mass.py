@@ -16,6 +16,7 @@ class PointMass(DrawsKind):
     """
 
     name = "point_mass"
+    can_be_cut = True
     are_distinct = True
     are_random = False
 

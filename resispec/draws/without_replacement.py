@@ -25,6 +25,7 @@ class WithoutReplacement(DrawsKind):
     """
 
     name = "without_replacement"
+    can_be_cut = True
     are_distinct = True
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:

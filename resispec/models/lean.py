@@ -44,9 +44,10 @@ def is_plain(module: Any) -> bool:
     """Whether a `LeanBody` can do what the body of a causal language model does, as far as its
     configuration and its parts tell.
 
-    Not so with biases, windows, frequencies that change, eager attention, hooks, adapters, other
-    functions in place of transformers' own, and parameters of several precisions, on several
-    devices, or in memory that processes share: fusing would take them out of it.
+    Not so with settings that differ between layers or norms, biases, windows, frequencies that
+    change, eager attention, hooks, adapters, other functions in place of transformers' own, and
+    parameters of several precisions, on several devices, or in memory that processes share: fusing
+    would take them out of it.
     """
     body = module.base_model
     if type(body) is not modeling_llama.LlamaModel:
@@ -60,6 +61,7 @@ def is_plain(module: Any) -> bool:
             type(part) in KINDS and is_untouched(part) and getattr(part, "bias", None) is None
             for part in body.modules()
         )
+        and _is_alike(body)
         and all(map(is_known, functions()))
         and config._attn_implementation == "sdpa"
         and config.hidden_act == "silu"
@@ -72,6 +74,13 @@ def is_plain(module: Any) -> bool:
         and not parameters[0].is_inference()
         and not (parameters[0].device.type == "cpu" and any(map(Tensor.is_shared, parameters)))
     )
+
+
+def _is_alike(body: Any) -> bool:
+    """Whether all layers have the same settings, and all norms."""
+    attentions = {(layer.self_attn.scaling, layer.self_attn.head_dim) for layer in body.layers}
+    norms = (part for part in body.modules() if type(part) is modeling_llama.LlamaRMSNorm)
+    return len(attentions) == len({norm.variance_epsilon for norm in norms}) == 1
 
 
 def functions() -> list[Any]:

@@ -24,33 +24,44 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 """The hooks of all modules of a process, in `torch.nn.modules.module`."""
 KNOWN = ("torch", "transformers", "resispec")
-"""Packages whose parts have no switches beside their parameters, and whose functions are known."""
+"""Packages whose functions are known, and whose parts keep settings in plain numbers and texts."""
+OWN = ("training", "max_seq_len_cached")
+"""Attributes of parts that are no settings: decoding or a forward sets them."""
+MOVING = ("dynamic", "longrope")
+"""Kinds of rotary frequencies that forwards change; a text may not cross where they do."""
+PLAIN = (bool, int, float, str)
 SAMPLE = 4
-"""The numbers of a parameter on a CPU that are compared."""
+"""The numbers of a parameter or buffer on a CPU that are compared."""
 
 
 class ModuleState:
-    """A module's parts, their hooks, methods and switches, and its parameters; states can be
-    compared.
+    """A module's parts, their hooks, methods and settings, and its parameters and buffers; states
+    can be compared.
 
     called: functions that its parts call by their names, and that a program may replace.
 
     A change in place counts by torch's own number of changes. A change through `Tensor.data` has
-    none, so of parameters on a CPU the first numbers are compared, too; a GPU would have to be
+    none, so of tensors on a CPU the first numbers are compared, too; a GPU would have to be
     waited for. It holds on to what it compares, so that no other object takes its place in memory.
     """
 
     def __init__(self, module: nn.Module, called: Iterable[Any] = ()) -> None:
-        parts, parameters = [*module.modules()], [*module.parameters()]
+        parts = [*module.modules()]
+        buffers = (
+            buffer
+            for part in parts
+            if not str(getattr(part, "rope_type", "")).startswith(MOVING)
+            for buffer in part.buffers(recurse=False)
+        )
+        tensors = [*module.parameters(), *buffers]
         hooks = [hook for part in parts for name in HOOKS for hook in getattr(part, name).values()]
         methods = [vars(part).get("forward") for part in parts]
         classes = [getattr_static(kind, "forward") for kind in dict.fromkeys(map(type, parts))]
         functions = [*_global_hooks(), *methods, *classes, *called]
-        self._objects = [*parts, *hooks, *functions, *parameters]
+        self._objects = [*parts, *hooks, *functions, *tensors]
         attention = getattr(getattr(module, "config", None), "_attn_implementation", None)
-        switches = [_switches(part) for part in parts if _package_of(part) not in KNOWN]
-        self._facts = [attention, *switches, *map(version, parameters)]
-        self._sample = _sample(parameters)
+        self._facts = [attention, *map(_settings, parts), *map(version, tensors)]
+        self._sample = _sample(tensors)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -132,16 +143,30 @@ def _package_of(part: Any) -> str:
     return type(part).__module__.partition(".")[0]
 
 
-def _switches(part: Any) -> list[tuple[str, str]]:
-    """The plain attributes of a part, as those by which adapters are chosen or turned off."""
-    kinds = (bool, int, float, str, list, tuple)
-    return [(name, repr(value)) for name, value in vars(part).items() if type(value) in kinds]
+def settings_in(subject: object) -> list[tuple[str, Any]]:
+    """The settings of a verifier, or of any object, and of the objects that are its attributes."""
+    parts = [subject, *(value for value in _attributes(subject).values() if _attributes(value))]
+    return [setting for part in parts for setting in _settings(part)]
 
 
-def _sample(parameters: Iterable[Tensor]) -> Tensor:
+def _attributes(subject: object) -> dict[str, Any]:
+    return {} if isinstance(subject, type) else getattr(subject, "__dict__", {})
+
+
+def _settings(part: object) -> list[tuple[str, Any]]:
+    """The plain attributes of a part, as a scale, or those by which adapters are chosen."""
+    kinds = PLAIN if _package_of(part) in KNOWN else (*PLAIN, list, tuple, dict)
+    return [
+        (name, value if type(value) in PLAIN else repr(value))
+        for name, value in _attributes(part).items()
+        if type(value) in kinds and name not in OWN and not name.startswith("_")
+    ]
+
+
+def _sample(tensors: Iterable[Tensor]) -> Tensor:
     values = [
         value.detach().as_strided((min(SAMPLE, value.numel()),), (1,))
-        for value in parameters
+        for value in tensors
         if value.device.type == "cpu" and _is_simple(value)
     ]
     return torch.cat([value.double() for value in values]) if values else torch.empty(0)

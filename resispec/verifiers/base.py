@@ -81,8 +81,8 @@ def interface_of(subject: object) -> type | None:
     which Python looks methods up. Raises InvalidInput, naming the class, where both are equally
     near.
     """
-    law = _distance(subject, "law")
-    verifier = min(_distance(subject, "verify"), _distance(subject, "outcomes"))
+    law = distance(subject, "law")
+    verifier = min(distance(subject, "verify"), distance(subject, "outcomes"))
     if law < verifier:
         return SiblingRule
     if verifier < law:
@@ -95,23 +95,23 @@ def interface_of(subject: object) -> type | None:
     return None
 
 
-def _distance(subject: object, name: str) -> float:
+def distance(subject: object, name: str) -> float:
     """How far above a subject's class its attribute is defined, the contracts aside;
     infinite for nowhere.
     """
     if name in getattr(subject, "__dict__", {}):
         return 0
     classes = [kind for kind in type(subject).__mro__ if kind not in (SiblingRule, Verifier)]
-    for distance, kind in enumerate(classes):
+    for place, kind in enumerate(classes):
         if name in vars(kind):
-            return distance
+            return place
     is_delegated = hasattr(subject, name) and not hasattr(type(subject), name)  # by `__getattr__`
     return len(classes) if is_delegated else math.inf
 
 
 def require_outcomes(verifier: Verifier) -> None:
     """Raise InvalidInput, naming the verifier, if it has no `outcomes`."""
-    if _distance(verifier, "outcomes") == math.inf:
+    if distance(verifier, "outcomes") == math.inf:
         raise InvalidInput(
             f"{type(verifier).__name__} has a `verify` but no `outcomes`, the law that `verify` "
             "draws from; allowed here: a tree verifier with both, or a sibling rule"
@@ -240,7 +240,7 @@ def naming(law: str, node: int) -> Iterator[None]:
 
 def require_draws(name: str, draws: DrawsKind, supported: DrawsKind) -> None:
     """Raise NotDefined unless the draws are those that the rule `name` is defined for."""
-    if draws != supported:
+    if draws.name != supported.name:  # who takes over a name says that the law is the same
         raise NotDefined(f"{name} is not exact for draws {draws.name!r}; supported: {supported}")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from resispec.audit.battery import pair_of_laws
+from resispec.audit.chi_square import chi_square_of_counts, of_sums
 from resispec.audit.control_variates import controls
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.audit.estimate import EstimatedLaw, Tuples, estimate
@@ -174,3 +175,13 @@ def test_the_divergence_of_a_set_by_hand_and_what_rounding_leaves_of_it():
             abs(kl_bound(rounded)) < 1e-6 and kl_bound(replace(rounded, rounding=1e-14)) == math.inf
         )
     assert kl_bound(replace(found, mass=0.9, target=1.0)) == math.inf
+
+
+def test_a_chi_square_of_nan_is_no_statistic():
+    """Defect: every comparison with NaN is false, so that it saw nothing, with p = 1."""
+    laws = torch.tensor([[0.5, 0.5], [math.nan, 0.5]], dtype=torch.float64)
+    for given in (laws, laws.clamp_min(0.5)):
+        with pytest.raises(FloatingPointError, match="finite"):
+            chi_square_of_counts(given * math.nan, torch.tensor([[30, 30], [30, 30]]))
+    with pytest.raises(FloatingPointError, match="finite"):
+        of_sums(laws[1], torch.eye(2, dtype=torch.float64), 60)

@@ -71,7 +71,9 @@ def test_a_cell_has_its_own_numbers_and_an_audit_a_verdict_and_no_times(tmp_path
     ]
     assert lengths == [pytest.approx([5 / 3, 13 / 7]), pytest.approx([5 / 3, 2])]
     audit = make_audit(cell, 600, 0.2)
-    stored(audit, rows(audit))
+    audited = rows(audit)
+    config = read_json(stored(audit, audited).folder / "cell.json")["config"]
+    save(audit, audited, config=config | {"audit": True})
     of_audit = run_of(audit)
     assert (of_audit.about["job_type"], of_audit.summary["verdict"]) == ("audit", "biased")
     assert of_audit.about["name"].endswith(" resispec audit")

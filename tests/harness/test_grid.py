@@ -652,3 +652,38 @@ def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, capsys):
     assert line.again == [f"--config-dir={tmp_path}", *line.overrides]
     with pytest.raises(InvalidInput, match="unknown pair 'mine'"):
         cells_of(["pair=mine", "+pair.new=1"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("task=profile audit=true", "audit is true, and task profile has none; allowed: decode"),
+        ("task=race tree=fastest timed=false", "task race measures times alone; allowed: true"),
+        (
+            "dataset=embedded_code,embedded_docstrings dataset.path={path}",
+            "is given for embedded_code and embedded_docstrings; allowed: one of them",
+        ),
+    ],
+)
+def test_what_would_count_wrongly_or_twice_is_refused(line, message, tmp_path):
+    """Defects: times of a task without audits beside other work; a file in place of three data
+    sets, whose prompts counted three times.
+    """
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"text": "a"}')
+    with pytest.raises(InvalidInput, match=message):
+        cells_of(line.format(path=path).split())
+
+
+def test_rows_of_a_task_of_one_s_own_may_have_times(tmp_path):
+    """Defect: measured beside other work or not, it was the same cell."""
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mine.yaml").write_text("_target_: mine.Decoding\n")
+    line = read_command_line(["task=mine", f"--config-dir={tmp_path}", "profile=embedded"])
+    with hydra_here(line.flags.config_dir):
+        cells = [
+            cell
+            for is_timed in ("true", "false")
+            for cell in cells_of([*line.overrides, f"timed={is_timed}"])
+        ]
+    assert len({cell.cell_id for cell in cells}) == 2

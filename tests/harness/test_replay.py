@@ -227,3 +227,22 @@ def test_siblings_that_their_law_cannot_give_are_refused(tmp_path):
     assert read(draws="without_replacement", tokens=torch.tensor([0, 0, 3]), **pair)
     with pytest.raises(InvalidInput, match="node 1 holds token 3"):
         read(draws="without_replacement", tokens=torch.tensor([0, 3, 0]), **pair)
+
+
+def test_a_known_bias_is_said_where_the_log_is_too_short_to_show_it(tmp_path, capsys):
+    logged(tmp_path / "laws", tokens=20)
+    assert main([str(tmp_path / "laws"), "verifier=standard,resispec"]) == 0
+    printed = capsys.readouterr().out
+    assert "biased (enumerated)" in printed and "resispec: ResiSpec is biased with draws" in printed
+
+
+def test_a_file_of_laws_has_one_kind_of_draws():
+    recorder = LawRecorder()
+    for draws in (Draws.IID, Draws.POINT_MASS):
+        decoder = Decoder(DraftModel(BUSHY, draws), get_verifier("naive"))
+        given = table_pair(vocab=6), [1, 2], Sampling(1.0, 4, None), torch.Generator()
+        if draws is Draws.IID:
+            decoder.generate(*given, on_step=recorder)
+        else:
+            with pytest.raises(InvalidInput, match="draws point_mass, where those before have iid"):
+                decoder.generate(*given, on_step=recorder)

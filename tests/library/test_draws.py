@@ -13,7 +13,7 @@ from resispec.audit.enumerate import emitted_law
 from resispec.audit.row_checks import emitted
 from resispec.core import Draws, DrawsKind
 from resispec.drafters import DraftModel
-from resispec.draws import Iid, PointMass
+from resispec.draws import Iid, PointMass, WithoutReplacement
 from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import base, get_rule
@@ -230,3 +230,37 @@ def test_other_draws_say_themselves_what_they_are():
 
             def draw(self, draft_probs, count, generator):
                 return Draws.WITHOUT_REPLACEMENT.draw(draft_probs, count, generator)
+
+
+class Drawn(DrawsKind):
+    """The likeliest tokens, and a drawn one after them: a sibling's law depends on their number."""
+
+    name = "drawn"
+
+    def __init__(self, power=1.0):
+        self.power = power
+
+
+def test_draws_of_one_s_own_are_not_cut_unless_they_say_so():
+    """Defect: they were, and an exact rule emitted another law, which no audit saw."""
+    uneven = from_child_counts([[2], [3, 2]])
+    with pytest.raises(InvalidInput, match="unless their class says `can_be_cut = True`"):
+        DraftModel(uneven, Drawn())
+    assert DraftModel(complete(2, 2), Drawn()).draws.name == "drawn"
+
+
+def test_draws_with_other_fields_are_others():
+    """Defect: a decoder went on with the ones before."""
+    assert Drawn(2.0) == Drawn(2.0) == "drawn" and hash(Drawn(2.0)) == hash("drawn")
+    assert Drawn(2.0) != Drawn(3.0) and Drawn(2.0) != Draws.IID and Draws.IID == "iid"
+    assert DraftModel(complete(2, 2), Drawn(2.0)) != DraftModel(complete(2, 2), Drawn(3.0))
+
+
+def test_an_eagle_drafter_takes_no_draws_of_one_s_own_for_those_whose_name_they_have():
+    class Mine(WithoutReplacement):
+        def draw(self, *given):
+            return super().draw(*given)
+
+    assert DraftModel(complete(2, 2), "without_replacement").as_eagle().draws
+    with pytest.raises(InvalidInput, match=r"no draws without_replacement \(Mine\)"):
+        DraftModel(complete(2, 2), Mine()).as_eagle()

@@ -9,7 +9,7 @@ from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.trees import chain, complete, from_child_counts, root_only
-from resispec.verifiers import get_rule, get_verifier
+from resispec.verifiers import Law, Standard, get_rule, get_verifier
 from resispec.verifiers.traversal import Traversal
 from tests.accounts import accepted_tokens, drafted, rng
 from tests.library.exact_toys import DEEP
@@ -134,3 +134,30 @@ def test_skipping_subtrees_changes_no_verdict(name, options, draws, shape):
     assert some.num_laws <= every.num_laws and (
         shape.num_levels < 4 or some.num_laws < every.num_laws
     )
+
+
+class Pairs(Standard):
+    """Exact for two siblings, and accepts only equal ones."""
+
+    def law(self, target_probs, draft_probs, siblings, draws):
+        given = target_probs, draft_probs
+        if siblings.shape[-1] < 2:
+            return super().law(*given, siblings, draws)
+        first, second = siblings.unbind(-1)
+        p, q = (probs.gather(-1, first[..., None])[..., 0] for probs in given)
+        chance = (p / q.square()).clamp_max(1) * (first == second)
+        residual = (target_probs - draft_probs.square()).clamp_min(1e-9)
+        residual = residual / residual.sum(-1, keepdim=True)
+        return Law(torch.stack((chance, 0 * chance), -1), residual)
+
+
+def test_a_law_of_one_s_own_inherits_no_promise():
+    """Defect: its verdicts were pruned by the bound of the rule that it derives from."""
+    tree = Tree(from_child_counts([[1], [2]]), torch.tensor([0, 1, 0, 0]), Draws.IID)
+    p = torch.tensor([[0.8, 0.2], [0.02, 0.98], [0.5, 0.5], [0.5, 0.5]])
+    q = torch.tensor([[0.5, 0.5], [0.1, 0.9], [0.5, 0.5], [0.5, 0.5]])
+    verifier, generator, count = Traversal(Pairs()), rng(0), 4000
+    chance = float(verifier.outcomes(tree, p, q).stop[2])
+    stops = [verifier.verify(tree, p, q, generator).path[-1:] == (2,) for _ in range(count)]
+    error = (chance * (1 - chance) / count) ** 0.5
+    assert abs(sum(stops) / count - chance) < 4 * error

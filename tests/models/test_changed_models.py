@@ -15,10 +15,12 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import Pair, causal
+from resispec.models.lean import is_plain
 from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
-from resispec.models.module_state import ModuleState
+from resispec.models.module_state import ModuleState, settings_in
 from resispec.trees import chain
-from resispec.verifiers import get_verifier
+from resispec.verifiers import get_rule, get_verifier
+from resispec.verifiers.traversal import Traversal
 from tests.models.toy_architectures import LLAMA, build
 from tests.toys import tiny_llama
 
@@ -314,3 +316,45 @@ def test_a_prompt_within_a_prompt_is_refused_and_the_first_goes_on():
 
     assert kept.generate(IDS[0], on_step=nested, **options).tokens == expected.tokens
     assert kept.generate(IDS[0], **options).tokens == expected.tokens
+
+
+SETTINGS = {
+    "buffer": lambda module: module.model.rotary_emb.inv_freq.mul_(0.25),
+    "scale of a layer": lambda module: setattr(module.model.layers[1].self_attn, "scaling", 2.0),
+    "a part's mapping": lambda module: module.part.scaling.update(default=0.5),
+}
+
+
+@pytest.mark.parametrize("change", SETTINGS.values(), ids=SETTINGS)
+def test_changed_settings_and_buffers_count(change):
+    """Defect: what was kept of the model went on with those before."""
+    module = build("Llama", LLAMA)
+    module.part = Adapter()
+    module.part.scaling = {"default": 2.0}
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    assert greedy(module, custom_generate=kept) == greedy(module)
+    before = ModuleState(module)
+    assert ModuleState(module) == before
+    change(module)
+    assert ModuleState(module) != before
+    assert greedy(module, custom_generate=kept) == greedy(module)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [SETTINGS["scale of a layer"], lambda it: setattr(it.model.norm, "variance_epsilon", 0.1)],
+)
+def test_a_llama_whose_layers_differ_is_not_plain(change):
+    """Defect: in bfloat16 every layer had the first one's scale, too little to be noticed."""
+    module = build("Llama", LLAMA)
+    assert is_plain(module)
+    change(module)
+    assert not is_plain(module)
+
+
+def test_the_settings_of_a_verifier_are_told_with_those_of_its_rule():
+    verifier = Traversal(get_rule("lenience"))
+    before = settings_in(verifier)
+    name, value = before[0]
+    vars(verifier.rule)[name] = value / 2
+    assert settings_in(verifier) != before

@@ -99,8 +99,8 @@ def test_a_pair_s_own_draft_may_be_an_eagle_drafter(draws, recycled, name):
 def test_draws_that_an_eagle_drafter_lacks_are_refused():
     pair = eagle_pair()
     for drafter, found in (
-        (DraftModel(chain(2), "greedy"), "draws greedy of sharpness 1.0"),
-        (DraftModel(chain(2), sharpness=2.0), "draws iid of sharpness 2.0"),
+        (DraftModel(chain(2), "greedy"), r"draws greedy \(Greedy\) of sharpness 1.0"),
+        (DraftModel(chain(2), sharpness=2.0), r"draws iid \(Iid\) of sharpness 2.0"),
     ):
         with pytest.raises(
             InvalidInput, match=f"an EAGLE drafter has no {found}; allowed: point_mass, with"

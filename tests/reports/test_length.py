@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from analysis import length
+from analysis.labels import Label
 from analysis.load import read_plan
 from tests.toy_cells import make_cell, make_row, save, write_plan
 
@@ -54,3 +55,19 @@ def test_long_texts_are_apart_from_usual_ones(tmp_path):
     frame = length.make(read_plan("length", "embedded", tmp_path)).tables[0].frame
     lengths = frame[frame.quantity == "accepted_length"]
     assert lengths.groupby("new_tokens").size().to_dict() == {8: 1, 80: 4}
+
+
+def test_every_share_of_recycled_laws_is_drawn_as_such(tmp_path):
+    """Defect: those with a share of their own had the names and lines of the draft's own laws."""
+    shares = [Label("recycled", {"drafter.recycled": share}) for share in (0.3, 0.5)]
+    decoders = ("specinfer", *shares)
+    cells = [
+        cell(tmp_path, [[1 + place] * 20, [4, 4]], decoder=decoder)
+        for place, decoder in enumerate(decoders)
+    ]
+    write_plan(tmp_path, "length", cells, part="d5b3")
+    made = length.make(read_plan("length", "embedded", tmp_path))
+    lines = [one.lines[0].get_linestyle() for one in made.figures["length"]().axes[0].containers]
+    assert sorted(lines) == ["-", "--", "--"]
+    gains = made.tables[0].frame.query("quantity == 'accepted_length_gain'")
+    assert {*gains.decoder.map(str)} == {*map(str, shares)}

@@ -320,3 +320,22 @@ def test_the_id_and_the_code_of_a_cell_are_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "read_json", lambda path: read.append(path.name) or reader(path))
     assert load.read_status(cell.folder).state == "stale"
     assert sorted(read) == ["cell.json", "provenance.json", "status.json"]
+
+
+def test_one_text_under_the_names_of_two_data_sets_is_refused(tmp_path):
+    rows = [row | {"prompt_sha256": f"{row['prompt_index']}"} for row in rows_of(STANDARD)]
+    names = ("embedded_code", "embedded_docstrings")
+    cells = [save(make_cell(tmp_path, "standard", name), rows) for name in names]
+    message = "data sets embedded_docstrings and embedded_code have the same prompts; allowed"
+    with pytest.raises(InvalidInput, match=message):
+        read(tmp_path, cells)
+
+
+def test_seconds_that_do_not_count_are_none(tmp_path):
+    """Defect: only those of decoding were left out, and steps kept theirs."""
+    rows = [row | {"step_s": [0.1]} for row in rows_of(STANDARD)]
+    for config in ({"timed": False}, {"audit": True}):
+        cell = save(make_cell(tmp_path, "standard", seed=str(config)), rows, config=config)
+        frame = planned(tmp_path, "table1", [cell]).prompts(cell.cell_id)
+        assert frame[["prefill_s", "decode_s", "step_s"]].isna().all(axis=None)
+        assert frame.num_steps.notna().all()

@@ -239,3 +239,40 @@ def test_ratios_of_times_of_two_runs_carry_the_larger_interval():
         assert metrics.GAIN.of(together, apart) == metrics.GAIN.of(together, baseline)
     own, other = (rows.assign(timed_by=["a", "b"] * 4) for rows in (together, baseline))
     assert metrics.SPEEDUP.of(own, other) == narrow
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_alike"),
+    [
+        ({"num_threads": 1}, False),
+        ({"versions": {"torch": "3"}}, False),
+        ({"forwards": {"target": "plain", "draft": "lean"}}, False),
+        ({"forwards": {"draft": "plain"}}, True),  # each cell has its own draft
+        ({"before": [{"device": "test CPU", "num_threads": 2}]}, True),
+        ({"before": [{"device": "another"}]}, False),
+    ],
+)
+def test_times_compare_on_one_machine_in_one_way(facts, is_alike, tmp_path):
+    """Defect: the device's name alone was compared, in the order of the runs."""
+    known = {"device": "test CPU", "num_threads": 2}
+    cells = [
+        save(
+            make_cell(tmp_path, method),
+            [row | {"timed_by": None} for row in rows_of(METHODS[method])],
+            provenance=known | (facts if method != "standard" or "before" in facts else {}),
+        )
+        for method in ("standard", "resispec")
+    ]
+    frame = frame_of(cells)
+    speedups = frame[(frame.quantity == "speedup") & (frame.verifier == "resispec")]
+    assert speedups.value.notna().all() == is_alike
+
+
+@pytest.mark.parametrize("config", [{"dtype": "bfloat16"}, {"sampling": {"max_new_tokens": 512}}])
+def test_a_baseline_has_the_limits_and_the_dtype_of_its_cell(config, tmp_path):
+    cells = [
+        save(make_cell(tmp_path, method), rows_of(METHODS[method]), config=own)
+        for method, own in (("standard", {}), ("resispec", config))
+    ]
+    frame = frame_of(cells)
+    assert frame.value[frame.quantity == "accepted_length_gain"].isna().all()

@@ -177,14 +177,15 @@ def test_trees_that_a_plan_names_are_published(tmp_path):
     ours, root = tmp_path / "ours", tmp_path / "repository"
     folder = ours / "embedded"
     (folder / "growmap").mkdir(parents=True)
-    for name in ("growmap/a.json", "growmap/a.acceptance.csv", "growmap/.lock"):
-        (folder / name).write_text("content\n")
-    grow_map.save(topology.chain(3), folder / "growmap" / "a.json")
+    for name in ("a.64.json", "a.acceptance.csv", "b.64.json", "b.acceptance.csv", ".lock"):
+        (folder / "growmap" / name).write_text("content\n")
+    grow_map.save(topology.chain(3), folder / "growmap" / "a.64.json")
     cell = make_cell(ours, "standard")
-    cell = ToyCell(ours, "a", cell.labels, folder / "growmap" / "a.json")
+    cell = ToyCell(ours, "a", cell.labels, folder / "growmap" / "a.64.json")
     write_plan(ours, "frontier", [cell], part="best")
     names = [path.name for path in publish.publish("frontier", "embedded", ours, root)]
-    assert "frontier.md" in names and names[-2:] == ["a.acceptance.csv", "a.json"]
+    assert "frontier.md" in names and names[-2:] == ["a.64.json", "a.acceptance.csv"]
+    assert not any(name.startswith("b.") for name in names)
 
 
 def published_in(root, monkeypatch):
