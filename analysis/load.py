@@ -50,6 +50,8 @@ LIMITS = ("max_new_tokens", "max_length", "ignore_eos")
 """The settings of sampling that say how long a text may get."""
 SECONDS = "_s"
 """Ending of the names of fields of rows with seconds."""
+TREE_SHA256 = "tree_sha256"
+"""Key of a plan's entry with the checksum of the file of its tree; None until it is found."""
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 RUNS = "runs"
@@ -240,6 +242,14 @@ class Request:
         return cls(cell_id, by_name, part, is_audit, file, entry)
 
 
+def _has_other_tree(request: Request) -> bool:
+    """Whether the file of a request's tree is not the one that was planned with; plans of earlier
+    versions do not say.
+    """
+    file, planned = request.tree_file, request.entry.get(TREE_SHA256)
+    return bool(planned and file) and sha256_of(file) not in (None, planned)
+
+
 @dataclass(frozen=True)
 class Plan:
     """The requests of all parts of an artefact. results: the folder of raw/ and PROFILE/.
@@ -266,17 +276,24 @@ class Plan:
 
     @property
     def outdated(self) -> tuple[str, ...]:
-        """The lines of `stale`, and one about cells that were measured with other code,
-        if there are any.
+        """The lines of `stale`, and one each about trees that were found anew and cells that were
+        measured with other code, if there are any.
         """
+        stale = list(self.stale)
+        replaced = {request.tree_file.name for request in self.requests if _has_other_tree(request)}
+        if replaced:
+            stale.append(
+                f"{listed(sorted(replaced))} holds another tree than its cells were measured on, "
+                f"of which facts are shown; `{self.command}` measures anew."
+            )
         cells = dict.fromkeys(request.cell_id for request in self.requests)
         changed = [files for cell_id in cells if (files := self._once(_stale_files, cell_id))]
         if not changed:
-            return self.stale
+            return tuple(stale)
         count = f"{len(changed)} of {len(cells)} cells {'is' if len(changed) == 1 else 'are'} stale"
         names = listed(name for files in changed for name in files)
         return (
-            *self.stale,
+            *stale,
             f"{count}: measured with other code of {names}; `{self.command}` measures anew.",
         )
 
@@ -464,7 +481,11 @@ def composed_of(name: str, folders: Sequence[str] = ("conf",)) -> list[str]:
 
 def digest(name: str) -> str | None:
     """The checksum of a file that a plan was made from; None if the file is missing."""
-    file = ROOT / name
+    return sha256_of(ROOT / name)
+
+
+def sha256_of(file: Path) -> str | None:
+    """The checksum of a file; None if it is missing."""
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 

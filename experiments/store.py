@@ -22,7 +22,17 @@ from pydantic import TypeAdapter
 
 from analysis import SWEEP
 from analysis.labels import Label
-from analysis.load import SEALED, Status, digest, foreign, read_cell, read_status, recorded_code
+from analysis.load import (
+    SEALED,
+    TREE_SHA256,
+    Status,
+    digest,
+    foreign,
+    read_cell,
+    read_status,
+    recorded_code,
+    sha256_of,
+)
 from resispec.code_digest import changed_files
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, read_sealed, sealed, write_atomically, write_json
@@ -262,4 +272,7 @@ def entry_of(cell: Cell) -> dict[str, Any]:
         "num_prompts": cell.config["num_prompts"],
         "is_timed": cell.is_timed,
     }
-    return entry | ({"tree_file": str(cell.tree_file)} if cell.tree_file else {})
+    if cell.tree_file:
+        entry["tree_file"] = str(cell.tree_file)
+        entry[TREE_SHA256] = sha256_of(cell.tree_file)
+    return entry

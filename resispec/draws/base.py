@@ -45,7 +45,8 @@ class DrawsKind(str):
     are_independent: whether siblings are independent draws from q: n tuples of B are one long draw
     of n B. are_distinct: whether no token is drawn twice, so that there are at most V siblings.
     Rules rely on this. can_be_cut: whether the first siblings of many follow the law of fewer
-    siblings; if not, a level's nodes must have equal numbers of children.
+    siblings, as those of independent ones do; if not, a level's nodes must have equal numbers of
+    children.
     most_siblings: the most children of a node for which the draws are defined.
     """
 
@@ -70,6 +71,8 @@ class DrawsKind(str):
                     f"draws {cls.name} have a draw of their own, and {name} of {kind.name}; "
                     f"allowed: a {name} in their class"
                 )
+        if cls.are_independent:
+            cls.can_be_cut = True
 
     def __new__(cls, *fields: Any, **options: Any) -> DrawsKind:
         """The known kind of this class; a new object where there is none, and with fields."""

@@ -16,7 +16,6 @@ class Iid(DrawsKind):
     """
 
     name = "iid"
-    can_be_cut = True
     are_independent = True
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:

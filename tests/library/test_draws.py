@@ -247,6 +247,7 @@ def test_draws_of_one_s_own_are_not_cut_unless_they_say_so():
     with pytest.raises(InvalidInput, match="unless their class says `can_be_cut = True`"):
         DraftModel(uneven, Drawn())
     assert DraftModel(complete(2, 2), Drawn()).draws.name == "drawn"
+    assert DraftModel(uneven, Flat()).draws.can_be_cut  # independent ones are
 
 
 def test_draws_with_other_fields_are_others():

@@ -339,3 +339,15 @@ def test_seconds_that_do_not_count_are_none(tmp_path):
         frame = planned(tmp_path, "table1", [cell]).prompts(cell.cell_id)
         assert frame[["prefill_s", "decode_s", "step_s"]].isna().all(axis=None)
         assert frame.num_steps.notna().all()
+
+
+def test_a_tree_that_was_found_anew_is_told(tmp_path):
+    """Defect: what is said of a tree was of the new file, beside rows of the old one."""
+    tree = tmp_path / "own.json"
+    tree.write_text("{}")
+    cell = make_cell(tmp_path, "standard")
+    entry = {"cell_id": "a", "labels": cell.labels, "tree_file": str(tree)}
+    for planned_with, is_told in ((None, False), (load.sha256_of(tree), False), ("0" * 64, True)):
+        request = load.Request.read(entry | {load.TREE_SHA256: planned_with})
+        plan = load.Plan("table2", "embedded", tmp_path, (request,), "make table2", ())
+        assert any("own.json" in line for line in plan.outdated) is is_told
