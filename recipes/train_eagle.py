@@ -55,16 +55,16 @@ def run_training(point: Point) -> None:
         torch.set_num_threads(config["num_threads"])
     first, length = config["first_prompt"], config["document_tokens"]
     prompts = prompts_of(config | {"num_prompts": config["documents"]})
+    pair = build(config["pair"])
+    if length > pair.target.context:
+        raise InvalidInput(
+            f"document_tokens is {length}; the target has {pair.target.context} positions"
+        )
     if first < config["num_prompts"]:
         sys.stderr.write(
             f"note: sweeps of this profile measure documents up to {config['num_prompts']} of a "
             "data set; what is measured on texts of the training says little, so leave them out "
             f"with first_prompt={config['num_prompts']}, or measure on another data set\n"
-        )
-    pair = build(config["pair"])
-    if length > pair.target.context:
-        raise InvalidInput(
-            f"document_tokens is {length}; the target has {pair.target.context} positions"
         )
     encoded = (
         pair.tokenizer.encode_prompt(prompt, length, config["prompt_template"])
