@@ -105,8 +105,8 @@ def table(measured: dict[str, pd.DataFrame]) -> Table:
             row[f"{key}_lower"], row[f"{key}_upper"] = interval.lower, interval.upper
         numbers.append(row | judged)
     caption = f"Verifiers on {steps.sum():,} logged steps of {len(steps)} files"
-    shown = {name: rows.attrs["shown_bias"] for name, rows in measured.items()}
-    biases = [f"{name}: {sentence}" for name, sentence in shown.items() if sentence]
+    sentences = {name: rows.attrs["shown_bias"] for name, rows in measured.items()}
+    biases = [f"{name}: {sentence}" for name, sentence in sentences.items() if sentence]
     notes = Notes((ABOUT, *biases, "A file is a prompt. " + BRACKETS, *few_prompts([len(steps)])))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
 

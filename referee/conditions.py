@@ -145,17 +145,16 @@ def _explained(arms: Sequence[Sequence[Transcript]]) -> Counter[Any]:
     """The number of pairs of rows that are equal but not in every key, and name the same seed, by
     what they have written and their setting.
     """
-    of_seed, whole = (
-        Counter[Any](map(key, arms[0])) & Counter[Any](map(key, arms[1]))
-        for key in (
-            lambda row: (row.written, row.setting, row.seed, row.sample),
-            lambda row: (row.written, row.setting, row.seed, repr(row)),
-        )
-    )
+    seeded = [[row for row in rows if row.seed is not None] for rows in arms]
     pairs: Counter[Any] = Counter()
-    for counts, sign in ((of_seed, 1), (whole, -1)):
-        for (written, setting, seed, _), number in counts.items():
-            pairs[written, setting] += sign * number * (seed is not None)
+    sides = [
+        Counter((row.written, row.setting, row.seed, row.sample) for row in rows) for rows in seeded
+    ]
+    for (written, setting, *_), number in (sides[0] & sides[1]).items():
+        pairs[written, setting] += number
+    wholes = [Counter((row.written, row.setting, repr(row)) for row in rows) for rows in seeded]
+    for (written, setting, _), number in (wholes[0] & wholes[1]).items():
+        pairs[written, setting] -= number
     return pairs
 
 
