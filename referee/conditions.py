@@ -21,6 +21,10 @@ from resispec.errors import InvalidInput
 
 SAME_RUN = 1e-6
 """The chance of so many equal rows below which a control is taken for the same run."""
+VERSIONS = ("weight_version", "weight_versions", "policy_version", "model_version")
+"""The keys of rows under which engines and trainers write of which weights a row is."""
+STEPS = ("step", "global_step", "train_step", "training_step")
+"""The keys of rows for the step of a training, after which weights may be others."""
 LATER = 2
 """Turns from this one on are one arm: they go on from the engine's own answers, and the first does
 not.
@@ -175,27 +179,53 @@ def _num_tokens(rows: Counter[tuple[Any, ...]]) -> int:
 
 
 def models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
-    """A line if the transcripts and the control name different models, none otherwise.
+    """Lines about the weights that rows name: if the transcripts and the control name different
+    models, and if rows are of several training steps.
 
-    One model can be served under two names, so that alone is no reason to refuse. Raises
-    InvalidInput if rows of one side name several models.
+    One model can be served under two names, and weights need not change at each step, so these
+    alone are no reason to refuse. Raises InvalidInput if rows of one side name several models, or
+    several versions of the weights.
     """
     names = []
+    lines = []
     for rows in sides:
-        of_side = {row.extra[MODEL]: row for row in rows if isinstance(row.extra.get(MODEL), str)}
-        if len(of_side) > 1:
-            found = " and ".join(ascii(name)[:60] for name in [*of_side][:2])
-            raise InvalidInput(
-                f"{[*of_side.values()][1].place}: rows name {len(of_side)} models, as {found}; "
-                "allowed: rows of one model in a file, since each has a law of its own"
-            )
-        names += [ascii(name)[:60] for name in of_side]
-    if len(set(names)) < 2:
-        return []
-    return [
-        f"the transcripts name the model {names[0]} and the control {names[1]}; if these are not "
-        "two names of one model, a difference is theirs"
-    ]
+        for key in (MODEL, *VERSIONS):
+            _check_one(key, _values(key, rows))
+        names += _values(MODEL, rows)
+        for key in STEPS:
+            if (number := len(_values(key, rows))) > 1:
+                lines.append(
+                    f"rows name {number} values of {key}; if the weights changed between them, "
+                    "rows of other weights than the target's deviate"
+                )
+    if len(set(names)) > 1:
+        lines.append(
+            f"the transcripts name the model {names[0]} and the control {names[1]}; if these are "
+            "not two names of one model, a difference is theirs"
+        )
+    return lines
+
+
+def _values(key: str, rows: Iterable[Transcript]) -> dict[str, Transcript]:
+    """The values that rows have for a key, in words, each with the last row that has it; those in a
+    list count each.
+    """
+    found = {}
+    for row in rows:
+        value = row.extra.get(key)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str | int):
+                found[ascii(one)[:60]] = row
+    return found
+
+
+def _check_one(key: str, values: Mapping[str, Transcript]) -> None:
+    if len(values) > 1:
+        raise InvalidInput(
+            f"{[*values.values()][1].place}: rows name {len(values)} values of {key}, as "
+            f"{' and '.join([*values][:2])}; allowed: rows of one in a file, since each has a law "
+            "of its own"
+        )
 
 
 def check_settings(sides: Iterable[Sequence[Transcript]]) -> None:

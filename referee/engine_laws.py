@@ -10,7 +10,15 @@ from itertools import chain
 from typing import Any, Final
 
 from resispec.errors import InvalidInput
-from resispec.sampling import FILTER_ORDERS, SETTINGS, TENSORRT, Warp, engine_of
+from resispec.sampling import (
+    FILTER_ORDERS,
+    PENALTIES,
+    SETTINGS,
+    TENSORRT,
+    Warp,
+    engine_of,
+    letters_of,
+)
 
 OFF_ALONE: Final[Mapping[str, Mapping[str, str]]] = {
     "llama.cpp": dict.fromkeys(
@@ -48,7 +56,7 @@ UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
             "top_h", "smoothing_factor", "xtc_probability", "dry_multiplier", "mirostat",
             "mirostat_mode", "dynatemp_range", "use_beam_search", "diversity_penalty",
             "penalty_alpha", "logits_processor", "logits_processors", "custom_logit_processor",
-            "watermarking_config",
+            "watermarking_config", "watermark", "lora_path",
         ),
         _EMPTY,
     ),
@@ -62,6 +70,7 @@ UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
     "top_n_sigma": (0, -1),
     "thinking_token_budget": (-1,),
     "response_format": ("text",),
+    "tool_choice": ("auto", "none"),
 }  # fmt: skip
 """Settings that decide the law and that no transcript has, with the values at which they are off;
 an empty list or mapping is off as well.
@@ -94,13 +103,14 @@ def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
     """Raise InvalidInput for settings of which engines make different laws, since the engine of
     this name is not known.
 
-    Engines have filters in different orders, and count presence and frequency penalties over the
-    prompt or not. option: the place where the user can say which engine does the same.
+    Engines have filters in different orders, and count penalties over the prompt or not, or over
+    the last few tokens. option: the place where the user can say which engine does the same.
     """
+    has_penalty = any(getattr(settings, name) != getattr(Warp, name) for name in PENALTIES)
     if not all(map(settings.is_as_in, FILTER_ORDERS)):
         problem = "the order in which this engine applies temperature and filters decides the law"
-    elif settings.presence_penalty or settings.frequency_penalty:
-        problem = "whether this engine's penalties count the prompt decides the law"
+    elif has_penalty:
+        problem = "which tokens this engine's penalties count decides the law"
     else:
         return
     raise InvalidInput(
@@ -130,7 +140,7 @@ def check_declarable(
     emit them. length: the number of tokens of the row, prompt and output. place: the beginning of
     the line.
     """
-    spelling = _letters(name)
+    spelling = letters_of(name)
     off = _OFF.get(spelling)
     if spelling == "ignoreeos" and engine_of(engine) == "llama.cpp":
         off = _EMPTY
@@ -159,7 +169,7 @@ def check_window(names: Iterable[str], settings: Warp, engine: str, length: int)
     is_on = settings.repetition_penalty != Warp.repetition_penalty
     if not is_on or engine_of(engine) != "llama.cpp" or length <= LLAMA_WINDOW:
         return
-    if not {*WINDOWS}.intersection(map(_letters, names)):
+    if not {*WINDOWS}.intersection(map(letters_of, names)):
         raise InvalidInput(
             f"{engine}: repetition_penalty is {settings.repetition_penalty:g}, and no key says "
             f"that it applied to all {length} tokens of the row (by default to the last "
@@ -199,11 +209,7 @@ def _is_usual(samplers: Any, settings: Warp) -> bool:
     return order == [name for name in usual if name in order] and are_on <= set(order)
 
 
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalpha, name.lower()))
-
-
-_OFF = {_letters(name): off for name, off in UNDECLARABLE.items()}
+_OFF = {letters_of(name): off for name, off in UNDECLARABLE.items()}
 
 
 def _is_off(value: Any, off: tuple[Any, ...]) -> bool:

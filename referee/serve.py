@@ -23,7 +23,7 @@ from typing import Any
 from referee.inputs import EMBEDDED, count, counts
 from referee.transcribe import add_engine_options, in_process
 from resispec.commands import as_typed
-from resispec.errors import CommandParser, in_one_line
+from resispec.errors import CommandParser, InvalidInput, in_one_line
 
 ENGINE = "llama_cpp"
 PORT = 8080
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "sampling; llama.cpp's default is to accept it if the target draws it, too",
     )
     add_engine_options(parser, "of --mode assisted, for a --target that is no pair")
-    parser.set_defaults(engine=ENGINE)
+    parser.set_defaults(engine=ENGINE, until_decided=False)
     return parser
 
 
@@ -75,6 +75,8 @@ def _end(*_: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command, which ends when it is stopped: with exit code 0 by SIGTERM."""
     options = parser().parse_args(arguments)
+    if options.by_ratio and options.mode != "assisted":
+        raise InvalidInput("--by-ratio is for drafted tokens; give --mode assisted, too")
     signal.signal(signal.SIGTERM, _end)
     with TemporaryDirectory(prefix="resispec-") as folder:
         # By its name, since the path of its file is another one after each start.

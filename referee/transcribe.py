@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # these import torch
     from resispec.models import TransformersTokenizer
 
 KEY = "RESISPEC_SERVER_KEY"
+NUM_DRAFTED = 5
 FORMAT = "server_format"
 """The kind of plug-in that adds a server format."""
 
@@ -87,18 +88,22 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
         ) from error
     import torch
 
-    target = options.target or EMBEDDED
-    if options.mode == "assisted" and options.draft is None and not inputs.is_pair(target):
+    target, mode = options.target or EMBEDDED, options.mode or MODES[0]
+    if mode == "assisted" and options.draft is None and not inputs.is_pair(target):
         raise InvalidInput("--mode assisted needs a --draft: a model folder or a hub name")
+    if mode != "assisted" and options.draft and not options.until_decided:
+        raise InvalidInput(f"--mode {mode} uses no --draft; allowed: --mode assisted, or no draft")
+    if mode == MODES[0] and options.num_drafted:
+        raise InvalidInput(f"--mode {mode} drafts nothing, so it has no --num-drafted")
     if target.startswith(EMBEDDED):
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    draft = options.draft if options.mode == "assisted" else None
+    draft = options.draft if mode == "assisted" else None
     pair = inputs.pair_of(target, draft, options.device, options.dtype)
     folders = () if options.engine == "transformers" else (folder,)
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
     engine: Engine = make(
-        pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots, **own
+        pair, *folders, mode=mode, num_drafted=options.num_drafted or NUM_DRAFTED, **slots, **own
     )
     engine.model = target if draft is None else f"{target}, {draft}"
     if options.concurrency and not (has_slots or engine.takes_batches):
@@ -123,9 +128,28 @@ def _scorers(options: argparse.Namespace) -> list[Scorer]:
 def _engine(options: argparse.Namespace, folder: Path) -> Engine:
     if options.model and not options.server:
         raise InvalidInput("--model chooses among the models of a --server; name the --target here")
+    if options.server:
+        _check_started_alone(options)
     engine = _server(options) if options.server else in_process(options, folder)
     engine.ask_logprobs(options.logprobs)
     return engine
+
+
+def _check_started_alone(options: argparse.Namespace) -> None:
+    """Raise InvalidInput for options that say how an engine drafts: a server is started with its
+    own.
+    """
+    given = {
+        "--mode": options.mode,
+        "--num-drafted": options.num_drafted,
+        "--draft": None if options.until_decided else options.draft,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{option} {value} is for an --engine; a server drafts as it was started, so start "
+                "it that way and leave the option out"
+            )
 
 
 def _tokenizer(options: argparse.Namespace) -> tuple[TransformersTokenizer, str | None]:
@@ -273,13 +297,12 @@ def parser() -> argparse.ArgumentParser:
 def add_engine_options(group: Any, draft: str) -> None:
     """Add the options of an engine in this process. draft: the help of --draft."""
     text = "how tokens are drafted: not at all (the default), with the draft, from the text before"
-    group.add_argument("--mode", choices=MODES, default="plain", help=text)
+    group.add_argument("--mode", choices=MODES, help=text)
     group.add_argument("--draft", help=draft)
     group.add_argument(
         "--num-drafted",
         type=count,
-        default=5,
-        help="tokens drafted for a step, at most; 5 by default",
+        help=f"tokens drafted for a step, at most; {NUM_DRAFTED} by default",
     )
     inputs.add_model_options(group)
 

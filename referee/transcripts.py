@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,14 @@ from referee.engine_laws import (
 from referee.rollouts import LOGPROBS, OUTPUT, PROMPT, emitted_rows
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
-from resispec.sampling import FILTER_ORDERS, SETTINGS, Warp, engine_of, filter_order_of
+from resispec.sampling import (
+    FILTER_ORDERS,
+    SETTINGS,
+    Warp,
+    engine_of,
+    filter_order_of,
+    letters_of,
+)
 
 TOKENS = (PROMPT, OUTPUT)
 """The fields that every row must have."""
@@ -53,6 +60,8 @@ _TYPES: dict[str, type] = {
 }
 TOP_LOGPROBS = "top_logprobs"
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES, LOGPROBS, TOP_LOGPROBS)
+OTHERS = ("draft", "assistant", "spec", "judge", "reward", "teacher", "ref", "eval", "val", "test")
+"""How keys begin whose settings are of another model, or of other draws, than a row's tokens."""
 INDEX = "prompt_index"
 """The key of a row for the number of its prompt, from 0."""
 ASKED = "num_logprobs"
@@ -88,8 +97,9 @@ class Transcript(Warp):
     probable tokens at its place, as pairs of id and log-probability, none where it gave none.
     extra: the other keys of the row, such as an engine's acceptance records; no law depends on
     them. A key that is nearly a setting is refused, see `setting_meant`, and so is a setting within
-    another key's value, unless its value is None or, within another key, the one that applies. So
-    is a setting that no transcript can declare, unless it is off, see `check_declarable`.
+    another key's value, unless its value is None or, within another key or behind a prefix as in
+    "rollout_top_p", the one that applies. So is a setting that no transcript can declare, unless it
+    is off, see `check_declarable`.
     filter_order: by default that of the engine, by its name; if that names no known one, settings
     of which engines make different laws are refused. place: where the row stands, for messages; it
     is not written. Texts are made `printable`.
@@ -157,7 +167,8 @@ class Transcript(Warp):
             where = f"{self.place}: {'.'.join(keys)[:60]}"
             check_declarable(keys[-1], value, self, self.engine or "", length, where)
             name = setting_meant(keys[-1])
-            if name and not (len(keys) > 1 and _is_same(name, value, getattr(self, name))):
+            may_repeat = len(keys) > 1 or keys[-1].endswith(f"_{name}")
+            if name and not (may_repeat and _is_same(name, value, getattr(self, name))):
                 raise InvalidInput(
                     f"{self.place}: the key {'.'.join(keys)[:60]!r} is not read; did you mean "
                     f"{name}? Allowed for the settings, as keys of the row itself: "
@@ -188,6 +199,18 @@ class Transcript(Warp):
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The prompt and the output."""
         return self.prompt_token_ids, self.output_token_ids
+
+    def cut(self, limit: int) -> "Transcript":
+        """The row as it would be if the engine had stopped it after `limit` tokens."""
+        if len(self.output_token_ids) < limit:
+            return self
+        return replace(
+            self,
+            output_token_ids=self.output_token_ids[:limit],
+            logprobs=self.logprobs and self.logprobs[:limit],
+            top_logprobs=self.top_logprobs and self.top_logprobs[:limit],
+            finish_reason="length",
+        )
 
     @property
     def condition(self) -> Condition:
@@ -245,12 +268,14 @@ def setting_meant(key: str) -> str | None:
     """The setting that a key misspells or shortens, as "topp",
     "Temperature" and "temp" do; else None.
 
-    A key like "draft_temperature" names a setting of something else, and so misspells none.
+    A key like "draft_temperature" names a setting of something else, and so misspells none, but
+    "rollout_temperature" is the row's own.
     """
-    if key.endswith(tuple(f"_{name}" for name in SETTINGS)):
-        return None
-    spellings = {_letters(name): name for name in SETTINGS}
-    word = _letters(key)
+    for name in SETTINGS:
+        if key.endswith(f"_{name}"):
+            return None if key.startswith(OTHERS) else name
+    spellings = {letters_of(name): name for name in SETTINGS}
+    word = letters_of(key)
     short = [spelling for spelling in spellings if len(word) >= 4 and spelling.startswith(word)]
     matches = short or get_close_matches(word, spellings, n=1, cutoff=0.8)
     return spellings[matches[0]] if matches else None
@@ -278,11 +303,6 @@ def _is_same(name: str, value: Any, own: Any) -> bool:
         value = 0
     is_float = isinstance(value, float) and isinstance(own, float)
     return bool(value == own) or (is_float and math.isclose(value, own, rel_tol=1e-6))
-
-
-def _letters(key: str) -> str:
-    """The letters of a key alone, in lower case."""
-    return "".join(filter(str.isalpha, key.lower()))
 
 
 def read_transcripts(

@@ -51,12 +51,13 @@ filters). Its source at commit 0731d8ec has min-p before top-p.
 """
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
+    """The letters of a name alone, in lower case, so that spellings compare."""
     return re.sub("[^a-z]", "", name.lower())
 
 
 TENSORRT = "tensorrt"
-_ENGINES = {_letters(order): order for order in FILTER_ORDERS} | {
+_ENGINES = {letters_of(order): order for order in FILTER_ORDERS} | {
     "llamaserver": "llama.cpp",
     "sglproject": "sglang",
     TENSORRT: TENSORRT,
@@ -68,7 +69,7 @@ def engine_of(name: str) -> str | None:
     """The engine that a name means, a key of FILTER_ORDERS or TENSORRT: the first one that stands
     anywhere in it, in any spelling, as in "ik_llama.cpp"; None if none does.
     """
-    letters = _letters(name)
+    letters = letters_of(name)
     words = [word for word in _ENGINES if word in letters]
     return _ENGINES[min(words, key=letters.find)] if words else None
 

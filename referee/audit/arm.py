@@ -96,18 +96,7 @@ class Arm:
 
     def cut(self, limit: int) -> Arm:
         """An arm of the first `limit` tokens of every row."""
-        rows = [
-            row
-            if len(row.output_token_ids) <= limit
-            else replace(
-                row,
-                output_token_ids=row.output_token_ids[:limit],
-                logprobs=row.logprobs and row.logprobs[:limit],
-                top_logprobs=row.top_logprobs and row.top_logprobs[:limit],
-                finish_reason="length",
-            )
-            for row in self.transcripts
-        ]
+        rows = [row.cut(limit) for row in self.transcripts]
         terms = self.terms and self.terms.where(self.terms.position < limit)
         gaps = self.gaps and self.gaps.where(self.gaps.position < limit)
         return Arm(rows, self.target, terms, gaps)

@@ -52,6 +52,7 @@ import torch
 from torch import Tensor
 
 from referee.audit.alternatives import ALTERNATIVES
+from referee.audit.statistics import by_label
 
 LARGEST_FACTOR = 1e3
 """The most by which a token multiplies a bet's wealth."""
@@ -146,15 +147,10 @@ def paired_wealth(names: Sequence[str], arms: Sequence[tuple[Tensor, Tensor]]) -
     shares = []
     for ratios, pair in arms:
         bets, log_weights, factors = log_factors(names, ratios)
-        shares.append(_by_pair(factors, pair).sigmoid())  # W / (1 + W) of log W
-    counts = _by_pair(torch.ones_like(arms[0][0][:, :1]), arms[0][1])[:, 0]
+        shares.append(by_label(factors, pair).sigmoid())  # W / (1 + W) of log W
+    counts = by_label(torch.ones_like(arms[0][0][:, :1]), arms[0][1])[:, 0]
     factors = torch.log1p(shares[0] - shares[1])
     return Wealth(bets, log_weights, factors, counts.cumsum(0).long())
-
-
-def _by_pair(values: Tensor, pair: Tensor) -> Tensor:
-    """The sums (P, B) of values (N, B) over the tokens of each pair."""
-    return values.new_zeros(int(pair.max()) + 1, values.shape[1]).index_add_(0, pair, values)
 
 
 @dataclass(frozen=True)

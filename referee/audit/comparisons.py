@@ -138,12 +138,20 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
     if arm.terms is not None and control.terms is not None:
         yield _difference(what, arm, control, facts)
     if arm.gaps is not None and control.gaps is not None:
-        prompts = _prompts((arm, arm.gaps), (control, control.gaps))
+        sides = (arm, arm.gaps), (control, control.gaps)
+        prompts = _prompts(*sides)
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
         count, rows = len(arm.gaps.row), len(arm.gaps.row.unique())
         groups, facts = {"all": {"not greedy": rates}}, (*facts, _equal_answers(arm, control))
-        effective = _num_texts(arm, arm.gaps)
-        yield Comparison(f"{what}, temperature 0", count, rows, effective, groups, facts=facts)
+        yield Comparison(
+            f"{what}, temperature 0",
+            count,
+            rows,
+            min(_num_texts(*side) for side in sides),
+            groups,
+            open=_too_few_prompts(*sides),
+            facts=facts,
+        )
 
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
@@ -191,17 +199,13 @@ def _difference(what: str, arm: Arm, control: Arm, facts: tuple[str, ...]) -> Co
         rates = rate_difference(~terms.is_inside, ~other.is_inside, prompts)
         groups[name] = {**sums[name].statistics(), "ruled out": rates}
     terms, other = (side["all"] for side in sides)
-    num_prompts = len({origin(row) for side in (arm, control) for row in side.transcripts})
-    reason = (
-        f"the arms have {num_prompts} prompts; at least {MIN_CLUSTERS} are needed to compare them"
-    )
     return Comparison(
         what,
         len(terms.row),
         len(terms.row.unique()),
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
-        open=(reason,) if num_prompts < MIN_CLUSTERS else (),
+        open=_too_few_prompts((arm, terms), (control, other)),
         without_eos=_lines_without_eos(arm) + _lines_without_eos(control),
         lost_ends=(
             len(arm.without_eos) / len(terms.row),
@@ -212,6 +216,17 @@ def _difference(what: str, arm: Arm, control: Arm, facts: tuple[str, ...]) -> Co
         facts=facts,
         wealth=paired(arm, control),
     )
+
+
+def _too_few_prompts(*sides: tuple[Arm, EmittedTokens]) -> tuple[str, ...]:
+    """A line if the smaller of two arms has fewer than MIN_CLUSTERS prompts."""
+    number = min(
+        len({origin(arm.transcripts[row]) for row in tokens.row.unique().tolist()})
+        for arm, tokens in sides
+    )
+    if number >= MIN_CLUSTERS:
+        return ()
+    return (f"an arm has {number} prompts; at least {MIN_CLUSTERS} are needed to compare the two",)
 
 
 def _lines_without_eos(arm: Arm) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from resispec.errors import NoVerdict
 COPIES = 8
 """The most continuations of a prompt that are drawn together; a greedy row has one."""
 NEW_TOKENS = 32
-"""The most tokens of a continuation, which never has more than its row."""
+"""The most tokens of a sampled continuation, which never has more than its row."""
 LawOfLogits = Callable[[Sequence[Tensor], Tensor], Tensor]
 """A function from each model's logits (R, V) and the emitted tokens (R, T)
 int64 to the next law (R, V).
@@ -44,7 +44,8 @@ def own_check(
     for sampled rows and for greedy rows.
 
     The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a
-    few more for either kind. Raises NoVerdict if the finding is another one.
+    few more for either kind, or fewer where greedy rows have few texts. Raises NoVerdict if a bias
+    is seen, or in sampled rows nothing can be told.
     """
     rows: list[Transcript] = []
     for is_sampled in (True, False):
@@ -53,11 +54,18 @@ def own_check(
                 rows += _own_rows(group, target, bar.update)
     comparisons = [*with_target("own check", measure(rows, target, draft))]
     limits = limit_of(comparisons), e_limit_of(comparisons)
-    for judgement in (judge_comparison(comparison, *limits) for comparison in comparisons):
-        tokens = (
-            f"{judgement.comparison.tokens} tokens that the target drew itself, in "
-            f"{target.precision}"
+    for comparison in comparisons:
+        judgement = judge_comparison(comparison, *limits)
+        tokens = f"{comparison.tokens} tokens that the target drew itself, in {target.precision}"
+        has_few_texts = (
+            judgement.finding is Finding.UNDECIDED and comparison.smallest_share is not None
         )
+        if has_few_texts:
+            yield (
+                f"the audit's own check, of {tokens}: all of them are greedy, but they are too few "
+                "to show a rare error of the rescoring; more prompts would"
+            )
+            continue
         if judgement.finding is not Finding.NO_BIAS_SEEN:
             raise NoVerdict(
                 f"the audit's own check, of {tokens}, finds them {judgement.finding}: "
@@ -74,18 +82,43 @@ def _own_rows(
     transcripts: Sequence[Transcript], target: Scorer, on_tokens: Callable[[int], object]
 ) -> Iterator[Transcript]:
     generator, num_tokens = torch.Generator().manual_seed(0), 0
-    order = cycle(torch.randperm(len(transcripts), generator=generator).tolist())
-    while num_tokens < MIN_TOKENS:
-        row = transcripts[next(order)]
-        copies = MAX_POSITIONS // sum(map(len, row.written)) if row.temperature > 0 else 1
-        prompts = [row.prompt_token_ids] * min(COPIES, max(1, copies))
-        length = min(NEW_TOKENS, len(row.output_token_ids))
+    for row in _prompts(transcripts, generator):
+        length = len(row.output_token_ids)
+        copies = 1
+        if row.temperature > 0:
+            length = min(NEW_TOKENS, length)
+            copies = min(COPIES, max(1, MAX_POSITIONS // sum(map(len, row.written))))
+        prompts = [row.prompt_token_ids] * copies
         answers = draw(partial(_law, row), prompts, [target], length, generator)
+        for tokens, reason in answers:
+            yield replace(
+                row,
+                output_token_ids=tokens,
+                finish_reason=reason,
+                seed=None,
+                # these are of the engine's tokens
+                logprobs=None,
+                top_logprobs=None,
+            )
         count = sum(len(tokens) for tokens, _ in answers)
         num_tokens += count
         on_tokens(count)
-        for tokens, reason in answers:
-            yield replace(row, output_token_ids=tokens, finish_reason=reason, seed=None)
+        if num_tokens >= MIN_TOKENS:
+            return
+
+
+def _prompts(transcripts: Sequence[Transcript], generator: Generator) -> Iterator[Transcript]:
+    """Rows in a random order, to be continued: sampled ones again and again, but greedy ones once
+    a prompt and setting, the longest of each, since the same again has the same answer.
+    """
+    if transcripts[0].temperature > 0:
+        rows = [*transcripts]
+    else:
+        by_length = sorted(transcripts, key=lambda row: len(row.output_token_ids))
+        rows = [*{(row.prompt_token_ids, row.setting): row for row in by_length}.values()]
+    order = torch.randperm(len(rows), generator=generator).tolist()
+    for number in cycle(order) if transcripts[0].temperature > 0 else order:
+        yield rows[number]
 
 
 def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> Tensor:

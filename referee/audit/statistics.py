@@ -203,7 +203,7 @@ def sharing(terms: TokenTerms) -> Statistic:
     for pits in terms.pits.T:
         centred = (pits - pits.mean()) * math.sqrt(12)
         columns = torch.stack((centred, centred.square(), torch.ones_like(centred)), -1)
-        totals, squares, counts = _by_label(columns, terms.position).T
+        totals, squares, counts = by_label(columns, terms.position).T
         pairs = counts * (counts - 1) / 2
         number = max(float(pairs.sum()), 1.0)
         z = float((totals.square() - squares).sum()) / 2 / math.sqrt(number)
@@ -258,8 +258,8 @@ def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor
     deviation, variance, third = terms.every.unbind(-1)
     count, num_random = len(deviation), (variance > 0).sum(0)
     if is_shared:
-        variance = _by_label(variance.sqrt(), terms.position) ** 2
-        third = _by_label(third.sign() * third.abs() ** (1 / 3), terms.position) ** 3
+        variance = by_label(variance.sqrt(), terms.position) ** 2
+        third = by_label(third.sign() * third.abs() ** (1 / 3), terms.position) ** 3
     return deviation.mean(0), variance.sum(0) / count**2, third.sum(0) / count**3, num_random
 
 
@@ -269,9 +269,9 @@ def _between(first: Tensor, second: Tensor, prompts: Tensor) -> tuple[Tensor, in
     first, second: values (N, S) and (M, S). prompts: as in `against_control`.
     """
     parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
-    return _by_label(torch.cat(parts), prompts).square().sum(0), max(1, len(prompts.unique()) - 1)
+    return by_label(torch.cat(parts), prompts).square().sum(0), max(1, len(prompts.unique()) - 1)
 
 
-def _by_label(values: Tensor, labels: Tensor) -> Tensor:
+def by_label(values: Tensor, labels: Tensor) -> Tensor:
     """The sums (G, S) of the values (N, S) that share a label (N,) int64 below G."""
     return values.new_zeros(int(labels.max()) + 1, values.shape[1]).index_add_(0, labels, values)

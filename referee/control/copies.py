@@ -40,7 +40,7 @@ def copies(rows: MatchedRows) -> Iterator[str]:
     """
     prompts: dict[int, dict[Output, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, row in enumerate(rows.transcripts):
-        prompts[int(rows.stratum[number])][row.output_token_ids[: rows.limit]].append(number)
+        prompts[int(rows.stratum[number])][row.output_token_ids].append(number)
     answers = [answer for places in prompts.values() for answer in _repeated(places, rows)]
     if not answers:
         return

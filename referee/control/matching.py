@@ -32,6 +32,8 @@ GIVEN_UP = ("abort", "aborted", "error", "cancelled", "canceled", "timeout")
 LONG = 8
 """The fewest tokens of rows that are called repeats of each other."""
 Integers = NDArray[np.int64]
+Stratum = tuple[tuple[int, ...], str]
+"""A prompt and a setting in words."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class MatchedRows:
     Their N symbols are emitted tokens, and END behind rows that ended before the limit.
     stratum: (R,) int64. is_speculative: (R,) bool, the arm of each row; every stratum has rows of
     both. row, token: (N,) int64, the row of each symbol and the symbol. prompts: S prompts.
-    transcripts: the R rows as they were given. limit: the number of tokens to which rows are cut.
+    transcripts: the R rows, see `within_limits`.
     """
 
     stratum: Integers
@@ -50,7 +52,6 @@ class MatchedRows:
     token: Integers
     prompts: Sequence[tuple[int, ...]]
     transcripts: Sequence[Transcript]
-    limit: int
 
     @property
     def num_rows(self) -> int:
@@ -94,16 +95,14 @@ def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
             )
 
 
-def check_answered(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
-    """Raise InvalidInput if the engine gave up a row before the limit: its text did not end there,
+def check_answered(arms: Mapping[str, Sequence[Transcript]]) -> None:
+    """Raise InvalidInput if the engine gave up a row before its limit: its text did not end there,
     and slow rows, which are given up, are more of one arm than of the other.
+
+    arms: see `within_limits`.
     """
     for name, rows in arms.items():
-        given_up = [
-            row
-            for row in rows
-            if len(row.output_token_ids) < limit and (row.finish_reason or "").lower() in GIVEN_UP
-        ]
+        given_up = [row for row in rows if (row.finish_reason or "").lower() in GIVEN_UP]
         if given_up:
             raise InvalidInput(
                 f"{given_up[0].place}: the finish reason is {given_up[0].finish_reason!r}, as of "
@@ -113,14 +112,16 @@ def check_answered(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None
             )
 
 
-def check_ends(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
+def check_ends(arms: Mapping[str, Sequence[Transcript]]) -> None:
     """Raise InvalidInput if one arm alone logs a token that ends rows: one that the other never
     has, although it has rows that ended, and that ends OFTEN of the rows that ended.
+
+    arms: see `within_limits`.
     """
     ends: dict[str, Counter[int]] = {}
     seen = {}
     for name, rows in arms.items():
-        ends[name] = Counter(row.output_token_ids[-1] for row in rows if _has_ended(row, limit))
+        ends[name] = Counter(row.output_token_ids[-1] for row in rows if _has_ended(row))
         seen[name] = {token for row in rows for token in row.output_token_ids}
     for name, other in (tuple(arms), tuple(reversed(tuple(arms)))):
         if ends[other].total() < ENDED:
@@ -139,20 +140,30 @@ def check_ends(arms: Mapping[str, Sequence[Transcript]], limit: int) -> None:
             )
 
 
-def limit_of(arms: Iterable[Sequence[Transcript]]) -> int:
-    """The number of tokens that every row could have had, whichever arm it is of.
+def within_limits(arms: Sequence[Sequence[Transcript]]) -> list[list[Transcript]]:
+    """The rows of arms, cut to the tokens that every row of their prompt and setting could have
+    had, whichever arm it is of.
 
-    That is the least limit of an arm: the least known one of its rows, a row's `max_new_tokens`, or
-    its length if it ended by a limit. An arm whose rows have none may have had a smaller one than
-    the other, so the length of its longest row counts.
+    These are as many as the least limit of these rows: a row's `max_new_tokens`, or its length if
+    it ended by a limit, or else the one that most such rows of its arm have. An arm whose rows have
+    none may have had a smaller one than the other, so the length of its longest row counts.
     """
-    return min(
-        min(
-            (limit for row in rows if (limit := _limit(row)) is not None),
-            default=max(len(row.output_token_ids) for row in rows),
-        )
-        for rows in arms
-    )
+    least: dict[Stratum, int] = {}
+    for rows in arms:
+        limits = list(map(_limit, rows))
+        known = Counter(filter(None, limits))
+        usual = max(len(row.output_token_ids) for row in rows)
+        if known:
+            usual = max(known, key=lambda limit: (known[limit], -limit))
+        for row, limit in zip(rows, limits, strict=True):
+            limit = limit or usual
+            key = _stratum(row)
+            least[key] = min(limit, least.get(key, limit))
+    return [[row.cut(least[_stratum(row)]) for row in rows] for rows in arms]
+
+
+def _stratum(row: Transcript) -> Stratum:
+    return row.prompt_token_ids, row.setting
 
 
 def _limit(row: Transcript) -> int | None:
@@ -162,26 +173,25 @@ def _limit(row: Transcript) -> int | None:
     return len(row.output_token_ids) if row.finish_reason == "length" else None
 
 
-def _has_ended(row: Transcript, limit: int) -> bool:
+def _has_ended(row: Transcript) -> bool:
     """Whether a row ended by itself before the limit."""
-    return len(row.output_token_ids) < limit and row.finish_reason != "length"
+    return row.finish_reason != "length"
 
 
-def match(
-    transcripts: Sequence[Transcript], control: Sequence[Transcript], limit: int
-) -> MatchedRows | None:
-    """The rows of strata that have rows of both arms, cut to `limit` tokens; None if there are
-    none.
+def match(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> MatchedRows | None:
+    """The rows of strata that have rows of both arms; None if there are none.
+
+    transcripts, control: see `within_limits`.
     """
-    strata: dict[tuple[tuple[int, ...], str], tuple[list[Transcript], list[Transcript]]] = {}
+    strata: dict[Stratum, tuple[list[Transcript], list[Transcript]]] = {}
     for side, rows in enumerate((transcripts, control)):
         for row in rows:
-            strata.setdefault((row.prompt_token_ids, row.setting), ([], []))[side].append(row)
+            strata.setdefault(_stratum(row), ([], []))[side].append(row)
     both = {key: sides for key, sides in strata.items() if all(sides)}
     if not both:
         return None
     matched = [row for sides in both.values() for side in sides for row in side]
-    symbols = [_symbols(row, limit) for row in matched]
+    symbols = [[*row.output_token_ids, *[END] * _has_ended(row)] for row in matched]
     labels = [[True] * len(first) + [False] * len(second) for first, second in both.values()]
     sizes = [len(part) for part in labels]
     return MatchedRows(
@@ -191,13 +201,7 @@ def match(
         np.concatenate([np.array(part, dtype=np.int64) for part in symbols]),
         [prompt for prompt, _ in both],
         matched,
-        limit,
     )
-
-
-def _symbols(row: Transcript, limit: int) -> list[int]:
-    tokens = list(row.output_token_ids[:limit])
-    return [*tokens, END] if _has_ended(row, limit) else tokens
 
 
 def doubts(rows: MatchedRows) -> Iterator[str]:

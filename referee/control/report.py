@@ -152,17 +152,24 @@ def _compare(
     seed: int,
 ) -> tuple[ArmComparison, list[str]]:
     """The comparison of rows of one condition, and notes."""
-    arms = {"transcripts": transcripts, "control": control}
-    matching.check_independent(arms)
-    length = matching.limit_of(arms.values())
-    matching.check_answered(arms, length)
-    matching.check_ends(arms, length)
-    rows = matching.match(transcripts, control, length)
+    matching.check_independent({"transcripts": transcripts, "control": control})
+    arms = matching.within_limits([transcripts, control])
+    names = {"transcripts": arms[0], "control": arms[1]}
+    matching.check_answered(names)
+    matching.check_ends(names)
+    rows = matching.match(*arms)
     notes = []
     if alone := len(transcripts) + len(control) - (0 if rows is None else rows.num_rows):
         notes.append(f"{alone} rows were left out, whose prompts are in one arm alone")
-    if any(len(row.output_token_ids) > length for rows_ in arms.values() for row in rows_):
-        notes.append(f"rows are cut to {length} tokens, the least limit of the two arms")
+    pairs = zip((*transcripts, *control), (*arms[0], *arms[1]), strict=True)
+    lengths = {
+        len(cut.output_token_ids)
+        for row, cut in pairs
+        if len(cut.output_token_ids) < len(row.output_token_ids)
+    }
+    if lengths:
+        sizes = " to ".join(map(str, sorted({min(lengths), max(lengths)})))
+        notes.append(f"rows are cut to {sizes} tokens, the least limit of those of their prompt")
     if rows is None:
         what = f"{name} against the control"
         reason = "no prompt is in both arms; ask both for the same prompts"

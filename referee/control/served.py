@@ -170,8 +170,8 @@ def _laws(rows: MatchedRows) -> ServedLaws:
     tops: list[Sequence[tuple[int, float]]] = []
     counts = np.bincount(rows.row, minlength=rows.num_rows)
     for transcript, count in zip(rows.transcripts, counts, strict=True):
-        tops += [*(transcript.top_logprobs or ())[:count]]
-        if count > len(transcript.output_token_ids[: rows.limit]):
+        tops += transcript.top_logprobs or ()
+        if count > len(transcript.output_token_ids):
             tops.append(())
     size = max(map(len, tops))
     ids = np.full((len(tops), size), -2, dtype=np.int64)

@@ -39,8 +39,6 @@ class DecoderEngine(Engine):
         histogram = [
             generation.num_emitted.count(number + 1) for number in range(topology.num_levels)
         ]
-        num_drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
         reason = "stop" if generation.stop_reason == "eos" else "length"
-        return Answer(
-            generation.tokens, reason, seed, acceptance("resispec", histogram, num_drafted)
-        )
+        record = acceptance("resispec", histogram, generation.num_drafted)
+        return Answer(generation.tokens, reason, seed, record)

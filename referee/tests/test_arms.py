@@ -237,4 +237,4 @@ def test_rows_of_one_chat_are_one_prompt_of_a_comparison():
         for seed in (0, 1)
     ]
     difference = audit_transcripts(arms[0], target(), control=arms[1]).judgements[0]
-    assert "the arms have 10 prompts; at least 20 are needed" in difference.reasons[0]
+    assert "an arm has 10 prompts; at least 20 are needed" in difference.reasons[0]

@@ -12,7 +12,7 @@ from referee.audit.__main__ import main
 from referee.control import judge_control, report_lines
 from referee.control.copies import copies
 from referee.control.families import families_of
-from referee.control.matching import match
+from referee.control.matching import match, within_limits
 from referee.control.permutation import PermutationTest, shuffled
 from referee.control.planting import planted, smallest_shares
 from referee.tests.toy_engine import PROMPT, drawing, plain, toward_draft, write
@@ -71,7 +71,7 @@ def test_chances_are_right_for_few_rows_too(copies, prompts):
     generator, chances = np.random.default_rng(copies), []
     for _ in range(150):
         arms = [chains(generator, prompts, copies) for _ in range(2)]
-        rows = match(*arms, limit=10)
+        rows = match(*within_limits(arms))
         test = PermutationTest(
             families_of(rows), rows.stratum, rows.is_speculative, generator, calibration=60
         )
@@ -95,7 +95,7 @@ def test_arms_with_other_limits_are_cut_to_one():
     short, long = (chains(generator, 100, 2, length=length) for length in (8, 20))
     report = judge_control(short, long)
     assert report.finding is Finding.NO_BIAS_SEEN
-    assert "rows are cut to 8 tokens, the least limit of the two arms" in report.notes
+    assert "rows are cut to 8 tokens, the least limit of those of their prompt" in report.notes
     assert report.comparisons[0].statistics["length"] < 3
 
 
@@ -107,7 +107,16 @@ def test_a_limit_that_one_arm_alone_says_is_not_taken_for_that_of_the_other():
     for arms in ((long, short), (short, long)):
         report = judge_control(*arms)
         assert report.finding is Finding.NO_BIAS_SEEN
-        assert "rows are cut to 8 tokens, the least limit of the two arms" in report.notes
+        assert "rows are cut to 8 tokens, the least limit of those of their prompt" in report.notes
+
+
+def test_a_row_of_a_small_limit_hides_no_tokens_of_other_prompts():
+    generator = np.random.default_rng(7)
+    right, wrong = chains(generator, 150, 1, 30), chains(generator, 150, 1, 30, hot=0.5)
+    wrong[0] = replace(wrong[0], output_token_ids=(3,), finish_reason="length")
+    report = judge_control(wrong, right)
+    assert report.finding is Finding.BIASED
+    assert "rows are cut to 1 tokens, the least limit of those of their prompt" in report.notes
 
 
 def test_rows_of_the_transcripts_are_no_control_in_any_order_and_number(control):
@@ -145,7 +154,8 @@ def test_arms_of_models_with_two_names_are_named(control):
 
 def test_what_planting_says_is_found():
     generator = np.random.default_rng(0)
-    rows = match(*(chains(generator, 100, 2, 30, 20) for _ in range(2)), limit=30)
+    arms = [chains(generator, 100, 2, 30, 20) for _ in range(2)]
+    rows = match(*within_limits(arms))
     kind = "tokens of other places"
     share = smallest_shares(rows, None, 1e-2, generator)[kind]
     assert 0.01 < share < 1
@@ -277,7 +287,7 @@ def test_answers_that_both_arms_repeat_are_no_copies():
             for one in generator.choice(6, 20, p=law).tolist()
         ]
 
-    found = [[*copies(match(choices(), choices(), limit=9))] for _ in range(20)]
+    found = [[*copies(match(choices(), choices()))] for _ in range(20)]
     assert found == [[]] * 20
 
 
@@ -317,7 +327,7 @@ LONG = Transcript((9,), (5,) * 9, finish_reason="length")
         (
             [replace(row, extra={"model": name}) for row, name in zip(ENDED, "aab", strict=True)],
             STOPPED,
-            "rows name 2 models, as 'a' and 'b'; allowed: rows of one model in a file",
+            "rows name 2 values of model, as 'a' and 'b'; allowed: rows of one in a file",
         ),
         (
             [*(replace(row, finish_reason="abort") for row in ENDED), LONG],

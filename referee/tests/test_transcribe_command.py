@@ -114,7 +114,7 @@ def test_a_time_out_under_load_has_a_hint_and_the_order_of_an_unknown_server_is_
         )
         penalty = ["--presence-penalty", 0.5]
         code, _, line = run(capsys, tmp_path / "f.jsonl", *options, "openai", *penalty)
-        assert code == 1 and "openai: whether this engine's penalties count the prompt" in line
+        assert code == 1 and "openai: which tokens this engine's penalties count" in line
         assert len(toy.posts) == asked
         order = [*filters, "--filter-order", "sglang"]
         assert run(capsys, tmp_path / "f.jsonl", *options, "openai", *order)[0] == 0
@@ -270,6 +270,13 @@ OPTIONS = [
         "the key for http://a.org would be sent without encr",
     ),
     (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
+    (
+        ["--engine", "transformers", "--draft", "x"],
+        "--mode plain uses no --draft; allowed: --mode as",
+    ),
+    (["--engine", "transformers", "--num-drafted", "7"], "--mode plain drafts nothing"),
+    ([*NOBODY, "--mode", "plain"], "--mode plain is for an --engine; a server drafts as it was"),
+    ([*NOBODY, "--draft", "x"], "--draft x is for an --engine; a server drafts as it was"),
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
     (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: c4, "),
 ]

@@ -212,6 +212,20 @@ def test_rescoring_that_is_wrong_itself_accuses_nobody(monkeypatch, settings, la
         audit(rows, target(), draft())
 
 
+def test_what_rows_say_of_their_own_tokens_does_not_count_for_the_target_s():
+    """Log-probabilities, and rows at temperature 0, of which few have a text of their own."""
+    wrong = write(drawing(temperature=0.6))
+    wrong[:1] = write(GREEDY, rows=1, temperature=0)
+    rows = [
+        replace(row, logprobs=(-1.0,) * len(row.output_token_ids), top_logprobs=None)
+        for row in wrong
+    ]
+    report = audit(rows, target())
+    assert report.finding is Finding.BIASED
+    own = [note for note in report.notes if "the audit's own check" in note]
+    assert len(own) == 2 and "all of them are greedy, but they are too few" in own[1]
+
+
 def test_with_a_control_another_precision_cancels_and_is_said():
     engine = quantised(3)
     control = write(seed=1, engine=engine)
@@ -276,6 +290,9 @@ def test_greedy_arms_are_compared_by_how_often_they_diverge():
     assert (
         report.judgements[0].comparison.facts[0].endswith(" of 80 rows have the control's tokens")
     )
+    few = audit(loose, target(), control=loose[:1])
+    assert few.finding is Finding.UNDECIDED
+    assert reasons(few)[0] == "an arm has 1 prompts; at least 20 are needed to compare the two"
 
 
 def test_rows_and_controls_that_can_show_nothing_are_refused():
@@ -288,14 +305,20 @@ def test_rows_and_controls_that_can_show_nothing_are_refused():
     ):
         with pytest.raises(InvalidInput, match=words):
             audit(rows, target(), control=control)
-    with pytest.raises(InvalidInput, match="line 2: rows name 3 models, as .m0. and .m1.; allowed"):
-        audit([replace(row, extra={"model": f"m{n}"}) for n, row in enumerate(rows)], target())
+    for key, values in (("model", "abc"), ("weight_versions", [["1", "1"], ["1", "2"], ["2"]])):
+        several = [
+            replace(row, extra={key: value}) for row, value in zip(rows, values, strict=True)
+        ]
+        with pytest.raises(InvalidInput, match=f"line .: rows name . values of {key}, as .* and"):
+            audit(several, target())
+    steps = [replace(row, extra={"step": number}) for number, row in enumerate(rows)]
+    assert any("rows name 3 values of step" in note for note in audit(steps, target()).notes)
     few, others = (
         [row for seed in seeds for row in write(seed=seed, rows=10)]
         for seeds in (range(5), range(5, 10))
     )
     report = audit(few, target(), control=others)
-    assert "the arms have 10 prompts; at least 20 are needed" in reasons(report)[0]
+    assert "an arm has 10 prompts; at least 20 are needed" in reasons(report)[0]
     assert report.finding is Finding.UNDECIDED
 
 

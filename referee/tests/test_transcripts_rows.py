@@ -67,7 +67,7 @@ LOGGED = [
         "encoder_repetition_penalty": 1.0, "num_beams": 1, "suppress_tokens": None,
         "forced_eos_token_id": None, "guidance_scale": None, "use_cache": True,
     },
-    {"response_format": {"type": "text"}},
+    {"response_format": {"type": "text"}, "tool_choice": "auto", "watermark": False},
 ]  # fmt: skip
 """Settings of requests, as engines log them, all off."""
 ON = {
@@ -76,6 +76,7 @@ ON = {
     "typical_p": 0.9, "no_repeat_ngram_size": 3, "xtc_probability": 0.5, "dry_multiplier": 0.8,
     "mirostat": 2, "minTokens": 1, "top_n_sigma": 1.0, "thinking_token_budget": 0,
     "response_format": {"type": "json_object"}, "num_beams": 4, "regex": "[0-9]*",
+    "tool_choice": "required", "watermark": True, "lora_path": "adapter",
     "best_of": 5, "do_sample": False, "truncate_prompt_tokens": 2, "samplers": "kt",
     "sampling_params": "SamplingParams(n=1, temperature=0.7, top_p=0.9)",
 }  # fmt: skip
@@ -213,7 +214,8 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         ("TensorRT-LLM", {"presence_penalty": 0.5}, "TensorRT-LLM's counts the prompt's tokens"),
         ("TensorRT-LLM", {"temperature": 0.7, "top_p": 0.9}, "the order in which this engine"),
         ("mine", {"temperature": 0.7, "top_p": 0.9}, "give filter_order in the row or"),
-        ("mine", {"frequency_penalty": 0.5}, "whether this engine's penalties count the prompt"),
+        ("mine", {"frequency_penalty": 0.5}, "which tokens this engine's penalties count"),
+        ("ollama", {"repetition_penalty": 1.1}, "which tokens this engine's penalties count"),
     ],
 )
 def test_settings_that_the_engine_applies_in_another_way_are_refused(
@@ -232,7 +234,13 @@ def test_settings_that_the_engine_applies_in_another_way_are_refused(
 
 def test_a_key_that_is_nearly_a_setting_is_told_from_others():
     for name, keys in {
-        "temperature": ("temprature", "Temperature", "temp", "temperatures"),
+        "temperature": (
+            "temprature",
+            "Temperature",
+            "temp",
+            "temperatures",
+            "rollout_temperature",
+        ),
         "top_p": ("topp", "top-p", "TOP_P", "topP"),
         "repetition_penalty": ("repeat_penalty", "repetition-penalty"),
         "frequency_penalty": ("freq_penalty",),
