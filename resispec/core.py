@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from resispec.draws import Draws, DrawsKind
+from resispec.errors import InvalidInput
 from resispec.trees import Topology
 
 __all__ = ["Draft", "Draws", "DrawsKind", "Tree", "Verdict"]
@@ -26,6 +27,24 @@ class Tree:
     topology: Topology
     tokens: Tensor
     draws: DrawsKind
+
+    def check_siblings(self) -> None:
+        """Raise InvalidInput if siblings have one token twice, where their draws give none twice:
+        a rule would count it twice.
+        """
+        if not self.draws.are_distinct:
+            return
+        for parents, children in self.topology.families:
+            siblings = self.tokens[children]
+            ordered = siblings.sort(-1).values
+            has_twice = (ordered[:, 1:] == ordered[:, :-1]).any(-1).tolist()
+            if any(has_twice):
+                place = has_twice.index(True)
+                raise InvalidInput(
+                    f"siblings below node {int(parents[place])} hold "
+                    f"{siblings[place].tolist()[:8]}; allowed for {self.draws} draws: different "
+                    "tokens"
+                )
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,15 @@ class Generation:
     """The tokens decoded from one prompt, with their steps and times.
 
     tokens: the returned tokens. num_emitted: the number of tokens that each step emitted, including
-    tokens past a limit or an end of sequence, which are not returned. stop_reason: "eos",
-    "max_new_tokens" or "max_length".
+    tokens past a limit or an end of sequence, which are not returned. num_drafted: the tokens that
+    the target verified in all steps. stop_reason: "eos", "max_new_tokens" or "max_length".
     prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after that.
     step_s: seconds of each step by the clock of the host, which waits for a step's tokens.
     """
 
     tokens: tuple[int, ...]
     num_emitted: tuple[int, ...]
+    num_drafted: int
     stop_reason: str
     prefill_s: float
     decode_s: float
@@ -105,6 +106,7 @@ class Decoder:
             is_last = (frozenset[int]() if sampling.ignore_eos else pair.end_token_ids).__contains__
         tokens: list[int] = []
         num_emitted: list[int] = []
+        num_drafted = 0
         has_ended = False
         with self._begun(pair, prompt, sampling, generator) as (stepper, start):
             decode_start = now(device)
@@ -112,6 +114,7 @@ class Decoder:
             while len(tokens) < budget and not has_ended:
                 step = stepper.step(is_checked)
                 num_emitted.append(step.verdict.num_emitted)
+                num_drafted += step.draft.tree.topology.num_nodes - 1
                 for token in step.verdict.tokens[: budget - len(tokens)]:
                     tokens.append(token)
                     if has_ended := is_last(token):
@@ -126,7 +129,11 @@ class Decoder:
         step_s = tuple(end - begin for begin, end in pairwise(ends))
         seconds = decode_start - start, finish - decode_start, step_s
         return Generation(
-            tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds
+            tuple(tokens),
+            tuple(num_emitted),
+            num_drafted,
+            "eos" if has_ended else limit,
+            *seconds,
         )
 
     @contextmanager

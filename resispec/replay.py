@@ -50,10 +50,11 @@ class LawRecorder:
     def __call__(self, step: Step) -> None:
         """Copy a step's tree and laws to the host.
 
-        Raises InvalidInput for a tree with other draws than those before, since a file has one kind
-        of them.
+        Raises InvalidInput for draws that are not known by their name alone, which is all that a
+        file has of them, and for a tree with other draws than those before.
         """
         tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
+        check_readable(tree.draws)
         if (draws := self._about.setdefault("draws", tree.draws.name)) != tree.draws.name:
             raise InvalidInput(
                 f"step {step_number} has draws {tree.draws}, where those before have {draws}; "
@@ -77,6 +78,12 @@ class LawRecorder:
             )
         with replacing(path) as unfinished:
             save_file(self._tensors, unfinished, self._about | {"decoded": decoded})
+
+
+def check_readable(draws: DrawsKind) -> None:
+    """Raise InvalidInput for draws that a file cannot name."""
+    if draws not in list(Draws):
+        raise InvalidInput(f"{draws} draws cannot be read from a log; allowed: {', '.join(Draws)}")
 
 
 def num_steps(path: Path) -> int:
@@ -167,16 +174,11 @@ def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:
             raise InvalidInput(
                 f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1"
             )
-    for node in inner if draws.are_distinct else ():
-        siblings = tokens[list(topology.children[node])].tolist()
-        if len(set(siblings)) < len(siblings):
-            raise InvalidInput(
-                f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens"
-            )
     target, draft = summing_to_one(target), summing_to_one(draft)
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
     tree = Tree(topology, tokens, draws)
+    tree.check_siblings()
     _check_drawn(tree, rows)
     return LoggedStep(Draft(tree, rows), target)
 

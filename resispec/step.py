@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.row_checks import check_rows
-from resispec.core import Draft, DrawsKind, Tree, Verdict
+from resispec.core import Draft, Draws, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.distributions import summing_to_one
 from resispec.drafters.base import Drafter
@@ -61,6 +61,7 @@ class Stepper:
         self._topology = drafter.topology
         # the laws of our drafters sum to 1; those of others may be a softmax in bfloat16
         self._is_of_ours = type(drafter).__module__.partition(".")[0] == __package__
+        self._draws_are_known = self._is_of_ours and drafter.draws in list(Draws)
         # captured units draw from this one, whatever a prompt brings
         self._generator = Generator(device)
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
@@ -85,8 +86,8 @@ class Stepper:
 
     def step(self, is_checked: bool = False) -> Step:
         """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid,
-        InvalidInput for a verdict as `check_verdict`, and when the drafter's laws are none or its
-        tree begins elsewhere.
+        InvalidInput for a verdict as `check_verdict`, when the drafter's laws are none or its
+        tree begins elsewhere, and for siblings that `Tree.check_siblings` refuses.
 
         is_checked: look at the drafter's laws in every step, and not only in a prompt's first;
         raise InvalidInput if the verifier changed its inputs. This takes time.
@@ -95,6 +96,8 @@ class Stepper:
             draft = self._drafts.draft(self._root, self._generator)
         if is_checked or self._is_first or reading_is_free(self._device):
             self._check_root(draft.tree)
+            if not self._draws_are_known:
+                draft.tree.check_siblings()
             self._is_first = False
         with part("target"):
             places = _placed(draft.tree.topology, self._device)

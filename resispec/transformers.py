@@ -19,7 +19,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from resispec.errors import InvalidInput
 from resispec.generation import Speculator
-from resispec.models.module_state import evaluating
+from resispec.models.module_state import evaluating, is_known
 from resispec.sampling import Sampling, Warp
 from resispec.trees import Topology
 
@@ -83,6 +83,7 @@ class Speculative:
         `generate` calls this. Raises InvalidInput for a request that cannot be met.
         """
         _check_request(input_ids, generation_config, model_kwargs)
+        _check_inputs_of(model)
         warp = read_warp(logits_processor, generation_config.do_sample)
         parts = model, self.draft, self.tree, self.verifier, self.draws
         if self._kept[0] != parts:
@@ -187,6 +188,20 @@ def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str
             raise InvalidInput(
                 f"speculative custom_generate: {argument} cannot be used; allowed: {allowed}"
             )
+
+
+def _check_inputs_of(model: Any) -> None:
+    """Raise InvalidInput for a model whose inputs are prepared by code that is not transformers',
+    as those of PEFT's soft prompts are, since a tree's tokens are read without it.
+    """
+    name = "prepare_inputs_for_generation"
+    usual = getattr(type(model), name)
+    own = vars(model).get(name, usual)
+    if getattr(own, "__func__", own) is not usual or not is_known(usual):
+        raise InvalidInput(
+            f"speculative custom_generate: {type(model).__name__} has a {name} of its own, which "
+            "may add to the tokens that are read; allowed: models that are given their tokens alone"
+        )
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:

@@ -99,7 +99,7 @@ class Decode(Task):
             tokens_sha256=hash_tokens(tokens),
             tokens=list(tokens),
             step_emitted=list(emitted),
-            num_drafted=(workload.decoder.drafter.topology.num_nodes - 1) * len(emitted),
+            num_drafted=generation.num_drafted,
             step_s=None if self.audit else [round(seconds, 7) for seconds in generation.step_s],
             **(_statistics(terms, len(tokens)) if self.audit else {}),
         )

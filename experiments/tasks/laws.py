@@ -9,9 +9,7 @@ from typing import ClassVar
 
 from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
 from resispec.decode import Decoder
-from resispec.draws import Draws
-from resispec.errors import InvalidInput
-from resispec.replay import LawRecorder
+from resispec.replay import LawRecorder, check_readable
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,7 @@ class Laws(Task):
     def check(self, decoder: Decoder) -> None:
         """See `Task`; a file names its draws, so they must be known by their name."""
         super().check(decoder)
-        if (draws := decoder.drafter.draws) not in list(Draws):
-            raise InvalidInput(
-                f"{draws} draws cannot be read from a log; allowed: {', '.join(Draws)}"
-            )
+        check_readable(decoder.drafter.draws)
 
     def __call__(self, workload: Workload, index: int) -> LawsRow:
         """See `Task`.

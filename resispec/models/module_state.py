@@ -25,8 +25,10 @@ GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 """The hooks of all modules of a process, in `torch.nn.modules.module`."""
 KNOWN = ("torch", "transformers", "resispec")
 """Packages whose functions are known, and whose parts keep settings in plain numbers and texts."""
-OWN = ("training", "max_seq_len_cached")
-"""Attributes of parts that are no settings: decoding or a forward sets them."""
+_NO_SETTINGS = (*vars(nn.Module()), "max_seq_len_cached")
+"""Attributes of parts that are no settings: those of every module, which are compared otherwise or
+are set by decoding, and one that a forward sets.
+"""
 MOVING = ("dynamic", "longrope")
 """Kinds of rotary frequencies that forwards change; a text may not cross where they do."""
 PLAIN = (bool, int, float, str)
@@ -35,8 +37,8 @@ SAMPLE = 4
 
 
 class ModuleState:
-    """A module's parts, their hooks, methods and settings, and its parameters and buffers; states
-    can be compared.
+    """A module's parts, their hooks, methods, settings and configurations, and its parameters and
+    buffers; states can be compared.
 
     called: functions that its parts call by their names, and that a program may replace.
 
@@ -59,8 +61,10 @@ class ModuleState:
         classes = [getattr_static(kind, "forward") for kind in dict.fromkeys(map(type, parts))]
         functions = [*_global_hooks(), *methods, *classes, *called]
         self._objects = [*parts, *hooks, *functions, *tensors]
-        attention = getattr(getattr(module, "config", None), "_attn_implementation", None)
-        self._facts = [attention, *map(_settings, parts), *map(version, tensors)]
+        configs = {id(part.config): part.config for part in parts if hasattr(part, "config")}
+        attention = [getattr(one, "_attn_implementation", None) for one in configs.values()]
+        told = [_settings_of_config(one) for one in configs.values()]
+        self._facts = [*attention, *told, *map(_settings, parts), *map(version, tensors)]
         self._sample = _sample(tensors)
 
     def __eq__(self, other: object) -> bool:
@@ -154,12 +158,31 @@ def _attributes(subject: object) -> dict[str, Any]:
 
 
 def _settings(part: object) -> list[tuple[str, Any]]:
-    """The plain attributes of a part, as a scale, or those by which adapters are chosen."""
-    kinds = PLAIN if _package_of(part) in KNOWN else (*PLAIN, list, tuple, dict)
+    """The plain attributes of a part, as a scale, or those by which adapters are chosen.
+
+    Of parts of other packages private ones count, too: an adapter's switch is one in PEFT.
+    """
+    is_known_part = _package_of(part) in KNOWN
+    has_private = isinstance(part, nn.Module) and not is_known_part
+    return _plain(
+        (name, value)
+        for name, value in _attributes(part).items()
+        if has_private or not name.startswith("_")
+        if type(value) in PLAIN or not is_known_part
+    )
+
+
+def _settings_of_config(config: object) -> list[tuple[str, Any]]:
+    """The settings of a configuration, which forwards may read, such as a window or a scale."""
+    return _plain(item for item in _attributes(config).items() if not item[0].startswith("_"))
+
+
+def _plain(attributes: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The attributes that are plain values, or lists and mappings, as a text."""
     return [
         (name, value if type(value) in PLAIN else repr(value))
-        for name, value in _attributes(part).items()
-        if type(value) in kinds and name not in OWN and not name.startswith("_")
+        for name, value in attributes
+        if type(value) in (*PLAIN, list, tuple, dict) and name not in _NO_SETTINGS
     ]
 
 

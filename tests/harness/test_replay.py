@@ -130,7 +130,11 @@ WRONG = [
         {"draft_probs": torch.Tensor.half},
         r"draft_probs is .* of torch.float16; allowed: .*float32 or",
     ),
-    ({"draws": "greedy"}, {"tokens": torch.zeros_like}, r"siblings hold \[0, 0.*different tokens"),
+    (
+        {"draws": "greedy"},
+        {"tokens": torch.zeros_like},
+        r"siblings below node 0 hold \[0, 0.*different tokens",
+    ),
 ]
 
 
@@ -246,3 +250,15 @@ def test_a_file_of_laws_has_one_kind_of_draws():
         else:
             with pytest.raises(InvalidInput, match="draws point_mass, where those before have iid"):
                 decoder.generate(*given, on_step=recorder)
+
+
+def test_draws_that_a_file_cannot_name_are_not_recorded():
+    """Defect: their fields were lost, and rules were replayed on other laws."""
+
+    class Own(type(Draws.IID)):
+        name, are_independent, can_be_cut = "own", True, True
+
+    decoder = Decoder(DraftModel(BUSHY, Own()), get_verifier("standard"))
+    given = table_pair(vocab=6), [1, 2], Sampling(1.0, 4, None), torch.Generator()
+    with pytest.raises(InvalidInput, match="own draws cannot be read from a log; allowed: iid"):
+        decoder.generate(*given, on_step=LawRecorder())

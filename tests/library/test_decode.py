@@ -1,5 +1,7 @@
 """The loop as a whole: its output law, its limits, its bookkeeping."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy.stats import chisquare
@@ -244,6 +246,22 @@ def test_a_drafter_whose_tree_begins_elsewhere_is_refused():
 
     with pytest.raises(InvalidInput, match="tree has token 0 at its root; allowed: [1-4], the"):
         generate(table_pair(vocab=5), Lost(lambda it: it.law), Sampling(0.0, 8, 64))
+
+
+@pytest.mark.parametrize("told", [Draws.POINT_MASS, Draws.WITHOUT_REPLACEMENT])
+def test_a_drafter_with_one_token_twice_below_a_node_is_refused(told):
+    """Defect: two matches of a lookup can go on alike; a rule then counted the token twice."""
+
+    class Twice(Chain):
+        draws, topology = told, complete(2, 2)
+
+        def draft(self, root, generator):
+            tree = Tree(self.topology, torch.tensor([root, 3, 3]), self.draws)
+            return replace(super().draft(root, generator), tree=tree)
+
+    message = f"siblings below node 0 hold .3, 3.; allowed for {told} draws: different tokens"
+    with pytest.raises(InvalidInput, match=message):
+        generate(table_pair(vocab=5), Twice(lambda it: it.law), Sampling(1.0, 8, 64))
 
 
 def test_laws_of_bfloat16_are_laws_and_audits_look_at_them_in_every_step():

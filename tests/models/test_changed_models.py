@@ -38,14 +38,14 @@ class Shifted(nn.Linear):
 
 
 class Adapter(nn.Module):
-    """A part of a program's own, with a switch."""
+    """A part of a program's own, with the switches of PEFT's."""
 
     def __init__(self):
         super().__init__()
-        self.is_on = True
+        self._disable_adapters, self._active_adapter = False, ["default"]
 
     def forward(self, inputs):
-        return -inputs if self.is_on else inputs
+        return inputs if self._disable_adapters else -inputs
 
 
 class Wrapper(torch.Tensor):
@@ -232,10 +232,20 @@ def test_a_switched_adapter_is_another_state():
     module = tiny_llama().module
     module.model.layers[0].mlp.act_fn = adapter = Adapter()
     states = [ModuleState(module)]
-    for value in (False, True):
-        adapter.is_on = value
+    for is_off, active in ((True, "default"), (False, "default"), (False, "other")):
+        adapter._disable_adapters, adapter._active_adapter = is_off, [active]
         states.append(ModuleState(module))
-    assert states[0] == states[2] != states[1]
+    assert states[0] == states[2]
+    assert states[0] != states[1] and states[0] != states[3]
+
+
+def test_a_setting_of_the_configuration_counts_from_the_next_prompt_on():
+    """Defect: a kept Speculator had the window of its first prompt."""
+    module = build("Mistral", LLAMA | {"sliding_window": 4})
+    kept = resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+    for window in (4, None, 4):
+        module.config.sliding_window = window
+        assert greedy(module, custom_generate=kept) == greedy(module)
 
 
 def test_a_tensor_that_wraps_others_is_not_looked_into():
