@@ -22,6 +22,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from experiments.schema import CONF, GROUPS
+from resispec.errors import InvalidInput
 
 COMMAND_LINE = "command-line"
 """Hydra's name for the provider of the folder of --config-dir."""
@@ -132,9 +133,17 @@ def _distinct(overrides: Iterable[Override]) -> tuple[str, ...]:
 def composed_by_hydra(config_name: str, lines: Iterable[str]) -> tuple[DictConfig, dict[str, str]]:
     """Hydra's own composition of conf/CONFIG_NAME.yaml, without Hydra's node,
     and the option of every group that has one.
+
+    Raises InvalidInput for a profile that calls itself otherwise than its file.
     """
     config = compose(config_name, list(lines), return_hydra_config=True)
     choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
+    name = choices.get("profile", config.profile)
+    if name != config.profile:
+        # the results of one would count as those of the other
+        raise InvalidInput(
+            f"the file of profile={name} says profile: {config.profile}; allowed: profile: {name}"
+        )
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]  # the rest keeps the schema, which gives values set later their types
     return config, choices

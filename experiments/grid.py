@@ -40,9 +40,11 @@ EXPERIMENT, PART = "experiment", "part"
 NEUTRAL = (
     "profile=", "results=", "name=", "jobs=", "devices=", "cells_per_job=", "cell_timeout_s=",
     "reuse=", "wandb.",
-    "hydra/launcher", "hydra.launcher.", f"{EXPERIMENT}=", f"{PART}=",
+    "hydra/launcher", "hydra.launcher.",
 )  # fmt: skip
 """Beginnings of overrides that leave an artefact its profile's cells."""
+OF_ARTEFACTS = (f"{EXPERIMENT}=", f"{PART}=")
+"""Beginnings of overrides that say which artefacts."""
 # keys of the profile that experiments refer to
 AXES = "axes"
 _OF_PROFILE = (AXES, "prompt_counts", "artefacts")
@@ -123,7 +125,9 @@ def sweep_of(overrides: Sequence[str]) -> Sweep:
     Raises InvalidInput as `parts_of`, and for the name of an artefact whose cells others are.
     """
     parts = parts_of(overrides)
-    is_artefacts = all(line.startswith(NEUTRAL) for line in overrides) and bool(parts[0].name)
+    is_artefacts = all(line.startswith((*NEUTRAL, *OF_ARTEFACTS)) for line in overrides) and bool(
+        parts[0].name
+    )
     filled = tuple(part for part in parts if part.cells)
     sweep = Sweep(filled, is_artefacts, tuple(left_out(parts)))
     is_its_name = is_artefacts and sweep.name in sweep.artefacts

@@ -9,9 +9,12 @@ from torch import Tensor
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
+from experiments.tasks.sampled_trees import drafter_of_own_laws
 from resispec.audit.row_checks import CheckedRule
 from resispec.cuda_graphs import upload
+from resispec.decode import Decoder
 from resispec.draws import Draws, DrawsKind
+from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Pair, features_of
 
 BLOCK = 32  # positions whose laws are in memory at once
@@ -44,6 +47,17 @@ class Acceptance(Task):
     row: ClassVar[type[AcceptanceRow]] = AcceptanceRow
     num_siblings: int
     draws: DrawsKind
+
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`; of the decoder only the verifier is used, so the drafter must draw alike."""
+        drafter = drafter_of_own_laws(decoder, "acceptance is measured")
+        draws = Draws(self.draws)
+        if drafter.draws != draws:
+            raise InvalidInput(
+                f"acceptance is measured with draws {draws}, and the decoder's are "
+                f"{drafter.draws}; allowed: task.draws={drafter.draws}, or another decoder"
+            )
+        super().check(decoder)
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:

@@ -81,8 +81,8 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
     return decoder.drafter
 
 
-def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
-    """A decoder's drafter, for what is measured of i.i.d. siblings from the draft's own laws.
+def drafter_of_own_laws(decoder: Decoder, measured: str) -> DraftModel:
+    """A decoder's drafter, for what is measured of siblings from the draft's own laws.
 
     measured: what that is, for the message. Raises InvalidInput for any other drafter.
     """
@@ -90,6 +90,12 @@ def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
     if drafter.recycled or drafter.sharpness != 1:
         allowed = "allowed: recycled=0 and sharpness=1"
         raise InvalidInput(f"{measured} from the draft's own laws; {allowed}")
+    return drafter
+
+
+def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
+    """The drafter of `drafter_of_own_laws`. Raises InvalidInput unless siblings are i.i.d., too."""
+    drafter = drafter_of_own_laws(decoder, measured)
     if not drafter.draws.are_independent:
         raise InvalidInput(f"{measured} for i.i.d. siblings; allowed: decoder=specinfer")
     return drafter

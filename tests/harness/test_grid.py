@@ -534,6 +534,9 @@ def test_a_name_s_plan_is_not_taken_by_another_sweep(tmp_path):
         ):
             plan(*other)
     assert path.read_text() == before
+    plan("name=artefact", "experiment=table1/main", "num_prompts=9")
+    with pytest.raises(InvalidInput, match="name is 'artefact', that of another sweep"):
+        plan("name=artefact", "experiment=table4", "num_prompts=9")
     searched = ["name=tree", "decoder=sequoia", "tree=growmap_64"]
     plan(*searched)  # it has no id before it is found
     plan(*searched, "jobs=2")
@@ -673,6 +676,20 @@ def test_what_would_count_wrongly_or_twice_is_refused(line, message, tmp_path):
     path.write_text('{"text": "a"}')
     with pytest.raises(InvalidInput, match=message):
         cells_of(line.format(path=path).split())
+
+
+def test_a_copied_profile_has_its_own_name(tmp_path):
+    """Defect: its cells were planned and shown as those of the profile it was copied from."""
+    (tmp_path / "profile").mkdir()
+    text = (CONF / "profile" / "embedded.yaml").read_text()
+    file, words = tmp_path / "profile" / "mine.yaml", ["profile=mine", f"--config-dir={tmp_path}"]
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match="profile=mine says profile: embedded; allowed: profile"):
+        read_command_line(words)
+    file.write_text(text.replace("profile: embedded", "profile: mine"))
+    line = read_command_line(words)
+    with hydra_here(line.flags.config_dir):
+        assert sweep_of(line.overrides).cells[0].config["profile"] == "mine"
 
 
 def test_rows_of_a_task_of_one_s_own_may_have_times(tmp_path):

@@ -308,6 +308,16 @@ def test_what_cannot_be_measured_is_refused():
             workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
         ),
     }
+    bushy = complete(3, 2)
+    refused |= {
+        f"acceptance is measured {message}": lambda drafter=drafter: Acceptance(2, Draws.IID).check(
+            workload(drafter=drafter).decoder
+        )
+        for message, drafter in {
+            "from the draft's own laws": DraftModel(bushy, recycled=0.5),
+            "with draws iid, and the decoder's are greedy": DraftModel(bushy, Draws.GREEDY),
+        }.items()
+    }
     for message, make in refused.items():
         with pytest.raises(InvalidInput, match=message):
             make()
