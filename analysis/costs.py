@@ -96,8 +96,8 @@ def with_values(frame: pd.DataFrame, columns: Sequence[Metric]) -> list[Metric]:
 def draft_forwards(plan: Plan) -> dict[str, Interval]:
     """Forwards of the draft in a step, one after another, of each cell that is done, by its id.
 
-    A tree of n levels takes n - 1. Cells whose tree is made by other code than `resispec.trees` are
-    left out.
+    A tree of n levels takes n - 1. Cells without a tree, and those whose tree is made by other code
+    than `resispec.trees`, are left out.
     """
     counts = {}
     for cell in plan.requests:
@@ -107,6 +107,8 @@ def draft_forwards(plan: Plan) -> dict[str, Interval]:
 
 
 def _topology(plan: Plan, cell: Request) -> Topology | None:
+    if not cell.labels.get("tree"):
+        return None
     if cell.tree_file:
         return grow_map.load(cell.tree_file)
     options = dict(plan.configuration(cell.cell_id).get("tree") or {})

@@ -22,7 +22,7 @@ from analysis.costs import (
     with_shares,
     with_values,
 )
-from analysis.frontier import message
+from analysis.frontier import BEST, SEARCHED, message
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions
 
@@ -70,9 +70,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     by_row = list(map(labels.method, gains.decoder, gains.verifier))
-    gains = gains.assign(
-        method=by_row, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN)
-    )
+    is_own = [*map(_is_own, gains.decoder, gains.tree, gains.verifier)]
+    gains = gains.assign(method=by_row, tree=gains.tree.mask(is_own, OWN))
     maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
     methods = list(maxima.sort_values().index)
     biased = set(gains.method[gains.verdict.map(audits.is_biased)])
@@ -80,10 +79,12 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     marks = MARKS | {tree: (marker, 26) for tree, marker in zip(others, cycle(OTHER_MARKERS))}
     panels = list(gains.groupby("temperature", sort=False))
     columns, size = max(1, len(panels)), (3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods))
-    names = methods
+    fewest = gains.groupby(["method", "tree", "temperature"], sort=False).dataset.nunique()
+    fewest = fewest.groupby("method", sort=False).min()
+    names = [name + ranges.of_data_sets(fewest[name], fewest) for name in methods]
     if width:
         columns = columns if width > 2.0 + 1.6 * columns else 1
-        names = [figures.wrapped(name, 0.48 * width) for name in methods]
+        names = [figures.wrapped(name, 0.48 * width) for name in names]
         num_rows = math.ceil(max(1, len(panels)) / columns)
         height = 0.06 + 0.13 * max((name.count("\n") + 1 for name in names), default=1)
         size = (width, 1.6 + (0.4 + height * len(methods)) * num_rows)
@@ -93,12 +94,12 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
         for tree, (marker, size) in marks.items():
-            ranges = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
-            places = [methods.index(name) for name in ranges.index]
-            axes.hlines(places, ranges["min"], ranges["max"], colors="0.45", linewidth=1)
-            fills = ["white" if name in biased else "black" for name in ranges.index]
+            found = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
+            places = [methods.index(name) for name in found.index]
+            axes.hlines(places, found["min"], found["max"], colors="0.45", linewidth=1)
+            fills = ["white" if name in biased else "black" for name in found.index]
             looks = {"marker": marker, "s": size, "edgecolors": "black", "zorder": 3}
-            axes.scatter(ranges["mean"], places, c=fills, **looks)
+            axes.scatter(found["mean"], places, c=fills, **looks)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_yticks(range(len(methods)), names)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
@@ -114,6 +115,11 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     label += "(lines: range over data sets; white: biased)"
     figure.supxlabel(label, fontsize=figures.SIZE)
     return figure
+
+
+def _is_own(decoder: str, tree: str, verifier: str) -> bool:
+    """Whether a tree was searched for with this decoder and verifier."""
+    return tree == "own_121" or (tree == BEST and verifier == SEARCHED.get(decoder, ("",))[0])
 
 
 if __name__ == "__main__":

@@ -92,6 +92,12 @@ def make(plan: Plan) -> Artefact:
         }
         about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
         picture = TEXTS["picture"]
+        settings = results.cells[[*results.setting]].drop_duplicates()
+        if len(settings) > 1:
+            shown_first = frame[frame.cell_id.isin(context.cells)].iloc[0]
+            names = [key for key in results.setting if settings[key].nunique() > 1]
+            where = labels.setting({key: shown_first[key] for key in names})
+            picture += f" ({where}, one of {len(settings)} settings)"
         laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
         source = [f"Drawn after {context.code}."]

@@ -26,7 +26,7 @@ REFERENCE_TREE, BEST = "d5b3", "best_121"
 BEST_TREES = ("best_16", "best_64", BEST)
 COLUMNS = (metrics.METRICS[0], CEILING, *metrics.METRICS[1:])
 VERIFIERS = ("standard", "optimal", "traversal_optimal", "resispec")
-"""Verifiers whose lines on the reference tree are in the figure."""
+"""Verifiers whose lines on the reference tree are in the figure, as are a user's own."""
 REFERENCE = "specinfer"
 """The decoder whose draws are those of d5b3."""
 # decoder -> the verifier of its searched trees, and the name and the looks of their line
@@ -121,13 +121,16 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     lengths, ceilings = (own[own.quantity == name] for name in ("accepted_length", CEILING.name))
     hottest, bound = measured.temperature.max(), figures.LOOKS[long.CEILING]
     on_d5b3 = lengths[lengths.tree == REFERENCE_TREE]
+    ours = labels.options("verifier")
+    users = [name for name in dict.fromkeys(on_d5b3.verifier) if name not in ours]
+    looks = figures.looks(users)
     on_reference = [
         line
-        for name in VERIFIERS
+        for name in (*VERIFIERS, *users)
         for line in _by_method(
             f"{REFERENCE_TREE}: "
             f"{labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
-            figures.LOOKS[name],
+            looks[name],
             on_d5b3[on_d5b3.verifier == name],
             (REFERENCE, name),
         )

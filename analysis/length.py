@@ -20,6 +20,7 @@ from analysis.metrics import ACCEPTED_LENGTH, GAIN
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Table
+from resispec.errors import InvalidInput
 
 TEXTS = texts("length")
 LONG = "long"
@@ -42,7 +43,14 @@ def make(plan: Plan) -> Artefact:
     groups = [results for results in (longest, usual) if len(results.cells)]
     for results in groups:
         results.check_one_setting()
-    frame = pd.concat(map(_frame, groups), ignore_index=True)
+    frames = [*map(_frame, groups)]
+    limits = [frame[MOST].iloc[0] for frame in frames]
+    if len(set(limits)) < len(limits):
+        raise InvalidInput(
+            f"cells of the parts {LONG}... and of the others have up to {limits[0]} new tokens, so "
+            "their rows cannot be told apart; allowed: a sweep of one of them, see part="
+        )
+    frame = pd.concat(frames, ignore_index=True)
     keys = groups[0].keys
     varying, fixed = long.split_keys(frame, (*groups[0].setting, "tree", "method"))
     by = [MOST, "cell_id", *keys]
@@ -142,11 +150,13 @@ def _gains(frame: pd.DataFrame) -> str:
     """The gains of recycled laws by interval in words, over the cells of the longest texts."""
     gains = frame[(frame.quantity == GAIN.name) & (frame[MOST] == frame[MOST].max())]
     words = []
-    for (temperature, decoder, tree, verifier), rows in gains.groupby(
-        ["temperature", "decoder", "tree", "verifier"], sort=False
+    for (dataset, temperature, decoder, tree, verifier), rows in gains.groupby(
+        ["dataset", "temperature", "decoder", "tree", "verifier"], sort=False
     ):
         numbers = ", ".join(f"{value:.2f}" for value in rows.value)
         keys = {} if decoder == RECYCLED else {"decoder": decoder}
+        if gains.dataset.nunique() > 1:
+            keys["dataset"] = dataset
         where = labels.setting({**keys, "tree": tree, "temperature": temperature})
         words.append(f"{labels.name('verifier', verifier)} on {where}: {numbers}")
     return "; ".join(words) or labels.ABSENT

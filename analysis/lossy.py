@@ -295,6 +295,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     same target. width: of the figure, in inches; in a narrow one the panels stand below each other.
     """
     known = points(frame)
+    title = TEXTS["title"]
     settings = [(str(one.about["pair"]), str(one.about["dataset"])) for one in known]
     if settings:
         pair, dataset = max(dict.fromkeys(settings), key=settings.count)
@@ -305,6 +306,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
             if labels.models(one.about["pair"])[0] == target
             and str(one.about["dataset"]) == dataset
         ]
+        if len(known) < len(settings):
+            title += f": {labels.setting({'pair': pair, 'dataset': dataset})}, of several settings"
     temperatures = list(dict.fromkeys(one.about["temperature"] for one in known)) or [1.0]
     by_temperature = [
         series([one for one in known if one.about["temperature"] == at]) for at in temperatures
@@ -333,7 +336,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     if width:
         for handle in handles.values():
             handle.set_label(figures.wrapped(str(handle.get_label()), 0.75 * width))
-    figures.legend_above(figure, list(handles.values()), TEXTS["title"])
+    figures.legend_above(figure, list(handles.values()), title)
     return figure
 
 

@@ -69,6 +69,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """
     frame = frame[frame.temperature == frame.temperature.max()]
     methods = shown(frame)
+    rows_of = dict(iter(frame.groupby(METHOD, sort=False)))
+    counts = [ranges.num_measured(rows_of[method]) for method in methods]
     lengths = frame[frame.quantity == LENGTH.name].groupby(METHOD, sort=False)
     found_of = lengths.verdict.agg(set) if len(frame) else {}
     verdicts = [_worst(found_of[method]) for method in methods]
@@ -88,8 +90,8 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         axes.set_xlabel(head, fontsize=SIZE + 0.5)
     names = [
         f"{labels.method(decoder, verifier)}{', biased' if audits.is_biased(verdict) else ''}\n"
-        f"on {labels.name('tree', tree)}"
-        for (decoder, tree, verifier), verdict in zip(methods, verdicts, strict=True)
+        f"on {labels.name('tree', tree)}{ranges.of_data_sets(count, counts)}"
+        for (decoder, tree, verifier), verdict, count in zip(methods, verdicts, counts, strict=True)
     ]
     if width:
         names = [figures.wrapped(name, 0.45 * width) for name in names]

@@ -43,12 +43,10 @@ def by_method(
     ]
     lines, records = [], []
     methods = list(frame.groupby(METHOD, sort=False))
-    counts = [_num_measured(rows) for _, rows in methods]
+    counts = [num_measured(rows[rows.temperature.isin(TEMPERATURES)]) for _, rows in methods]
     for (method, rows), count in zip(methods, counts, strict=True):
         decoder, tree, verifier = method
-        name = labels.method_on_tree(decoder, verifier, tree)
-        if count < max(counts):
-            name += f" ({count} of {max(counts)} data sets)"
+        name = labels.method_on_tree(decoder, verifier, tree) + of_data_sets(count, counts)
         cells: list[TableCell] = [Key(method, name)]
         for metric, _, temperatures in places:
             is_here = rows.temperature.isin(temperatures) & (rows.quantity == metric.name)
@@ -66,8 +64,15 @@ def by_method(
     return Table(stem, tuple(shown), tuple(lines), caption, pd.DataFrame(records), notes)
 
 
-def _num_measured(rows: pd.DataFrame) -> int:
+def num_measured(rows: pd.DataFrame) -> int:
     """The number of data sets with an accepted length, at the temperature with the fewest."""
-    lengths = rows[(rows.quantity == ACCEPTED_LENGTH.name) & rows.temperature.isin(TEMPERATURES)]
+    lengths = rows[rows.quantity == ACCEPTED_LENGTH.name]
     counts = lengths.assign(is_measured=lengths.value.notna()).groupby("temperature").is_measured
     return int(counts.sum().min()) if len(lengths) else 0
+
+
+def of_data_sets(count: int, counts: Sequence[int]) -> str:
+    """The words behind the name of a method with fewer data sets than another one, whose mean is
+    of other texts; "" for the others. counts: of all methods.
+    """
+    return f" ({count} of {max(counts)} data sets)" if count < max(counts) else ""

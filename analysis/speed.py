@@ -76,8 +76,9 @@ def make(plan: Plan) -> Artefact:
     """The table of all entries, and the figure."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    verdicts = [line for _, rows in frame.groupby("cell_id", sort=False) for line in goal(rows)]
     varying, fixed = long.split_keys(results.cells, results.setting)
+    cells = frame.groupby("cell_id", sort=False)
+    verdicts = [line for _, rows in cells for line in goal(rows, varying)]
     columns = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),
@@ -160,10 +161,10 @@ def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, 
         yield {key: first[key][place] for key in DESCRIBING} | ranges.get(place, {}), numbers
 
 
-def goal(own: pd.DataFrame) -> Sequence[str]:
+def goal(own: pd.DataFrame, varying: Sequence[str] = ()) -> Sequence[str]:
     """The note on `tree=fastest` beside the fastest entry and one token at a time.
 
-    own: one cell's rows.
+    own: one cell's rows. varying: the keys that tell cells apart.
     """
     rates = own[(own.quantity == "tokens_per_s") & own.value.notna()].set_index("entry")
     if rates.empty:
@@ -181,7 +182,10 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
         standing = f"{share} of the fastest entry ({entry_name})"
     text = f"{size}, {standing}, and {speedup} of one token at a time"
     filters = "".join(f", {labels.header(key)}={fastest[key]}" for key in filters_in(own))
-    return (f"At T={fastest.temperature:g}{filters} tree=fastest is {text}.",)
+    told = ("method", "temperature", *filters_in(own))
+    others = {key: fastest[key] for key in varying if key not in told}
+    where = f", {labels.setting(others)}," if others else ""
+    return (f"At T={fastest.temperature:g}{filters}{where} tree=fastest is {text}.",)
 
 
 def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
@@ -201,7 +205,10 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     width: of the figure, in inches; in a narrow one panels and legend stand below each other.
     """
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
-    settings = [rows for _, rows in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
+    settings = [rows for _, rows in rates.groupby("cell_id", sort=False)]
+    num_settings, settings = len(settings), settings[:MOST_PANELS]
+    more = [name for name in frame if name not in COLUMNS]
+    varying = [key for key in ("dataset", *more) if rates[key].nunique() > 1]
     count = max(1, len(settings))
     columns, size = count, (2.7 + 4.2 * count, 4.2)
     if width:
@@ -211,7 +218,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     grid = figure.subplots(count // columns, columns, sharey=True, squeeze=False)
     panels = grid.ravel()
     for axes, rows in zip(panels, settings, strict=False):
-        _panel(axes, rows)
+        _panel(axes, rows, varying)
     panels[0].set_ylim(bottom=0)  # of all panels, when all are drawn: it fixes their top, too
     for axes in grid[:, 0]:
         axes.set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
@@ -220,7 +227,10 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     if width:
         place = {"loc": "outside lower center", "ncols": figures.legend_columns(names, width)}
     figure.legend(handles, names, fontsize=SIZE, frameon=False, **place)
-    figure.suptitle(message(frame), fontsize=SIZE + 3)
+    title = message(frame)
+    if num_settings > count:
+        title += f"\nin the first {count} of {num_settings} settings, and in the table's others"
+    figure.suptitle(title, fontsize=SIZE + 3)
     return figure
 
 
@@ -240,7 +250,8 @@ def message(frame: pd.DataFrame) -> str:
     return f"{sizes} one token at a time, by up to {100 * gains.value.max() - 100:.0f} %"
 
 
-def _panel(axes: Axes, frame: pd.DataFrame) -> None:
+def _panel(axes: Axes, frame: pd.DataFrame, varying: Sequence[str]) -> None:
+    """Draw a cell. varying: keys beyond its pair, temperature and filters that its title names."""
     kinds = frame.entry.str.partition(" ")[0]
     lines = [
         (name, look, frame[kinds == kind].sort_values("num_nodes"))
@@ -260,9 +271,8 @@ def _panel(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
     first = frame.iloc[0]
-    setting = labels.setting(
-        {key: first[key] for key in ("pair", "temperature", *filters_in(frame))}
-    )
+    keys = dict.fromkeys(("pair", "temperature", *filters_in(frame), *varying))
+    setting = labels.setting({key: first[key] for key in keys})
     axes.set_title(setting, fontsize=SIZE + 0.5)
     figures.finish(axes)
 

@@ -29,7 +29,8 @@ def draw(frame: pd.DataFrame) -> Figure | None:
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame[frame[ACCEPTED_LENGTH.name].notna()]
     rows = rows.assign(**{key: rows[key].fillna("") for key in (*LABELS, *more, "verdict")})
-    names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
+    tasks = ["task"] if rows.task.nunique() > 1 else []
+    names, fixed = long.split_keys(rows, (*SETTING, *tasks, *more, "tree", "method"))
     shown = rows[:MOST_BARS]
     lines = shown.to_dict("records")
     verdicts = [str(line["verdict"]) for line in lines]

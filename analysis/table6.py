@@ -1,5 +1,6 @@
 """Table 6: SpecInfer and ResiSpec with several targets and drafts, in the paper's layout."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,14 +64,18 @@ def _by_draft(results: Results) -> Table:
     over all data sets together.
 
     Drafts of one target go from the least capable to the most, which is the reverse of the `order`
-    of the pairs' labels. A draft that is not measured keeps its line, so that the next draft is
-    compared with its neighbour alone.
+    of the pairs' labels; two without an order are not compared. A draft that is not measured keeps
+    its line, so that the next draft is compared with its neighbour alone.
     """
     cells = results.timed.assign(target=[labels.models(pair)[0] for pair in results.timed.pair])
     records: list[dict[str, Any]] = []
     for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):
-        weaker_prompts = pd.DataFrame()
-        for _, draft_cells in reversed(list(group.groupby("pair", sort=False))):
+        weaker_prompts, weaker = pd.DataFrame(), math.nan
+        for pair, draft_cells in reversed(list(group.groupby("pair", sort=False))):
+            rank = labels.rank("pair", pair)
+            if rank == weaker:
+                weaker_prompts = pd.DataFrame()
+            weaker = rank
             first, done_cells = draft_cells.iloc[0], draft_cells[draft_cells.status == "done"]
             rows = [
                 results.rows[row.cell_id].assign(dataset=row.dataset)

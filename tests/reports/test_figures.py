@@ -30,6 +30,7 @@ from analysis import (
     overview,
     speed,
 )
+from analysis.costs import draft_forwards
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
 from analysis.page.render import inline
@@ -277,6 +278,54 @@ def test_the_field_draws_trees_of_ones_own_and_a_ceiling_for_each(tmp_path):
     assert marks >= len(gains.groupby(["decoder", "verifier", "tree"], sort=False))
 
 
+def test_a_method_of_fewer_data_sets_says_so_in_pictures(tmp_path):
+    """Defect: the mean over three data sets stood beside that over the two that were done."""
+    artefact = made(overview, tmp_path / "overview")
+    frame = artefact.tables[0].frame
+    others = frame.assign(dataset="embedded_reference")
+    more = pd.concat([frame, others[others.verifier != "resispec"]])
+    [name] = {text for text in texts(overview.draw(more)) if "(1 of 2 data sets)" in text}
+    assert name.startswith("SpecInfer + ResiSpec")
+    frame = made(field, tmp_path / "field").tables[0].frame
+    others = frame.assign(dataset="embedded_reference")
+    more = pd.concat([frame, others[others.verifier != "khisti"]])
+    assert len({text for text in texts(field.draw(more)) if "(1 of 2 data sets)" in text}) == 1
+    assert "data sets)" not in " ".join(texts(field.draw(frame)))
+
+
+def test_a_tree_that_was_searched_for_with_another_rule_is_not_a_method_s_own():
+    """Defect: it had the star of the method's own tree, and one mark with it."""
+    assert field._is_own("specinfer", "own_121", "gbv")
+    assert field._is_own("specinfer", "best_121", "traversal_optimal")
+    assert not field._is_own("specinfer", "best_121", "level_optimal")
+
+
+def test_no_tree_takes_no_forward_of_a_draft(tmp_path):
+    """Defect: decoding one token at a time had those of the tree that its configuration names."""
+    tree = {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}
+    cells = [make_cell(tmp_path, name) for name in ("autoregressive", "standard")]
+    for one in cells:
+        save(one, toy_artefacts.decoded("standard"), config={"tree": tree})
+    found = draft_forwards(planned(tmp_path, "overview", cells))
+    assert {cell_id: value.value for cell_id, value in found.items()} == {cells[1].cell_id: 4}
+
+
+def test_panels_of_speed_are_named_by_what_tells_them_apart(tmp_path):
+    """Defect: two data sets had one title and one sentence; those beyond four were left out."""
+    cells = [
+        save(
+            make_cell(tmp_path, "autoregressive", dataset, decoder="fastest", tree="fastest"),
+            toy_artefacts.speed_rows(),
+        )
+        for dataset in ("embedded_code", "embedded_reference", "cnn_dm", "c4", "gsm8k")
+    ]
+    artefact = speed.make(planned(tmp_path, "speed", cells))
+    said = texts(artefact.figures["speed"]())
+    assert sum("Python code" in text for text in said) == 1
+    assert any("the first 4 of 5 settings" in text for text in said)
+    assert any("At T=1, Python code, tree=fastest is" in note for note in artefact.tables[0].notes)
+
+
 def test_every_kind_of_entry_is_drawn_with_its_name(tmp_path):
     artefact = made(speed, tmp_path)
     names = artefact.figures["speed"]().axes[0].get_legend_handles_labels()[1]
@@ -423,9 +472,11 @@ def test_the_frontier_has_a_line_for_each_verifier_and_decoder(published):
     best = lengths[(lengths.tree == "best_121") & (lengths.decoder == "specinfer")]
     other = best.assign(verifier="level_optimal", value=best.value + 0.5)
     sequoia = lengths[lengths.tree == "d5b3"].assign(decoder="sequoia")
-    drawn = frontier.draw(pd.concat([published, other, sequoia]))
+    own = lengths[(lengths.tree == "d5b3") & (lengths.verifier == "standard")]
+    own = own[own.decoder == "specinfer"].assign(verifier="MyRule")
+    drawn = frontier.draw(pd.concat([published, other, sequoia, own]))
     names = " ".join(texts(drawn)).replace("\n", " ")
-    assert "whole levels" in names and "Sequoia" in names
+    assert "whole levels" in names and "Sequoia" in names and "MyRule" in names
     for axes in drawn.axes:
         for container in axes.containers:
             places = list(container.lines[0].get_xdata())

@@ -6,6 +6,7 @@ import pytest
 from analysis import length
 from analysis.labels import Label
 from analysis.load import read_plan
+from resispec.errors import InvalidInput
 from tests.toy_cells import make_cell, make_row, save, write_plan
 
 
@@ -55,6 +56,21 @@ def test_long_texts_are_apart_from_usual_ones(tmp_path):
     frame = length.make(read_plan("length", "embedded", tmp_path)).tables[0].frame
     lengths = frame[frame.quantity == "accepted_length"]
     assert lengths.groupby("new_tokens").size().to_dict() == {8: 1, 80: 4}
+
+
+def test_what_cannot_be_told_apart_is_not_shown(tmp_path):
+    """Defects: gains of several data sets were one list, and cells of equal limits one line."""
+    cells = [
+        cell(tmp_path, [[size] * 20, [4, 4]], decoder=decoder, dataset=dataset)
+        for size, dataset in ((2, "embedded_code"), (3, "embedded_reference"))
+        for decoder in ("specinfer", "recycled")
+    ]
+    write_plan(tmp_path, "length", cells, part="d5b3")
+    notes = " ".join(length.make(read_plan("length", "embedded", tmp_path)).tables[0].notes)
+    assert "Python code" in notes.partition("Gain over own laws")[2]
+    write_plan(tmp_path, "length", cells[2:3], part="long_d5b3")
+    with pytest.raises(InvalidInput, match="so their rows cannot be told apart"):
+        length.make(read_plan("length", "embedded", tmp_path))
 
 
 def test_every_share_of_recycled_laws_is_drawn_as_such(tmp_path):

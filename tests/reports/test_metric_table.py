@@ -195,6 +195,10 @@ def test_table6_of_drafts_that_the_paper_does_not_have(tmp_path, monkeypatch):
     assert found["Draft"].tolist() == 2 * ["weakest", "middle", "best"]
     assert found["Over the weaker draft"].str[:5].tolist() == 2 * ["–", "1.000", "1.000"]
     assert "paper" not in " ".join(drafts.notes)
+    for pair in pairs.values():  # nobody says which is the weaker
+        del pair["label"]["order"]
+    found = shown(table_of(table6, cells, 1))
+    assert found["Over the weaker draft"].tolist() == 6 * ["–"]
 
 
 # pandas warns of lists of several lengths, and will refuse them

@@ -223,6 +223,9 @@ def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path, monkeypa
         texts = [text.get_text() for text in axes.texts]
         assert texts == ["1.00", "1.86", "2.67, biased"]
         assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
+    both = pd.concat([made.frame.assign(task=task) for task in ("Decode", "Text")])
+    [axes] = sweep_figure.draw(both).axes
+    assert len({text.get_text() for text in axes.get_yticklabels()}) == 6
     assert sweep_figure.draw(made.frame[3:]) is None  # nothing decoded
     monkeypatch.setattr(sweep_figure, "MOST_BARS", 2)
     assert "the first 2 of 3 cells" in sweep_figure.draw(made.frame).get_suptitle()
