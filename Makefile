@@ -176,14 +176,6 @@ endif
 joint: .venv/installed ## what exact verifiers of a small tree can accept, and what each leaves; 5 min
 	@$(PY) docs/studies/joint_optimum.py --results $(RESULTS)
 
-.PHONY: gpu-check
-gpu-check:
-	@printf 'make gpu-check is gone; `make test-gpu` runs the tests that need a CUDA device and times a step\n' >&2; exit 1
-
-.PHONY: submission
-submission:
-	@printf 'make submission is gone; `make report` writes what to send, see the issue form `A result`\n' >&2; exit 1
-
 ##@ for those who change something here
 .PHONY: test
 test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
