@@ -229,7 +229,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     figure.legend(handles, names, fontsize=SIZE, frameon=False, **place)
     title = message(frame)
     if num_settings > count:
-        title += f"\nin the first {count} of {num_settings} settings, and in the table's others"
+        title += f"\ndrawn: the first {count} of {num_settings} settings; the table has all"
     figure.suptitle(title, fontsize=SIZE + 3)
     return figure
 
