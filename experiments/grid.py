@@ -125,9 +125,8 @@ def sweep_of(overrides: Sequence[str]) -> Sweep:
     Raises InvalidInput as `parts_of`, and for the name of an artefact whose cells others are.
     """
     parts = parts_of(overrides)
-    is_artefacts = all(line.startswith((*NEUTRAL, *OF_ARTEFACTS)) for line in overrides) and bool(
-        parts[0].name
-    )
+    is_usual = all(line.startswith((*NEUTRAL, *OF_ARTEFACTS)) for line in overrides)
+    is_artefacts = is_usual and bool(parts[0].name)
     filled = tuple(part for part in parts if part.cells)
     sweep = Sweep(filled, is_artefacts, tuple(left_out(parts)))
     is_its_name = is_artefacts and sweep.name in sweep.artefacts

@@ -82,7 +82,7 @@ def _own_rows(
     transcripts: Sequence[Transcript], target: Scorer, on_tokens: Callable[[int], object]
 ) -> Iterator[Transcript]:
     generator, num_tokens = torch.Generator().manual_seed(0), 0
-    for row in _prompts(transcripts, generator):
+    for row in _to_continue(transcripts, generator):
         length = len(row.output_token_ids)
         copies = 1
         if row.temperature > 0:
@@ -107,18 +107,17 @@ def _own_rows(
             return
 
 
-def _prompts(transcripts: Sequence[Transcript], generator: Generator) -> Iterator[Transcript]:
+def _to_continue(transcripts: Sequence[Transcript], generator: Generator) -> Iterator[Transcript]:
     """Rows in a random order, to be continued: sampled ones again and again, but greedy ones once
     a prompt and setting, the longest of each, since the same again has the same answer.
     """
-    if transcripts[0].temperature > 0:
-        rows = [*transcripts]
-    else:
-        by_length = sorted(transcripts, key=lambda row: len(row.output_token_ids))
-        rows = [*{(row.prompt_token_ids, row.setting): row for row in by_length}.values()]
-    order = torch.randperm(len(rows), generator=generator).tolist()
-    for number in cycle(order) if transcripts[0].temperature > 0 else order:
-        yield rows[number]
+    is_sampled = transcripts[0].temperature > 0
+    rows = [*transcripts]
+    if not is_sampled:
+        rows.sort(key=lambda row: len(row.output_token_ids))
+        rows = [*{(row.prompt_token_ids, row.setting): row for row in rows}.values()]
+    order = [rows[place] for place in torch.randperm(len(rows), generator=generator).tolist()]
+    return cycle(order) if is_sampled else iter(order)
 
 
 def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> Tensor:
