@@ -656,15 +656,16 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
             sampling = config.get("sampling") or {}
             limits = [sampling.get(name) for name in LIMITS]
             frame.attrs["alike"] = [*limits, config.get("dtype")]
+    apart = [name for name in APART if name not in keys]  # a sweep over tasks labels them itself
     entries = [
-        {"cell_id": request.cell_id, **request.labels, "task": request.task, "of": request.of}
+        {"cell_id": request.cell_id, "task": request.task, "of": request.of, **request.labels}
         | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
         for request in plan.requests
     ]
     facts = ["part", "is_audit", "status", "reason", "device", "commit"]
-    cells = with_filters_off(pd.DataFrame(entries, columns=["cell_id", *keys, *APART, *facts]))
+    cells = with_filters_off(pd.DataFrame(entries, columns=["cell_id", *keys, *apart, *facts]))
     cells = cells.fillna("").astype({"is_audit": bool})
-    _, *keys = told_apart(cells, ("is_audit", *keys), APART)
+    _, *keys = told_apart(cells, ("is_audit", *keys), apart)
     cells = cells[["cell_id", *keys, *facts]]
 
     def rank(column: pd.Series) -> Any:

@@ -70,6 +70,21 @@ def test_parts_of_an_artefact_in_a_sweep_of_ones_own_are_compared_within_each(tm
     assert found.num_prompts[["d5b3-standard", "long-standard"]].tolist() == [2, 4]
 
 
+def test_a_sweep_over_tasks_has_a_column_of_them(tmp_path):
+    """Defect: the table of the run ended with an error, and so did every later results.csv."""
+    plain = make_cell(tmp_path, "standard").labels
+    cells = []
+    for name, rows in (("decode", rows_of(STANDARD)), ("decay", decay_rows([[1.0]], [[2.0]]))):
+        cell = save(ToyCell(tmp_path, name, plain | {"task": name}), rows)
+        task = name.capitalize()
+        cells.append({"cell_id": cell.cell_id, "labels": cell.labels, "task": task})
+    write_plan(tmp_path, "sweep", [], part="mine", cells=cells)
+    assert read(tmp_path).set_index("cell_id").task.to_dict() == {
+        "decode": "Decode",
+        "decay": "Decay",
+    }
+
+
 def test_an_artefact_without_a_plan_is_one_line(tmp_path, capsys):
     def error(*arguments):
         assert main(["--results", str(tmp_path), *arguments]) == 1
