@@ -70,10 +70,9 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     frame = frame[frame.temperature == frame.temperature.max()]
     methods = shown(frame)
     rows_of = dict(iter(frame.groupby(METHOD, sort=False)))
-    counts = [ranges.num_measured(rows_of[method]) for method in methods]
-    lengths = frame[frame.quantity == LENGTH.name].groupby(METHOD, sort=False)
-    found_of = lengths.verdict.agg(set) if len(frame) else {}
-    verdicts = [_worst(found_of[method]) for method in methods]
+    of_methods = [rows_of[method] for method in methods]
+    counts = [ranges.num_measured(rows) for rows in of_methods]
+    verdicts = [_worst(set(rows.verdict[rows.quantity == LENGTH.name])) for rows in of_methods]
     columns, size = 2, (7.2, 1.2 + 0.5 * max(1, len(methods)))
     if width:
         columns = 2 if width > 5.5 else 1

@@ -7,6 +7,7 @@ later turn of a chat and a long context have other prompts.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from referee.transcripts import (
@@ -192,12 +193,13 @@ def models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
         for key in (MODEL, *VERSIONS):
             _check_one(key, _values(key, rows))
         names += _values(MODEL, rows)
-        for key in STEPS:
-            if (number := len(_values(key, rows))) > 1:
-                lines.append(
-                    f"rows name {number} values of {key}; if the weights changed between them, "
-                    "rows of other weights than the target's deviate"
-                )
+    for key in STEPS:
+        number = len(_values(key, chain(*sides)))
+        if number > 1:
+            lines.append(
+                f"rows name {number} values of {key}; if the weights changed between them, rows of "
+                "other weights than the target's deviate"
+            )
     if len(set(names)) > 1:
         lines.append(
             f"the transcripts name the model {names[0]} and the control {names[1]}; if these are "

@@ -62,9 +62,8 @@ class ModuleState:
         functions = [*_global_hooks(), *methods, *classes, *called]
         self._objects = [*parts, *hooks, *functions, *tensors]
         configs = {id(part.config): part.config for part in parts if hasattr(part, "config")}
-        attention = [getattr(one, "_attn_implementation", None) for one in configs.values()]
-        told = [_settings_of_config(one) for one in configs.values()]
-        self._facts = [*attention, *told, *map(_settings, parts), *map(version, tensors)]
+        told = map(_settings_of_config, configs.values())
+        self._facts = [*told, *map(_settings, parts), *map(version, tensors)]
         self._sample = _sample(tensors)
 
     def __eq__(self, other: object) -> bool:
@@ -174,7 +173,9 @@ def _settings(part: object) -> list[tuple[str, Any]]:
 
 def _settings_of_config(config: object) -> list[tuple[str, Any]]:
     """The settings of a configuration, which forwards may read, such as a window or a scale."""
-    return _plain(item for item in _attributes(config).items() if not item[0].startswith("_"))
+    attention = "_attn_implementation"  # a property, whose value is kept in a private attribute
+    public = (item for item in _attributes(config).items() if not item[0].startswith("_"))
+    return [(attention, getattr(config, attention, None)), *_plain(public)]
 
 
 def _plain(attributes: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
