@@ -1,6 +1,4 @@
-"""Ceilings of trees beside cells that decode: no exact verifier emits more
-on trees drawn in the same way.
-"""
+"""Ceilings beside cells that decode: no exact verifier emits more on trees drawn the same way."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,8 +27,7 @@ def is_bound(part: str) -> bool:
 
 
 def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The frame of `measure` with the quantity "ceiling" for each cell;
-    NaN if its tree has no ceiling.
+    """The frame of `measure` with the quantity "ceiling" of each cell; NaN for trees without one.
 
     plan: the plan of an artefact with parts that measure ceilings.
     """

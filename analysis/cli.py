@@ -1,5 +1,4 @@
-"""Options of the commands that read or write a profile's results: --profile,
-its default, and --results.
+"""Options of commands that read or write a profile's results: --profile, its default, --results.
 
 python -m analysis.cli      # prints the default profile and the reason for it; make calls this, too
 """
@@ -41,8 +40,7 @@ def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
 
 
 def chosen_profile(name: str = "") -> str:
-    """The profile named on the command line, else PROFILE of the environment,
-    else the machine's default.
+    """The profile of the command line, else PROFILE of the environment, else the machine's default.
 
     A line on stderr says when the machine's default is taken.
     """

@@ -1,6 +1,4 @@
-"""Field: the exact verifiers of the literature and ours side by side,
-at as many verified positions.
-"""
+"""Field: exact verifiers of the literature and ours side by side, at as many verified positions."""
 
 import math
 from functools import partial
@@ -63,11 +61,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
-    """The figure: a panel per temperature, a row per method, a mark per tree.
-
-    frame: that of the table. width: of the figure, in inches; in a narrow one the panels stand
-    below each other.
-    """
+    """The figure of the table: a panel per temperature, a row per method, a mark per tree."""
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     by_row = list(map(labels.method, gains.decoder, gains.verifier))
     is_own = [*map(_is_own, gains.decoder, gains.tree, gains.verifier)]

@@ -1,6 +1,4 @@
-"""Figure 1: how acceptance decays from the first sibling under a parent to the last,
-in small multiples.
-"""
+"""Figure 1: how acceptance decays from the first sibling to the last, in small multiples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,9 +21,7 @@ from analysis.table import Table
 TEXTS = texts("figure1")
 FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
 MIN_SHARE = 5e-3
-"""The tested share below which a sibling has no rate,
-since it would rest on a few drafted tuples.
-"""
+"""The least tested share of a sibling with a rate; less would rest on a few drafted tuples."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -55,8 +51,9 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """A long frame with a row for each line, sibling and quantity;
-    a cell that is not done has one empty row.
+    """A long frame with a row for each line, sibling and quantity.
+
+    A cell that is not done has one empty row.
 
     acceptance_rate: of the i-th sibling, given that the siblings before it were rejected; NaN if
     its tested_share is below MIN_SHARE. accepted_so_far: the probability that one of the first i
@@ -95,10 +92,7 @@ def measure(results: Results) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame, varying: Sequence[str], width: float | None = None) -> Figure:
-    """The small multiples: a column per data set, a row per value of other keys.
-
-    frame: that of the table. width: of the figure, in inches; a narrow one has fewer columns.
-    """
+    """Small multiples of the table: a column per data set, a row per value of other keys."""
     row_keys = [key for key in varying if key != "dataset"] or ["temperature"]
     datasets = list(dict.fromkeys(frame.dataset))
     rows = [group for _, group in frame.groupby(row_keys, sort=False)]

@@ -139,11 +139,12 @@ def typical(
     fields: Sequence[str],
     is_wanted: Callable[[int, int], bool] = lambda _row, _prefix: True,
 ) -> tuple[int, int]:
-    """Places of the prompt and the prefix with the numbers nearest (Euclid)
-    to the medians over all prefixes, of the wanted prefixes if there are any.
+    """Places of the prompt and the prefix whose numbers are nearest (Euclid) to the medians.
 
-    rows: those of one cell; each field has one list of numbers per prefix. is_wanted: takes both
-    places. Among equals, the first is taken.
+    The medians are those of all prefixes. Only wanted prefixes are taken, if there are any; among
+    equals, the first.
+
+    rows: those of one cell; each field has a list of numbers per prefix. is_wanted: takes places.
     """
     places = [
         (row, prefix) for row, count in enumerate(rows.num_prefixes) for prefix in range(count)
@@ -161,9 +162,7 @@ def is_prose(context: str) -> bool:
 
 
 def quoted(context: str) -> str:
-    """The end of a text in one line; line breaks at its very end, after which the next token
-    stands, are visible.
-    """
+    """The end of a text in one line; line breaks right before the next token are visible."""
     words = " ".join(context.split())
     last_break = context[len(context.rstrip()) :].count("\n")
     return f"{words} {visible(chr(10) * last_break)}" if last_break else words
@@ -194,9 +193,7 @@ def shortened(quote: str) -> str:
 def _records(
     about: dict[str, Any], rows: pd.DataFrame | None, context: Context | None
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the CSV; `median` is over prefixes, `context` is the value
-    at the prefix that is drawn.
-    """
+    """Rows of the CSV; `median` is over prefixes, `context` the value at the drawn prefix."""
     if rows is None:
         names = ("rejections", "value", "lower", "upper", "median", "context")
         yield about | {"quantity": ""} | dict.fromkeys(names, np.nan)
@@ -246,8 +243,7 @@ def draw(
     """The figure.
 
     laws: the frame of figure2_context.csv. numbers: the rows of figure2.csv with the same setting.
-    quote: the end of the context. width: of the figure, in inches; a narrow one has fewer panels
-    beside each other. Raises InvalidInput for a width below LEAST_WIDTH.
+    quote: the end of the context. Raises InvalidInput for a width below LEAST_WIDTH.
     """
     if width and width < LEAST_WIDTH:
         raise InvalidInput(

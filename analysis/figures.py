@@ -1,6 +1,4 @@
-"""The looks of figures in colour and grey: palette, markers,
-names at the ends of lines; and their files.
-"""
+"""Looks of figures in colour and grey: palette, markers, names at lines' ends; and their files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,9 +26,7 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
 
 @dataclass(frozen=True)
 class Look:
-    """The looks of a line: colour, marker and dashes; lines of one figure can be told apart
-    in grey, too.
-    """
+    """Colour, marker and dashes of a line; lines of one figure can be told apart in grey, too."""
 
     colour: str
     marker: str
@@ -61,9 +57,7 @@ _LETTER, _BOLD = 0.56, 0.66
 
 
 def looks(verifiers: Sequence[str]) -> dict[str, Look]:
-    """The looks of each verifier; verifiers that LOOKS does not have take those
-    of OTHERS in turn.
-    """
+    """The looks of each verifier; those that LOOKS does not have take those of OTHERS in turn."""
     unknown = [name for name in dict.fromkeys(verifiers) if name not in LOOKS]
     return LOOKS | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(unknown)}
 
@@ -83,8 +77,9 @@ def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: 
 
 
 def bars(axes: Axes, values: pd.DataFrame, texts: Sequence[str], verdicts: Sequence[str]) -> None:
-    """Draw horizontal bars from above, each with its text behind it: biased ones hatched, those
-    without a bias seen green, and those without a decided audit grey.
+    """Draw horizontal bars from above, each with its text behind it.
+
+    Biased bars are hatched, those without a bias seen green, those without a decided audit grey.
 
     values: value, lower, upper (NaN without an interval), one row a bar.
     """
@@ -178,8 +173,7 @@ def fit(figure: Figure) -> Figure:
 def label_ends(
     axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float, **arrow: Any
 ) -> None:
-    """Write the names of lines at the right of a panel, without overlaps,
-    with a thin leader to each end.
+    """Write the names of lines right of a panel, without overlaps, with a thin leader to each end.
 
     ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow:
     further properties of the leaders.
@@ -207,8 +201,7 @@ def label_ends(
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
-    """Centres as near as possible to the wanted ones, which are sorted,
-    in their order and without overlaps.
+    """Centres as near as possible to the sorted wanted ones, in their order, without overlaps.
 
     The method is least squares under an order: neighbours that would overlap move together.
     """

@@ -42,8 +42,7 @@ SHOWN = (
 
 
 def read(plan: Plan) -> list[dict[str, Any]]:
-    """The facts in the files of searched trees (experiments/search),
-    once per tree, with the decoder.
+    """Facts in the files of searched trees (experiments/search), once per tree, with the decoder.
 
     If a tree was searched for at filtered laws, the facts of all trees name those filters.
     """
@@ -55,9 +54,7 @@ def read(plan: Plan) -> list[dict[str, Any]]:
 
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
-    """The table of all searched trees; the shapes of a tree are in the order
-    of their numbers of levels.
-    """
+    """The table of all searched trees; a tree's shapes are in the order of their levels."""
     records = []
     for about in shapes:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
@@ -92,9 +89,7 @@ def between(low: float, high: float) -> str:
 
 
 def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The note on the fastest numbers of levels of the largest i.i.d. trees,
-    by cost of a draft forward.
-    """
+    """Note on the largest i.i.d. trees' fastest numbers of levels, by cost of a draft forward."""
     hottest_first = sorted(shapes, key=lambda about: -about["temperature"])
     sizes = [
         (1 + sum(about["widths"]), about)

@@ -1,6 +1,4 @@
-"""Printed texts of tables and figures: names and their order, formats of numbers,
-and the sign for a gap.
-"""
+"""Printed texts of tables and figures: names, their order, formats of numbers, a gap's sign."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """A label of a cell: an option of a group, and the parameters that differ
-    from those of the option.
+    """A cell's label: an option of a group, and the parameters that differ from the option's.
 
     A label equals and hashes like its text, "d5b3" or "chain(num_drafted=7)", so a label without
     parameters can be compared with a name. parameters: in the order of print. An empty label stands
@@ -58,7 +55,7 @@ class Label:
     def of(cls, entry: Label | str | Mapping[str, Any]) -> Label:
         """The label of a name or a plan's entry.
 
-        LookupError, TypeError or ValueError: a damaged entry.
+        Raises LookupError, TypeError or ValueError for a damaged entry.
         """
         if isinstance(entry, Label):
             return entry
@@ -71,15 +68,11 @@ HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder":
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
 HEADERS |= {"task": "Task", "of": "Artefact", "part": "Part"}
 HEADERS |= {"sampling.top_p": "top-p", "sampling.top_k": "top-k", "sampling.min_p": "min-p"}
-"""Headers of the keys that name a row; any other key is printed with spaces
-in place of underscores.
-"""
+"""Headers of the keys that name a row; other keys are printed with spaces for underscores."""
 
 
 def rounded(value: float) -> float:
-    """A number with the 12 digits that CSVs have, so that processors that round the last digits
-    otherwise agree.
-    """
+    """A number with the 12 digits of CSVs, so that processors that round differently agree."""
     return float(f"{value:.12g}")
 
 
@@ -132,22 +125,19 @@ def models(pair: Label | str) -> tuple[str, str]:
 
 
 def paper_models(pair: Label | str) -> dict[str, str]:
-    """The target and the draft in the paper's rows that are printed beside those of a pair;
-    "" for none.
-    """
+    """Target and draft in the paper's rows that are printed beside a pair's; "" for none."""
     return {"target": "", "draft": ""} | _printed("pair", pair).get("paper", {})
 
 
 def made(pair: Label | str) -> str:
-    """Words about how a pair is made at first use, and how long that takes;
-    "" if its label has none.
-    """
+    """Words on how a pair is made at first use and how long it takes; "" if its label has none."""
     return str(_printed("pair", pair).get("made", ""))
 
 
 def owner_of_tree(verifier: Label | str) -> str:
-    """The verifier whose own tree is a verifier's own: itself, or the one that its parameter names
-    of which its label says so (`own_tree_of`), so that a dial has the tree of its exact verifier.
+    """The verifier whose own tree a verifier has: itself, or the one that a parameter names.
+
+    The label says which parameter does (`own_tree_of`); a dial has the tree of its exact verifier.
     """
     label = Label.of(verifier)
     node = options("verifier").get(label.option, {}) | label.parameters
@@ -156,9 +146,7 @@ def owner_of_tree(verifier: Label | str) -> str:
 
 
 def num_nodes(tree: Label | str) -> int | None:
-    """The number of a tree's nodes with the root, by its option and parameters;
-    None if these do not say.
-    """
+    """A tree's number of nodes with the root, if its option and parameters say it; else None."""
     label = Label.of(tree)
     node = options("tree").get(label.option, {}) | label.parameters
     if "branching" in node and isinstance(node.get("depth"), int):
@@ -220,9 +208,7 @@ def method_on_tree(decoder: Label | str, verifier: Label | str, tree: Label | st
 
 
 def rank(group: str, value: Any) -> float:
-    """The sort key of a value in print: the order of its label;
-    temperatures go from high to low.
-    """
+    """The sort key of a value in print: its label's order; temperatures go from high to low."""
     if group == "temperature":
         return -float(value)
     return float(_printed(group, value).get("order", math.inf))

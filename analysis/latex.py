@@ -15,9 +15,7 @@ from analysis.table import Audit, Gap, Notes, Number, Table, TableCell
 
 MAX_COLUMNS = 7
 ONE_COLUMN, TWO_COLUMNS = 234.0, 397.0
-"""The widest table in one column of a two-column paper, and across a page, in points: columns of
-3.25 in, and the text of a page with one column, 5.5 in.
-"""
+"""The widest table in one of two columns (3.25 in) and on a page with one (5.5 in), in points."""
 MAX_CAPTION = 2400
 """The most characters of a caption; TeX itself cannot set more than some 3,400 as a caption."""
 STUB = 120.0
@@ -36,8 +34,10 @@ _TEX = str.maketrans({
 
 @dataclass(frozen=True)
 class _Form:
-    """A table as it is printed. is_short: whether only its first numbers have intervals, and
-    verdicts no numbers. num_grouping: the count of first columns that are headings of groups.
+    """A table as it is printed.
+
+    num_grouping: the count of first columns that are headings of groups. is_short: whether only the
+    first numbers have intervals, and verdicts no numbers.
     """
 
     table: Table
@@ -106,8 +106,9 @@ def escape(text: str) -> str:
 
 
 def _fitting(table: Table) -> _Form:
-    """The form with the most needed columns that fit: all intervals if there is room for them,
-    else those of the first numbers.
+    """The form with the most needed columns that fit.
+
+    It has all intervals if there is room for them, else those of the first numbers.
     """
     num_grouping = table.num_grouping()
     if table.num_keys - num_grouping >= MAX_COLUMNS:
@@ -140,8 +141,9 @@ def _noted(form: _Form, headers: Sequence[str]) -> Table:
 
 
 def _caption(form: _Form) -> str:
-    """The caption with the notes that have room, the most needed first; the last sentence says
-    where the others are. Code in backquotes is set in typewriter letters.
+    """The caption with the notes that have room, the most needed first.
+
+    Its last sentence says where the others are. Code in backquotes is set in typewriter letters.
     """
     table, notes = form.table, form.table.notes
     headers = {column.header for column in table.columns}

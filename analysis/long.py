@@ -1,6 +1,4 @@
-"""Long frames, one number per row, and the lines of tables:
-columns that name a line, then its numbers.
-"""
+"""Long frames, one number per row, and lines of tables: columns of names, then of numbers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +26,7 @@ def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[d
 
 
 def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.DataFrame | None]]]:
-    """The lines of each setting: those of `Results.each`,
-    and the first finished line again for CEILING.
+    """The lines of each setting: `Results.each`'s, and the first finished one again for CEILING.
 
     The ceiling does not depend on the verifier, so all cells of a setting have the same ceiling.
     """
@@ -42,8 +39,7 @@ def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.Da
 
 
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
-    """The keys that tell rows apart, and the others as a sentence for the caption:
-    " Pair: embedded pair."
+    """Keys that tell rows apart, and a caption's sentence of the others: " Pair: embedded pair."
 
     An empty label does not count as a value (autoregressive decoding has no tree). "method" is
     always among the keys that tell rows apart.

@@ -1,6 +1,4 @@
-"""Lossy: tokens a step against bias, of dials from exact verifiers to lossy ones
-and of the lossy rules of the field.
-"""
+"""Lossy: tokens a step against bias, of dials on exact verifiers and the field's lossy rules."""
 
 import math
 from collections.abc import Mapping
@@ -65,9 +63,7 @@ def is_bias(part: str) -> bool:
 
 
 def with_biases(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The frame of `measure` with the quantities of MEASURED for each cell;
-    NaN if its bias is not measured.
-    """
+    """The frame of `measure` with MEASURED for each cell; NaN if its bias is not measured."""
     biases = load(plan.only(lambda cell: is_bias(cell.part)), FIELDS)
     keys = [name for name in (*LABELS, *biases.more) if name in frame]
 
@@ -153,9 +149,7 @@ def dialled(point: BiasPoint) -> str:
 
 
 def curve(found: list[BiasPoint], rule: str, tree: str, decoder: str = DECODER) -> list[BiasPoint]:
-    """The dial on an exact verifier with a decoder and a tree: that verifier, then the dial by
-    rising strength.
-    """
+    """An exact verifier with a decoder and a tree, then the dial on it by rising strength."""
     of_rule = [
         point
         for point in found
@@ -171,8 +165,10 @@ def curve(found: list[BiasPoint], rule: str, tree: str, decoder: str = DECODER) 
 
 
 def sentences(frame: pd.DataFrame) -> list[str]:
-    """For each setting with ResiSpec and a dial on TREE: the dial's bias for as many tokens,
-    and its tokens for as much bias, interpolated between measured chances.
+    """Sentences about each setting with ResiSpec and a dial on TREE.
+
+    They give the dial's bias for as many tokens, and its tokens for as much bias, interpolated
+    between measured chances.
     """
     lines = []
     for _, rows in frame.groupby([*SETTING], sort=False):
@@ -291,8 +287,7 @@ def _method(about: Mapping[str, Any]) -> tuple[str, str, str]:
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure: a column a temperature, tokens a step above, tokens a second below.
 
-    It has the pair and the data set with the most methods, and methods of other drafters of the
-    same target. width: of the figure, in inches; in a narrow one the panels stand below each other.
+    It has the pair and data set with the most methods, and other drafters' methods of its target.
     """
     known = points(frame)
     title = TEXTS["title"]

@@ -17,8 +17,7 @@ from analysis.stats import ABSENT, Interval, across_runs, paired_gain, ratio
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a table's row: the sum of a field over the prompts,
-    divided by that of another field.
+    """One number of a table's row: a field's sum over the prompts, divided by another field's.
 
     label: the column's header. spec: format of our number. definition: the text in the notes. over:
     "" for the ratio itself; "standard" or "autoregressive" for the ratio over that of this
@@ -35,8 +34,7 @@ class Metric:
     over: str = ""
 
     def of(self, prompts: pd.DataFrame, baseline: pd.DataFrame | None = None) -> Interval:
-        """The metric of one cell's prompts; with a baseline,
-        its ratio over the baseline's, paired by prompt.
+        """A cell's metric; with a baseline, its ratio over the baseline's, paired by prompt.
 
         The interval of a ratio of times also covers the differences between runs, unless one
         process timed both cells in turn. It is ABSENT for cells whose times do not compare.
@@ -142,10 +140,10 @@ def timed_together(*cells: pd.DataFrame) -> bool:
 
 
 def comparable(*cells: pd.DataFrame) -> bool:
-    """Whether the times of these cells compare: one process timed them in turn, or each was
-    measured on one machine in one way, the same for all.
+    """Whether the times of these cells compare.
 
-    cells: their rows, with `machines` in `attrs`, see `load`.
+    They do if one process timed them in turn, or if each was measured on one machine in one way,
+    the same for all. cells: their rows, with `machines` in `attrs`, see `load`.
     """
     if timed_together(*cells):
         return True

@@ -52,9 +52,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def shown(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """The methods of the picture: SpecInfer's rule and ResiSpec on the paper's tree,
-    and the best one without a bias seen.
-    """
+    """The methods of the picture: PAPERS, and the best one without a bias seen, where measured."""
     lengths = frame[frame.quantity == LENGTH.name]
     best = [tuple(method) for method in audits.best_unbiased(lengths)[METHOD].to_numpy()[:1]]
     measured = set(lengths[METHOD].itertuples(index=False, name=None))
@@ -62,10 +60,9 @@ def shown(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
 
 
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
-    """The picture at the highest temperature: a panel of tokens a step and one of speed,
-    a bar a method, the mean over data sets with the least and the most of them.
+    """The picture at the highest temperature: a panel of tokens a step and one of speed.
 
-    width: of the figure, in inches; in a narrow one the panels stand below each other.
+    A bar is the mean of a method over data sets, with the least and the most of them.
     """
     frame = frame[frame.temperature == frame.temperature.max()]
     methods = shown(frame)

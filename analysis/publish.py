@@ -46,11 +46,10 @@ CELL, STATUS, ROWS = "cell.json", "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path]:
-    """Publish one artefact: its cells, tables and figures, trees, and what it keeps in a folder;
-    return the written paths.
+    """Publish an artefact's cells, tables, figures, trees and kept files; return the written paths.
 
-    root: the folder of the repository to write to.
-    Raises InvalidInput when the artefact has neither a plan nor a page.
+    root: the folder of the repository to write to. Raises InvalidInput when the artefact has
+    neither a plan nor a page.
     """
     source, folder = results / profile, root / "results" / "published" / profile
     place = (artefact, profile, published.source(artefact, profile, results))
@@ -68,9 +67,7 @@ def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path
 
 
 def _publish_planned(plan: Plan, folder: Path) -> list[Path]:
-    """Archive a plan's cells, unless they are published already, and draw the artefact from them;
-    return the written paths.
-    """
+    """Archive a plan's cells unless published, draw the artefact of them, return written paths."""
     cells, paths = published.archive_of(plan.artefact, folder), []
     if not plan.is_published:
         archive(plan, cells)
@@ -134,9 +131,7 @@ def pack(contents: Mapping[str, bytes], path: Path) -> None:
 
 
 def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
-    """The files of an artefact (plans, their trees, cells):
-    the path in its results folder, and the bytes.
-    """
+    """The files of an artefact (plans, trees, cells): path in its results folder, and bytes."""
     for path in plan_files(plan.artefact, plan.profile, plan.results):
         content = read_sealed(path)
         for entry in content["cells"]:
@@ -174,8 +169,7 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
 
 
 def _relative(node: Any, *results: Path) -> Any:
-    """A JSON value without this machine's folders: paths begin at the results,
-    the clone or the home.
+    """A JSON value without this machine's folders: paths begin at results, the clone or the home.
 
     results: the folders that were called so, which stand in paths and in commands.
     """
@@ -192,8 +186,7 @@ def _relative(node: Any, *results: Path) -> Any:
 
 
 def compact(rows: Sequence[dict[str, Any]]) -> None:
-    """Shorten a cell's rows in place: leave out ids of tokens,
-    and simplify the terms and times of an audit.
+    """Shorten a cell's rows in place: no ids of tokens, and simpler terms and times of an audit.
 
     No printed number changes. For each statistic, the first known term of a cell becomes the sum of
     all terms and the others 0, so that z-scores stay the same to the last bit; terms that are None

@@ -1,8 +1,8 @@
 """Quotes: numbers of results/published in README and docs, renewed from its files.
 
-    <!-- overview_summary -->                 a block: the tables of a page, in their order, and the
-    | Method | ...                            paragraphs that begin like one of the page; other
-    prose stays <!-- /overview_summary -->
+    <!-- overview_summary -->     a block: the tables of a page, in their order, and the paragraphs
+    | Method | ...                that begin like one of the page; other prose stays
+    <!-- /overview_summary -->
 
     ... <!--=gain_levels-->1.88–1.91 and 1.58–1.78<!--/--> times as many
 
@@ -103,8 +103,7 @@ def renewed_text(text: str, published: Path, names: Mapping[str, str]) -> str:
 
 
 def block(text: str, artefact: str, published: Path) -> str:
-    """A block renewed from an artefact's page: its tables in order,
-    and the paragraphs with equal beginnings.
+    """A block renewed from an artefact's page: tables in order, paragraphs with equal beginnings.
 
     A paragraph's beginning is its first two words, or the first alone if it ends with a colon
     ("Profile:"). A block in which nothing stands yet gets the page's first table. Raises

@@ -72,7 +72,8 @@ def num_measured(rows: pd.DataFrame) -> int:
 
 
 def of_data_sets(count: int, counts: Sequence[int]) -> str:
-    """The words behind the name of a method with fewer data sets than another one, whose mean is
-    of other texts; "" for the others. counts: of all methods.
+    """Words behind the name of a method with fewer data sets than another one; "" for others.
+
+    The mean of such a method is of other texts. counts: of all methods.
     """
     return f" ({count} of {max(counts)} data sets)" if count < max(counts) else ""

@@ -21,9 +21,7 @@ FACTS = ("Commit", "Device", "Measured", "Cells measured")
 
 
 def paragraphs(profile: str, results: Path) -> Iterator[str]:
-    """The origin of what was measured, and a paragraph for every complete artefact
-    of a results folder.
-    """
+    """The origin of a results folder's numbers, and a paragraph for every complete artefact."""
     measured = [name for name in sections.artefacts() if plan_files(name, profile, results)]
     read = [sections.read(name, profile, results) for name in measured]
     complete = [one for one in read if one.made and set(one.states) == {"done"}]

@@ -1,6 +1,4 @@
-"""Speed: tokens per second and time per token against verified positions,
-for `tree=fastest` and others.
-"""
+"""Speed: tokens a second, time a token by verified positions, for `tree=fastest` and others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -42,9 +40,7 @@ SINGLE = {
     "generate": ("transformers, generate", Look(GREY, "", "--")),
     "assisted": ("transformers, assisted", Look(SKY, "", "-.")),
 }
-"""Kind of an entry with one size -> its name and looks;
-entries without a marker are horizontal lines.
-"""
+"""Kind of an entry with one size -> name and looks; without a marker it is a horizontal line."""
 MOST_PANELS = 4
 DESCRIBING = ("entry", "draws", "verifier", "num_nodes", "num_levels")
 SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
@@ -110,9 +106,8 @@ def measure(results: Results) -> pd.DataFrame:
     """A long frame with a row for each entry of each cell and each quantity.
 
     Entries are in the order in which rows hold them. A cell that is not done has one row without
-    numbers.
-    A value is NaN if it has no meaning: transformers, for example, does not report its number of
-    steps.
+    numbers. A value is NaN if it has no meaning: transformers, for example, does not report its
+    number of steps.
     """
     records: list[dict[str, Any]] = []
     for about, prompts in results.each():
@@ -200,10 +195,7 @@ def entry_text(row: Mapping[str, Any]) -> str:
 
 
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
-    """The figure. frame: that of `measure`. Settings beyond MOST_PANELS are in the table only.
-
-    width: of the figure, in inches; in a narrow one panels and legend stand below each other.
-    """
+    """The figure. frame: that of `measure`. Settings beyond MOST_PANELS are in the table only."""
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
     settings = [rows for _, rows in rates.groupby("cell_id", sort=False)]
     num_settings, settings = len(settings), settings[:MOST_PANELS]
@@ -235,8 +227,9 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """A sentence on the sizes that beat one token at a time, with intervals above 1, or values
-    if there are too few prompts for an interval. frame: see `draw`.
+    """A sentence on the sizes that beat one token at a time. frame: see `draw`.
+
+    Their intervals lie above 1, or their values if there are too few prompts for an interval.
     """
     gains = frame[
         (frame.quantity == "speedup_vs_one_token")

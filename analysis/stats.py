@@ -31,9 +31,7 @@ FEW_PROMPTS = (
 )
 
 RUN_SPREAD = 0.14
-"""Standard deviation of log tokens/s over runs of one cell, each alone;
-see docs/studies/run_spread.csv.
-"""
+"""Standard deviation of log tokens/s over separate runs of a cell: docs/studies/run_spread.csv."""
 
 # Numerators and denominators: one number per prompt, (n,) each.
 PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
@@ -41,9 +39,7 @@ PairOfSums: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic of the measured prompts and its interval;
-    the bounds are NaN for fewer than MIN_PROMPTS prompts.
-    """
+    """A statistic of prompts and its interval; the bounds are NaN below MIN_PROMPTS prompts."""
 
     value: float
     lower: float = np.nan
@@ -75,9 +71,7 @@ def ratio(above: ArrayLike, below: ArrayLike) -> Interval:
 
 
 def paired_gain(own: PairOfSums, baseline: PairOfSums) -> Interval:
-    """The ratio of `own` divided by that of `baseline`, on the same resampled prompts;
-    else like `ratio`.
-    """
+    """Ratio of `own` over that of `baseline`, on the same resampled prompts; else like `ratio`."""
     above, below = baseline
     return _interval([own, (below, above)])
 
@@ -92,9 +86,7 @@ def paired_difference(own: PairOfSums, baseline: PairOfSums, level: float = LEVE
 
 
 def across_runs(gain: Interval) -> Interval:
-    """The ratio of two runs, its interval widened by RUN_SPREAD:
-    independent errors of the ratio's log.
-    """
+    """The ratio of two runs, its interval widened by RUN_SPREAD: independent errors of its log."""
     margin = 1.96 * np.sqrt(2) * RUN_SPREAD
     logs = np.log([gain.lower / gain.value, gain.upper / gain.value])
     lower, upper = gain.value * np.exp(np.hypot(logs, margin) * [-1, 1])
@@ -118,9 +110,7 @@ def _interval(factors: list[PairOfSums]) -> Interval:
 
 
 def resampled(sums: PairOfSums) -> tuple[float, np.ndarray]:
-    """A ratio of sums, and the same of every resample, (NUM_RESAMPLES,);
-    fewer than MIN_PROMPTS prompts have no resamples.
-    """
+    """A ratio of sums, and each resample's, (NUM_RESAMPLES,); none below MIN_PROMPTS prompts."""
     above, below = (np.asarray(numbers, np.float64) for numbers in sums)
     draws = resample(len(above))
     return float(divide(above.sum(), below.sum())), divide(draws @ above, draws @ below)
@@ -136,8 +126,7 @@ def _bounded(value: float, resamples: np.ndarray, level: float) -> Interval:
 
 
 def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
-    """Samples (S, D-1) in an order in which `path_bound` halves them
-    without a prompt in both halves.
+    """Samples (S, D-1) in an order that `path_bound` halves without a prompt in both halves.
 
     by_prompt: [prompt][sample][level]. Prompts go to the halves in turn; the surplus samples of the
     longer half are left out.
@@ -149,11 +138,9 @@ def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
 
 
 def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
-    """1 + the bound of the accepted tokens, with 1.96 standard errors;
-    NaN with too few samples for a bound.
+    """1 + the bound of the accepted tokens, with 1.96 standard errors; NaN with too few samples.
 
-    rollouts, trees: log ratios, [prompt][sample][level]. Fewer than MIN_PROMPTS prompts give no
-    interval.
+    rollouts, trees: log ratios, [prompt][sample][level]. Fewer than MIN_PROMPTS give no interval.
     """
     by_prompt = list(rollouts)
     samples = [in_halves(of_prompts) for of_prompts in (by_prompt, trees)]

@@ -19,10 +19,10 @@ BOUNDS = [ACCEPTED_LENGTH.name + bound for bound in ("", "_lower", "_upper")]
 
 
 def draw(frame: pd.DataFrame) -> Figure | None:
-    """The accepted lengths of a sweep's first MOST_BARS cells, with intervals,
-    those of biased rules hatched, of unaudited ones grey; None if no cell decoded.
+    """The accepted lengths of a sweep's first MOST_BARS cells; None if no cell decoded.
 
-    frame: that of the sweep's table, or of its CSV.
+    They have intervals; those of biased rules are hatched, of unaudited ones grey. frame: that of
+    the sweep's table, or of its CSV.
     """
     if ACCEPTED_LENGTH.name not in frame or frame[ACCEPTED_LENGTH.name].isna().all():
         return None

@@ -1,6 +1,4 @@
-"""Table 4: the paper's KL divergence, that of a random proxy,
-and the audited deviation of the output.
-"""
+"""Table 4: the paper's KL divergence, a random proxy's, and the audited deviation of the output."""
 
 import math
 from collections.abc import Mapping
@@ -70,9 +68,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]:
-    """All quantities of a cell; NaN without rows, and paper_kl also
-    without a proxy for the verifier.
-    """
+    """All quantities of a cell; NaN without rows, paper_kl also without the verifier's proxy."""
 
     def mean(name: str) -> Interval:
         if rows is None or name not in rows:
@@ -92,9 +88,7 @@ def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]
 
 
 def _pooled_error(rows: pd.DataFrame) -> float:
-    """Standard error of the mean total variation; prefixes are independent,
-    so errors add in squares.
-    """
+    """Standard error of the mean total variation; independent prefixes' errors add in squares."""
     squares = sum(error**2 for errors in rows.total_variation_error for error in errors)
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
 

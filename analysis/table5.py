@@ -1,6 +1,4 @@
-"""Table 5: expected accepted length against the number of candidates,
-in two arrangements of candidates.
-"""
+"""Table 5: expected accepted length against the number of candidates, in two arrangements."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,9 +37,7 @@ FIELDS = (
     *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
     *("emitted", "tree_log_ratios", "rollout_log_ratios"),
 )
-"""Lists have one entry per topology; arrangement, candidates and nodes are equal
-in all rows of a cell.
-"""
+"""Lists have an entry per topology; a cell's rows share arrangement, candidates and nodes."""
 VIEWS = (
     (
         "EAL over that of N = 1, which leaves out how far the models agree",
@@ -53,9 +49,7 @@ VIEWS = (
     ),
     ("EAL itself, which other models shift", lambda lengths: lengths),
 )
-"""Views of a curve of lengths (..., K) for the comparison with the paper's curve:
-text, function.
-"""
+"""Views of a curve of lengths (..., K) for the comparison with the paper's: text, function."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -89,8 +83,9 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
-    """A long frame with a row per line, arrangement, N and quantity;
-    one per arrangement if not done.
+    """A long frame with a row for each line, arrangement, N and quantity.
+
+    A cell that is not done has one row for each arrangement.
     """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
@@ -161,8 +156,7 @@ def _emitted(rows: pd.DataFrame, arrangement: str) -> np.ndarray:
 
 
 def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """The note that counts, for each rule, the rows whose interval lies above
-    or below its ceiling's.
+    """The note that counts each rule's rows with intervals above or below their ceiling's.
 
     frame: that of the table. more: labels beside SETTING. Without a ceiling there is no note.
     """
@@ -179,9 +173,7 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
 
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
-    """Notes on the arrangement whose form is closer to the paper's,
-    for standard cells with the paper's N.
-    """
+    """Notes on the arrangement closer to the paper's form, for standard cells with its N."""
     for about, rows in results.each():
         if rows is None or about["verifier"] != "standard":
             continue

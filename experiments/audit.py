@@ -87,9 +87,7 @@ def run_audit(point: Point) -> int:
 
 
 def reasons_of(audit: "JudgedVerifier") -> list[str]:
-    """Lines for a terminal: the finding with its first reason,
-    and a line for each of the next ones.
-    """
+    """Lines for a terminal: the finding with its first reason, then a line for each other one."""
     first, *others = audit.judgement.reasons
     lines = [f"{audit.name}, {audit.draws}: {audit.judgement.finding}: {first}"]
     lines += [f"  {reason}" for reason in others[: MOST_REASONS - 1]]
@@ -98,10 +96,9 @@ def reasons_of(audit: "JudgedVerifier") -> list[str]:
 
 
 def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
-    """Two lines about one verifier: the draws without a bias, and those with one;
-    before them others, if any.
+    """Two lines about one verifier: the draws without a bias, and those with one.
 
-    A bias is told with its worst statistic.
+    Lines about other findings, if any, come before them. A bias is told with its worst statistic.
     """
     from resispec.audit.verdict import Finding, worst_statistic
 
@@ -119,9 +116,7 @@ def summary(audits: "Sequence[JudgedVerifier]") -> list[str]:
 
 
 def settings(words: Sequence[str]) -> list[dict[str, Any]]:
-    """The resolved configurations of a command line, one for each data set:
-    its own, or the profile's.
-    """
+    """The resolved configurations of a command line, for its data set or each of the profile's."""
     chosen, choices = composed_by_hydra("audit", words)
     dataset = choices.get("dataset")
     overrides = [word for word in words if not word.startswith("dataset=")]
@@ -155,9 +150,7 @@ def _not_of_the_profile(configs: Sequence[Mapping[str, Any]], words: Sequence[st
 
 
 def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
-    """The documents on which verifiers decode; the embedded pair is trained first
-    if it is absent.
-    """
+    """The documents on which verifiers decode, those of all configurations."""
     documents: list[Prompt] = []
     for config in configs:
         documents += prompts_of(config)

@@ -1,6 +1,4 @@
-"""A cell: its configuration, a hash of what determines its result,
-and how its objects are built.
-"""
+"""A cell: its configuration, a hash of what decides its result, and how its objects are built."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ if TYPE_CHECKING:  # commands that only name cells read no data
     from resispec.data import Prompt
 
 Reporter = Callable[[str, int, int], None]
-"""Called with the current work, the number of things done and their total:
-of prompts, for example.
-"""
+"""Called with the current work, the number of things done, and their total, as of prompts."""
 
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.
 RESULTS_VERSION = 2
@@ -63,8 +59,9 @@ LATER: Mapping[str, Any] = FILTERS_OFF | {"task.in_answer": False}
 TIMES_ALONE = ("Race", "Profile")
 """Our tasks that measure nothing but times."""
 WITH_TIMES = ("Decode", *TIMES_ALONE)
-"""Our tasks whose rows have times; those of others may have some, too. With timed=false they do
-not count, so that is another cell.
+"""Our tasks whose rows have times; those of others may have some, too.
+
+With timed=false the times do not count, so that is another cell.
 """
 OURS = ("resispec.", "experiments.", "recipes.")
 # Modules of ours that have moved; cells that name them keep their ids.
@@ -93,9 +90,7 @@ class Cell:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the cell's times count, so that no other timed cell may run beside it;
-        false for audits.
-        """
+        """Whether its times count, so that no timed cell may run beside it; false for audits."""
         return self.config.get("timed", True) and not self.config.get("audit")
 
     @property
@@ -132,8 +127,9 @@ class Cell:
 
     @property
     def setting(self) -> str:
-        """All determining values but the decoder, as text;
-        one process times cells that share it in turns.
+        """All determining values but the decoder, as text.
+
+        One process times cells that share it in turns.
         """
         return json.dumps(
             {key: value for key, value in self.determining.items() if key != "decoder"}
@@ -151,9 +147,7 @@ class Cell:
 
     @property
     def tree_file(self) -> Path | None:
-        """The file of its topology, which may not exist yet;
-        None if the topology is not from a file.
-        """
+        """The file of its topology, which may not exist yet; None if the topology has none."""
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
@@ -180,9 +174,7 @@ def filter_suffix(config: Mapping[str, Any]) -> str:
 
 
 def sampling_of(config: Mapping[str, Any]) -> Sampling:
-    """The sampling settings of a configuration, with which everything decodes
-    and turns logits into laws.
-    """
+    """A configuration's sampling settings, for decoding and for turning logits into laws."""
     return Sampling(temperature=config["temperature"], **config["sampling"])
 
 
@@ -301,9 +293,7 @@ def _identity(node: Any, key: str = "", is_others: bool = False) -> Any:
 
 
 def content(path: Path) -> Any:
-    """The identity of a file, or of every file of a folder by its path;
-    None if there is neither.
-    """
+    """The identity of a file, or of each file of a folder by its path; None if there is neither."""
     if path.is_file():
         stat = path.stat()
         return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ino)

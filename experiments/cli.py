@@ -34,9 +34,7 @@ _NOT_TAKEN = {
 }
 """Flags of Hydra's that no command obeys: flag -> what to do instead."""
 AXES = {"pair": "pairs", "dataset": "main_dataset"}
-"""Groups that a profile chooses where a command line does not: group -> axis,
-whose first option it is.
-"""
+"""Group -> axis whose first option the profile chooses where a command line names none."""
 SHORT = {"audit": "verifier"}
 """Commands for which a word without a key chooses an option of a group: command -> group."""
 
@@ -66,9 +64,7 @@ class CommandLine:
 
 @dataclass(frozen=True)
 class Point:
-    """One composed configuration: its resolved values, the option of every group,
-    and its overrides.
-    """
+    """One composed configuration: resolved values, the option of every group, and its overrides."""
 
     values: dict[str, Any]
     choices: Mapping[str, str]
@@ -205,10 +201,10 @@ def run_single(
     implied: Iterable[str] = AXES,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run `job` on the configuration that a command line composes, with --multirun on each
-    of several; return the highest exit code.
+    """Run `job` on the configuration that a command line composes; return its exit code.
 
-    config_name, implied, arguments: see `run_command`.
+    With --multirun it runs on each of several, and the highest exit code is returned. config_name,
+    implied, arguments: see `run_command`.
     """
 
     def work(line: CommandLine) -> int:
@@ -240,8 +236,7 @@ def _point(config_name: str, lines: tuple[str, ...]) -> Point:
 def of_profile(
     overrides: Sequence[str], config_name: str, groups: Iterable[str] = AXES
 ) -> list[str]:
-    """Overrides for the groups that a command line leaves to its profile,
-    but for those that are defaults.
+    """Overrides for the groups that a command line leaves to its profile, but not for defaults.
 
     config_name: a file of conf/. groups: some of AXES. Raises InvalidInput for several profiles.
     """

@@ -61,9 +61,7 @@ def hydra_here(config_dir: str | None = None) -> Iterator[None]:
 
 
 def option_folders() -> tuple[str, ...]:
-    """The folders of options, the first of which counts:
-    conf/ and that of --config-dir, if there is one.
-    """
+    """The folders of options, the first of which counts: conf/ and that of --config-dir, if any."""
     elements = GlobalHydra.instance().config_loader().get_search_path().get_path()
     added = (element.path for element in elements if element.provider == COMMAND_LINE)
     return ("conf", *(path.removeprefix("file://") for path in added))
@@ -131,10 +129,9 @@ def _distinct(overrides: Iterable[Override]) -> tuple[str, ...]:
 
 
 def composed_by_hydra(config_name: str, lines: Iterable[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Hydra's own composition of conf/CONFIG_NAME.yaml, without Hydra's node,
-    and the option of every group that has one.
+    """Hydra's own composition of conf/CONFIG_NAME.yaml, and the option of every group that has one.
 
-    Raises InvalidInput for a profile that calls itself otherwise than its file.
+    Hydra's node is left out. Raises InvalidInput for a profile whose name is not its file's.
     """
     config = compose(config_name, list(lines), return_hydra_config=True)
     choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
@@ -157,9 +154,7 @@ def _compose(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
 
 
 def _is_plain(override: Override) -> bool:
-    """Whether an override chooses an option of a group that sets the group's own node
-    and nothing else.
-    """
+    """Whether an override chooses an option that sets its group's own node and nothing else."""
     group, option = str(override.key_or_group), str(override.value())
     is_choice = override.input_line == f"{group}={option}"
     return is_choice and group in (*GROUPS, "task") and _option(group, option) is not None
@@ -167,9 +162,7 @@ def _is_plain(override: Override) -> bool:
 
 @lru_cache(maxsize=256)
 def _option(group: str, name: str) -> Any:
-    """The node of an option that sets its group's own node and nothing else;
-    None for any other option.
-    """
+    """The node of an option that sets only its group's own node; None for any other option."""
     path = CONF / group / f"{name}.yaml"
     if not path.is_file() or "@package _global_" in path.read_text("utf-8"):
         return None

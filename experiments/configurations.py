@@ -30,16 +30,12 @@ METHODS = {
 DRAWN_AS = {"recycled": "iid"}
 """Draws -> draws that differ only in the law: the same trees suit both."""
 RECYCLED = 0.5
-"""Share of the target's earlier laws in the law of recycled siblings,
-the same as for decoder=recycled.
-"""
+"""Share of the target's earlier laws in the law of recycled siblings, as for decoder=recycled."""
 ON_CHAINS = ("block", "standard")
 """Verifiers that are compared on chains, with independent draws: a node has only one child."""
 FORMAT = "resispec fastest 1"
 SETTINGS = ("num_threads", "dtype")
-"""Keys of a cell's configuration that decide how fast a step is and are no part
-of the file's name.
-"""
+"""Keys of a cell's configuration that decide a step's speed and are not in the file's name."""
 
 TUNING = ("first_tuning_prompt", "max_tuning_prompts")
 """Keys that say on which documents a search chooses."""
@@ -47,9 +43,7 @@ TUNING = ("first_tuning_prompt", "max_tuning_prompts")
 
 @dataclass(frozen=True)
 class Configuration:
-    """Draws and verifier by name, as in METHODS, and a topology;
-    a root alone does not speculate.
-    """
+    """Draws and verifier named as in METHODS, and a topology; a root alone does not speculate."""
 
     draws: str
     verifier: str
@@ -99,8 +93,7 @@ ONE_TOKEN = Configuration("iid", "standard", root_only())
 
 @dataclass(frozen=True)
 class Chosen:
-    """The fastest configuration of all, and the best of every kind and size,
-    most of them by estimate.
+    """The fastest configuration, and the best of every kind and size, most of them by estimate.
 
     best: "chain" or draws, like "iid" -> the fastest configurations by rising number of nodes.
     """

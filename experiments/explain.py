@@ -24,9 +24,7 @@ _NOISE = (
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn Hydra's errors into InvalidInput of one line: what is wrong,
-    what is allowed, the nearest name.
-    """
+    """Turn Hydra's errors into InvalidInput: what is wrong, what is allowed, the nearest name."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -34,9 +32,7 @@ def explained() -> Iterator[None]:
 
 
 def _explanation(error: BaseException) -> InvalidInput:
-    """InvalidInput for an error of Hydra, from the first of its causes
-    that says more than Hydra does.
-    """
+    """InvalidInput for an error of Hydra, from its first cause that says more than Hydra does."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, InvalidInput):  # raised by one of our resolvers

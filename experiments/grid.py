@@ -1,5 +1,4 @@
-"""The cells that a command line asks for: sweeps are expanded, composed by Hydra,
-labelled and checked.
+"""The cells a command line asks for: sweeps are expanded, composed by Hydra, labelled and checked.
 
 Nothing here imports torch, so that planning is quick and wrong input is refused before anything
 starts.
@@ -107,9 +106,7 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """The name of its files: the given one, the artefact's or its part's,
-        or a digest of the cells.
-        """
+        """The name of its files: as given, its artefact's or part's, or a digest of the cells."""
         if name := self.cells[0].config["name"]:
             return str(name)
         if self.is_artefacts and len(self.parts) == 1:
@@ -137,9 +134,7 @@ def sweep_of(overrides: Sequence[str]) -> Sweep:
 
 
 def left_out(parts: Iterable[Part]) -> list[str]:
-    """A line for each thing that the profile lacks, with the names of the parts
-    that have no cells for it.
-    """
+    """A line for each thing that the profile lacks, with the names of the parts left out for it."""
     names: dict[str, list[str]] = {}
     for part in parts:
         if part.lacks:
@@ -157,14 +152,14 @@ def cells_of(overrides: Sequence[str]) -> list[Cell]:
 
 
 def parts_of(overrides: Sequence[str]) -> list[Part]:
-    """The sweeps that a command line asks for: the parts of the experiments that it names,
-    or a typed sweep.
+    """The sweeps that a command line asks for: parts of the experiments it names, or a typed one.
 
     A typed sweep has the defaults of conf/run.yaml where it names nothing else; `cli.of_profile`
     gives more. Of a key that is given twice the last value counts, as for Hydra, whether or not it
     is a sweep; dictionaries are merged. With `experiment=glob(...)` small experiments come first,
     and a part for which the profile lacks something gets no cells. An experiment that is named
     itself is refused in that case.
+
     Raises InvalidInput as `cells_of`, and when no part has cells.
     """
     with hydra_here(), explained():
@@ -203,9 +198,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 
 
 def _check_key(override: Override) -> None:
-    """Raise InvalidInput for an override that takes away what every cell has,
-    or that would change no cell.
-    """
+    """Raise InvalidInput for an override that removes what every cell has or changes no cell."""
     line, name = override.input_line, name_of(override)
     if override.is_delete() and name in RunConfig.__dataclass_fields__:
         raise InvalidInput(f"~{name} takes away what every cell has; allowed: {name}=VALUE")
@@ -277,8 +270,7 @@ def _expand(
 def _fill(
     part: Part, chosen: Sequence[str], swept: Mapping[str, Any], overrides: Sequence[Override]
 ) -> Part:
-    """Fill a part with its cells: all combinations of the values of its experiment
-    and the overrides.
+    """Fill a part with its cells: all combinations of values of its experiment and the overrides.
 
     chosen: the overrides that name the experiment. swept: key -> its value or values. The overrides
     come after them in every cell, so that they replace what is swept within them.
@@ -324,8 +316,9 @@ def _fill(
 
 
 def _check_documents(cells: Iterable[Cell]) -> None:
-    """Raise InvalidInput if a file takes the place of several data sets: its documents would
-    count several times in whatever is of all data sets.
+    """Raise InvalidInput if a file takes the place of several data sets.
+
+    Its documents would count several times in whatever is of all data sets.
     """
     by_source: dict[str, Label] = {}
     for cell in cells:

@@ -45,8 +45,7 @@ def _whole_artefact(word: str) -> list[str]:
 
 
 def launch_of(overrides: Sequence[str]) -> Launch:
-    """The function that runs cells: `run_cells`, or one for the launcher
-    that overrides name.
+    """The function that runs cells: `run_cells`, or one for the launcher that overrides name.
 
     Notes on stderr name Hydra's keys that change nothing. Raises Hydra's errors for a launcher that
     does not exist, or does not know a value that it is given, and InvalidInput for one that is none

@@ -38,8 +38,7 @@ SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, 
 
 
 def plain(words: Iterable[str]) -> list[str]:
-    """Overrides in which a list for a key that has one value is a sweep:
-    verifier=[a,b] is verifier=a,b.
+    """Overrides in which a list for a key of one value is a sweep: verifier=[a,b] is verifier=a,b.
 
     Raises InvalidInput for a word without a key, for a group's value that is no option's name, and
     for a range that cannot be counted.
@@ -109,9 +108,7 @@ def readable(word: str) -> str:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Overrides with `pair.` put before `target` and `draft`, and with a profile,
-    see `chosen_profile`.
-    """
+    """Overrides with `pair.` before `target` and `draft`, and a profile, see `chosen_profile`."""
     lines = [re.sub("^(target|draft)=", r"pair.\1=", line) for line in overrides]
     has_profile = any(re.match(r"[+~]*profile\b", line) for line in lines)
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
@@ -125,8 +122,7 @@ def check_single(overrides: Sequence[str], allowed: str) -> None:
 
 
 def values(override: Override) -> list[str]:
-    """The values of an override, each as text for an override of its own:
-    a sweep's values, or the only one.
+    """The values of an override, each as text for one of its own: a sweep's, or the only one.
 
     Raises InvalidInput for a sweep that has no values, or whose values cannot be listed.
     """
@@ -161,9 +157,7 @@ def fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
 
 
 def listed_values(key: str, value: Any) -> list[str]:
-    """The values of a key of a file's sweep: those of a list or of Hydra's sweep syntax,
-    or the only one.
-    """
+    """Values of a key of a file's sweep: of a list, of Hydra's sweep syntax, or the only one."""
     value = content(value)
     if isinstance(value, list):
         return [text(item) for item in value]

@@ -73,9 +73,7 @@ class Worker:
                 sender.close()
 
     def read(self) -> bool:
-        """Wait for one message and pass it on; False once the process has ended
-        and no message is left.
-        """
+        """Wait for a message and pass it on; False if the process has ended and none is left."""
         try:
             message = self.channel.recv()
         except (EOFError, OSError):  # OSError: killed within a message
@@ -87,9 +85,7 @@ class Worker:
         return True
 
     def end(self) -> tuple[int, list[str]]:
-        """The exit code of a process without further messages,
-        and the reasons for failures that it gave.
-        """
+        """The exit code of a process without further messages, and its reasons for failures."""
         self.process.join()
         self.channel.close()
         return self.process.exitcode or 0, self._reasons
@@ -105,9 +101,7 @@ def ready(workers: Sequence[SomeWorker], seconds: float) -> list[SomeWorker]:
 
 
 def stop(workers: Collection[Worker], patience_s: float = STOP_S) -> None:
-    """End the processes of workers, all at the same time: in good order if they do so within
-    `patience_s`, else by force.
-    """
+    """End workers' processes, all at once: in good order within `patience_s`, else by force."""
     processes = [worker.process for worker in workers if worker.process and worker.process.pid]
     deadline = time.monotonic() + patience_s
     try:
@@ -202,9 +196,7 @@ def _take(
 
 @contextmanager
 def _unstopped() -> Iterator[None]:
-    """Block stop signals while processes, or the server that forks them, start:
-    the parent stops them.
-    """
+    """Block stop signals while processes or their server start, since the parent stops them."""
     # else the server's start starts it, which unblocks the signals
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -215,9 +207,7 @@ def _unstopped() -> Iterator[None]:
 
 
 def _live(work: Callable[[Tell], object], gpu: str | None, channel: Any) -> None:
-    """Do the work of a process, which ends with the process that started it,
-    and on SIGTERM in good order.
-    """
+    """Do the work of a process that ends with its parent, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     _follow_parent()
     # CUDA reads it once, when it is first used; the server may have been started with another one

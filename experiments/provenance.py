@@ -50,9 +50,7 @@ def device_stem(device: torch.device) -> str:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """The most bytes that this process has held so far: of the machine's memory,
-    and of an accelerator's.
-    """
+    """The most bytes that this process has held of the machine's memory and an accelerator's."""
     process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )

@@ -16,8 +16,9 @@ from resispec.errors import InvalidInput, first_line
 
 
 def show_table(sweep: Sweep) -> bool:
-    """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it,
-    or say why there is none; return whether there is one.
+    """Write a sweep's table, results/PROFILE/sweeps/NAME.csv, and print it.
+
+    If there is none, a line on stderr says why. Returns whether there is one.
     """
     from analysis.sweep import table_of, written  # need pandas, for which no cell is to wait
 

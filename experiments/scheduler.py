@@ -1,5 +1,4 @@
-"""The scheduler gives cells and searches for trees to processes of their own,
-with one progress line for all.
+"""The scheduler gives cells and tree searches to processes of their own, with one progress line.
 
 How a process is started, heard and stopped is told in `experiments.processes`.
 """
@@ -54,8 +53,9 @@ class Job(Worker):
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells that one process measures in turns: timed ones that differ in their decoders alone;
-    any other cell by itself.
+    """Groups of cells that one process measures in turns.
+
+    Timed cells that differ only in their decoders are a group; any other cell is one by itself.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -110,11 +110,11 @@ def run_cells(
 def outcome(
     cells: Sequence[Cell], reasons: Sequence[str], done: Callable[[Cell], None], is_well: bool
 ) -> tuple[list[str], list[Cell], str]:
-    """The outcome of cells whose process has ended: lines about failures, the cells that are not
-    complete and have no line, and the reasons that name no cell.
+    """The outcome of cells whose process has ended.
 
-    reasons: those of the process, "CELL: REASON" where they name one. done: called with every
-    complete cell. is_well: whether the process ended as it should.
+    Returns lines about failures, the cells that are not complete and have no line, and the reasons
+    that name no cell. reasons: those of the process, "CELL: REASON" where they name one. done:
+    called with every complete cell. is_well: whether the process ended as it should.
     """
     named = [
         reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in cells))
@@ -169,13 +169,12 @@ def free_gpus(
     gpus: Sequence[str | None],
     limit: int,
 ) -> list[str | None]:
-    """The GPUs on which a job may start beside those that run, the emptiest first; [None] is the
-    whole machine.
+    """The GPUs on which a job may start beside those that run, the emptiest first.
 
-    No more than `limit` jobs run on a GPU, and a timed one alone. Without GPUs of its own a timed
-    job has untimed ones beside it. A pair may have to be made: on GPUs its other cells wait until
-    one has loaded it, else it is loaded while nothing else runs. opened: the pairs that were
-    loaded.
+    [None] is the whole machine. No more than `limit` jobs run on a GPU, and a timed one alone.
+    Without GPUs of its own a timed job has untimed ones beside it. A pair may have to be made: on
+    GPUs its other cells wait until one has loaded it, else it is loaded while nothing else runs.
+    opened: the pairs that were loaded.
     """
     pairs = {other.pair for other in running}
     if len(gpus) == 1 and running:
@@ -217,12 +216,12 @@ def _run(
     gpus: Sequence[str | None],
     untimed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run jobs, at most `limit` at a time on each GPU; the next job is the first
-    that may run beside the running ones, see `free_gpus`.
+    """Run jobs, at most `limit` at a time on each GPU.
 
-    total: number of all jobs, of which these remain. A job whose work another run is doing is tried
-    again after a while, and after the others. A signal to stop ends all processes first, and then
-    this one. untimed: see `run_cells`.
+    The next job is the first that may run beside the running ones, see `free_gpus`. A job whose
+    work another run is doing is tried again after a while, and after the others. A signal to stop
+    ends all processes first, and then this one. total: number of all jobs, of which these remain.
+    untimed: see `run_cells`.
     """
     progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
@@ -293,8 +292,8 @@ def _search(search: Any, path: Path, cells: Sequence[Cell], report: Reporter) ->
 class Progress:
     """The progress of jobs, of which several may run at a time, with the time left.
 
-    On a terminal it is one line, elsewhere, as in a log, a new one every LINES_S seconds.
-    size: the sum of the jobs' sizes. count: the number of jobs.
+    On a terminal it is one line, elsewhere, as in a log, a new one every LINES_S seconds. size: the
+    sum of the jobs' sizes. count: the number of jobs.
     """
 
     def __init__(self, size: int, count: int) -> None:

@@ -1,6 +1,4 @@
-"""The schema of the configuration and its allowed values:
-wrong values fail before any cell runs.
-"""
+"""The configuration's schema and allowed values: wrong values fail before any cell runs."""
 
 import math
 import re
@@ -36,9 +34,7 @@ class SamplingConfig:
 
 @dataclass
 class WandbConfig:
-    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team;
-    W&B's default one when null.
-    """
+    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team, W&B's default if null."""
 
     mode: str = (
         "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
@@ -138,9 +134,7 @@ _PATTERNS = {
 
 
 def unlabelled(config: DictConfig) -> None:
-    """Remove `label` from the groups' nodes: it is the text that tables print,
-    and no part of a cell.
-    """
+    """Remove the groups' `label`, which is the text that tables print and no part of a cell."""
     for group in GROUPS:
         if config.get(group):
             OmegaConf.set_struct(config[group], False)
@@ -157,9 +151,7 @@ def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value that is missing or wrong,
-    and for a path that is not there.
-    """
+    """Raise InvalidInput for the first missing or wrong value, and for a path that is not there."""
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
     values = leaves(config)
@@ -201,8 +193,7 @@ def _check_devices(devices: Sequence[int], device: str) -> None:
 
 
 def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first path of a model or of data that is not there
-    or is something else.
+    """Raise InvalidInput for the first path of a model or data that is absent or something else.
 
     So nothing is read to find out what a cell is unless it is a model or a data file. values: see
     `leaves`.

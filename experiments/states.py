@@ -1,5 +1,6 @@
-"""The plans of a profile and the states of its cells, each read once: what `experiments.status`
-counts and `experiments.verify` checks.
+"""The plans of a profile and the states of its cells, each read once.
+
+`experiments.status` counts them, and `experiments.verify` checks them.
 """
 
 from collections.abc import Iterable

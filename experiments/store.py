@@ -93,9 +93,7 @@ class CellStore:
         self.write_status(Status("running"))
 
     def rows_so_far(self) -> list[dict[str, Any]]:
-        """The rows that a cell has, complete or not, up to a line that is damaged
-        or being written.
-        """
+        """The rows of a cell, complete or not, up to a line that is damaged or being written."""
         rows = []
         for path in [
             self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).is_file()
@@ -121,9 +119,7 @@ class CellStore:
 
 
 def status_of(cell: Cell) -> Status:
-    """The state of a cell for a run: with `reuse=true` a stale one is done,
-    and the reason tells of it.
-    """
+    """The state of a cell for a run; with `reuse=true` a stale one is done, as the reason tells."""
     status = read_status(cell.folder, cell.config)
     is_kept = status.state == "stale" and cell.config.get("reuse")
     return replace(status, state="done") if is_kept else status
@@ -176,8 +172,9 @@ def _line(row: Any) -> str:
 
 
 def plans_of(sweep: Sweep) -> dict[Path, list[Part]]:
-    """The files of a sweep's plans, in `results/PROFILE/plans`, and the parts that each asks for:
-    ARTEFACT[/PART].json for an artefact's own cells, else sweep/NAME.json.
+    """The files of a sweep's plans, in `results/PROFILE/plans`, and the parts that each asks for.
+
+    They are ARTEFACT[/PART].json for an artefact's own cells, else sweep/NAME.json.
     """
     config = sweep.cells[0].config
     folder = Path(config["results"]) / config["profile"] / "plans"
@@ -257,9 +254,7 @@ def _labels(entry: Mapping[str, Any]) -> str:
 
 
 def entry_of(cell: Cell) -> dict[str, Any]:
-    """A cell's entry in a plan; task, num_prompts and is_timed serve
-    to estimate how long the cell takes.
-    """
+    """A cell's entry in a plan; task, num_prompts and is_timed serve to estimate its time."""
     entry = {
         "cell_id": cell.cell_id if cell.has_tree else NO_TREE,
         "labels": {

@@ -1,10 +1,10 @@
 """Check that the files of runs are as they were written, changing nothing: `make verify`.
 
 Cells, plans and searched trees in the results folder, those in published archives, and the models
-that were trained here, are compared with their checksums. Each damaged one gets a
-line that says what to do, and so does what cannot be read. The exit code is 0 only when there is
-none, and something was read. If a file has no checksum, as those made by hand or by an earlier
-version, only its format is checked.
+that were trained here, are compared with their checksums. Each damaged one gets a line that says
+what to do, and so does what cannot be read. The exit code is 0 only when there is none, and
+something was read. If a file has no checksum, as those made by hand or by an earlier version, only
+its format is checked.
 """
 
 import os
@@ -30,8 +30,7 @@ class Kind(NamedTuple):
     """Paths that are checked in one way.
 
     check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, if
-    the
-    error does not say so.
+    the error does not say so.
     """
 
     name: str
@@ -61,8 +60,7 @@ def kinds(results: Path) -> list[Kind]:
 
 
 def check_cell(folder: Path, states: States) -> None:
-    """Raise InvalidInput for a cell whose files have changed, with the command that measures it
-    again.
+    """Raise InvalidInput for a cell whose files have changed, with the command to measure it again.
 
     states: those of its profile.
     """
@@ -76,9 +74,7 @@ def check_cell(folder: Path, states: States) -> None:
 
 
 def check_plan(path: Path) -> None:
-    """Raise InvalidInput for a plan that has changed since it was written,
-    or a file that is no plan.
-    """
+    """Raise InvalidInput for a file that is no plan, or has changed since it was written."""
     content = read_sealed(path)
     try:
         for entry in content["cells"]:
@@ -90,17 +86,13 @@ def check_plan(path: Path) -> None:
 
 
 def check_tree(path: Path) -> None:
-    """Raise InvalidInput for a tree file that has changed since it was written,
-    or that holds no tree.
-    """
+    """Raise InvalidInput for a file that holds no tree, or has changed since it was written."""
     is_fastest = read_json(path).get("format") == configurations.FORMAT
     (configurations if is_fastest else grow_map).load(path)
 
 
 def check_archive(path: Path) -> None:
-    """Raise InvalidInput for a published archive that is damaged,
-    or that holds anything damaged.
-    """
+    """Raise InvalidInput for a published archive that is damaged or holds anything damaged."""
     folder = unpacked(path)
     problems = []
     for kind in kinds(folder)[:3]:
@@ -115,9 +107,7 @@ def check_archive(path: Path) -> None:
 
 
 def obstacles(results: Path) -> dict[Path, str]:
-    """A line for each folder that cannot be read and each FIFO, socket or device,
-    which is never opened.
-    """
+    """A line for each unreadable folder and each FIFO, socket or device, which is never opened."""
     lines = {}
 
     def refuse(error: OSError) -> None:

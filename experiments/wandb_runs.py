@@ -90,8 +90,7 @@ def of_cell(plan: Plan, request: Request) -> DashboardRun:
 
 
 def _numbers(request: Request, rows: pd.DataFrame, bias: str | None) -> dict[str, Any]:
-    """The numbers of a cell that need no other cell: an audit's, or metrics with their
-    intervals.
+    """The numbers of a cell that need no other cell: an audit's, or metrics with their intervals.
 
     bias: see `audits.with_bias`.
     """
@@ -161,8 +160,7 @@ def _wandb() -> Any:
 
 
 def chosen_mode(mode: str) -> tuple[str, str]:
-    """ "online", "offline" or "disabled", and a line for people
-    if W&B would be used but has no key.
+    """The mode "online", "offline" or "disabled", and a line if W&B would be used but has no key.
 
     mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files.
     """

@@ -1,12 +1,10 @@
-"""Write a pair in a larger shape: `python -m recipes.inflate shape=NAME output=FOLDER`;
-see `--help`.
+"""Write a pair in a larger shape: `python -m recipes.inflate shape=NAME output=FOLDER`.
 
 Both models of the pair, which must be Llamas, are enlarged to the sizes of `shape` and keep their
-laws:
-see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything that
-reads models of transformers, so that other engines can be timed at their real cost and real
+laws, see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything
+that reads models of transformers, so that other engines can be timed at their real cost and real
 acceptance, too. Each model says in its config.json and its README.md that it is inflated, and how
-far its laws are from the small one's.
+far its laws are from the small one's. See `--help`.
 """
 
 import sys

@@ -1,11 +1,10 @@
-"""Train an EAGLE drafter for a Llama target: `python -m recipes.train_eagle output=FOLDER`;
-see `--help`.
+"""Train an EAGLE drafter for a Llama target: `python -m recipes.train_eagle output=FOLDER`.
 
 recipe=eagle3 trains EAGLE-3 drafters. Of the pair only the target is used. Documents, from
 `first_prompt` on, are encoded as prompts are, template included, and cut to `document_tokens`
 tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
 an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command; another
-recipe, target or text is refused.
+recipe, target or text is refused. See `--help`.
 """
 
 import sys
@@ -111,8 +110,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
 
 
 def train(training: Any, folder: Path) -> None:
-    """Go on from the folder's checkpoint, if there is one, to the last step;
-    write the drafter beside it.
+    """Train from the folder's checkpoint, if any, to the last step; write the drafter beside it.
 
     Raises InvalidInput when another process trains there, and as `Training.run`.
     """

@@ -143,9 +143,7 @@ def laws_of(scorers: Sequence[Scorer], prompts: Sequence[Sequence[int]]) -> Cont
 def drawn(
     laws: ContextLaws, law: Law, generator: Generator
 ) -> tuple[Sequence[str], Tensor, Tensor]:
-    """Names of alternatives, their ratios (C, D, A), and terms of every set (C, D, E) of D = DRAWS
-    tokens.
-    """
+    """Names of alternatives, their ratios (C, DRAWS, A), and terms of every set (C, DRAWS, E)."""
     columns: list[list[Tensor]] = [[], []]
     names: Sequence[str] = ()
     emitted = law(laws)

@@ -53,8 +53,8 @@ class Run:
     """One file of transcripts: an engine, and the kind of its arms.
 
     engine: of `resispec transcripts --engine`. mode: "plain" or "assisted". kind: the name of a
-    kind of arms, see `referee.conditions`. value: that of the option that makes them.
-    prompts: the number of them in each arm. target, dataset: of `resispec transcripts`.
+    kind of arms, see `referee.conditions`. value: that of the option that makes them. prompts: the
+    number of them in each arm. target, dataset: of `resispec transcripts`.
     """
 
     engine: str

@@ -39,9 +39,7 @@ OFF_ALONE: Final[Mapping[str, Mapping[str, str]]] = {
         "TensorRT-LLM's counts the prompt's tokens as well, a transcript's emitted tokens alone",
     ),
 }
-"""For engines, by what `engine_of` says of their names, the settings that must be
-off, and why.
-"""
+"""For engines, as `engine_of` names them, the settings that must be off, and why."""
 _EMPTY = (0, "")  # False is 0
 UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
     **dict.fromkeys(
@@ -72,18 +70,19 @@ UNDECLARABLE: Final[Mapping[str, tuple[Any, ...]]] = {
     "response_format": ("text",),
     "tool_choice": ("auto", "none"),
 }  # fmt: skip
-"""Settings that decide the law and that no transcript has, with the values at which they are off;
-an empty list or mapping is off as well.
+"""Settings that decide the law and that no transcript has, with the values at which they are off.
 
-The names are those of vLLM, SGLang, llama.cpp, transformers and of servers that take theirs.
+An empty list or mapping is off as well. The names are those of vLLM, SGLang, llama.cpp,
+transformers and of servers that take theirs.
 """
 LEAST_TEMPERATURE = 0.01
 """vLLM raises lower temperatures to this one, except 0."""
 
 
 def check_law(settings: Warp, engine: str, place: str = "") -> None:
-    """Raise InvalidInput for settings that an engine of this name does not apply as they are
-    declared; engines that are not known apply all. place: the beginning of the line.
+    """Raise InvalidInput for settings that an engine of this name does not apply as declared.
+
+    Engines that are not known apply all. place: the beginning of the line.
     """
     kind, name = engine_of(engine), f"{place}{engine}"
     check_off(settings, name, OFF_ALONE.get(kind or "", {}))
@@ -100,11 +99,11 @@ def check_law(settings: Warp, engine: str, place: str = "") -> None:
 
 
 def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
-    """Raise InvalidInput for settings of which engines make different laws, since the engine of
-    this name is not known.
+    """Raise InvalidInput for settings of which engines make different laws.
 
-    Engines have filters in different orders, and count penalties over the prompt or not, or over
-    the last few tokens. option: the place where the user can say which engine does the same.
+    The engine of this name is not known. Engines have filters in different orders, and count
+    penalties over the prompt or not, or over the last few tokens. option: the place where the user
+    can say which engine does the same.
     """
     has_penalty = any(getattr(settings, name) != getattr(Warp, name) for name in PENALTIES)
     if not all(map(settings.is_as_in, FILTER_ORDERS)):
@@ -161,10 +160,10 @@ def check_declarable(
 
 
 def check_window(names: Iterable[str], settings: Warp, engine: str, length: int) -> None:
-    """Raise InvalidInput for a row of llama.cpp whose penalty may not have applied to all of it,
-    since by default its window is shorter than the row.
+    """Raise InvalidInput for a row of llama.cpp whose penalty may not have applied to all of it.
 
-    names: the keys of the row. length: the number of tokens of the row, prompt and output.
+    By default the penalty's window is shorter than the row. names: the keys of the row. length: the
+    number of tokens of the row, prompt and output.
     """
     is_on = settings.repetition_penalty != Warp.repetition_penalty
     if not is_on or engine_of(engine) != "llama.cpp" or length <= LLAMA_WINDOW:
@@ -196,9 +195,7 @@ def _samplers(settings: Warp) -> list[str]:
 
 
 def _is_usual(samplers: Any, settings: Warp) -> bool:
-    """Whether a list of samplers has those of `_samplers` that are on, in that order, and no
-    unknown one.
-    """
+    """Whether a list has the samplers of `_samplers` that are on, in order, and no unknown one."""
     usual = _samplers(settings)
     if not isinstance(samplers, list | tuple) or {*samplers}.difference(usual, OTHER_SAMPLERS):
         return False

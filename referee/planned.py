@@ -1,6 +1,4 @@
-"""Tokens that are going to be asked for, and the bias that so many of them show:
-said before anything is written.
-"""
+"""Tokens to be asked for, and the bias that so many show, said before anything is written."""
 
 import math
 from collections.abc import Iterator
@@ -11,8 +9,10 @@ from resispec.sampling import Sampling
 SHIFT = 0.05
 """A shift toward the draft, as a total variation, for which the tokens it takes were measured."""
 TAKES = {"with the draft's model": 817, "without": 4979}
-"""The tokens after which that shift was found nine times in ten, by bets with the draft's model and
-by a z-score without; on the embedded pair, see docs/transcripts.md.
+"""The tokens after which that shift was found nine times in ten.
+
+It was found by bets with the draft's model and by a z-score without, on the embedded pair, see
+docs/transcripts.md.
 """
 
 

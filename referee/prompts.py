@@ -1,6 +1,4 @@
-"""Prompts of token ids for every arm: bare ones, those of later turns of chats,
-and those behind a long context.
-"""
+"""Prompts of token ids for every arm: bare, of later turns of chats, and behind a long context."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ class PromptSource:
     """Prompts of a data set or file, as token ids.
 
     source: see `inputs.documents`. length: the number of tokens to which a text is cut. tokenizer:
-    gives the tokenizer of the engine's model and its prompt template; it is called if there is
-    a text to encode, and may raise InvalidInput.
+    gives the tokenizer of the engine's model and its prompt template; it is called if there is a
+    text to encode, and may raise InvalidInput.
     """
 
     def __init__(
@@ -38,9 +36,9 @@ class PromptSource:
         self._documents: list[tuple[str, Prompt | tuple[int, ...]]] = []
 
     def prompts(self, number: int, context: int = 0) -> list[tuple[int, ...]]:
-        """The first `number` prompts, filled up in front to `context` tokens by the documents that
-        follow each in the source; a longer prompt stays as it is.
+        """The first `number` prompts, filled up in front to `context` tokens.
 
+        The documents that follow each in the source fill it up; a longer prompt stays as it is.
         What stands before a prompt depends on the source alone, not on `number`. Raises
         InvalidInput as `inputs.documents`, and if too few documents follow the last prompt.
         """
@@ -72,9 +70,7 @@ class PromptSource:
         return [*tokenizer.encode_turn(result, len(result), None), *document]
 
     def _before(self, index: int, context: int, length: int) -> Iterator[int]:
-        """The ids that fill a prompt of some length up: those of the documents that follow it, each
-        in the template.
-        """
+        """The ids that fill a prompt up: the documents that follow it, each in the template."""
         while length < context:
             index += 1
             if index == len(self._documents):

@@ -66,6 +66,7 @@ LEFT_PADDED = {
     "sequences": ATTENTION_MASK,
 }
 """The keys of an output beside which a prompt can be padded on its left, and the mask that says so.
+
 Without it a prompt is taken if it does not begin with one token twice. verl's batches are always
 padded, so that they need their mask.
 """
@@ -152,8 +153,9 @@ def _given(name: str, value: Any) -> dict[str, Any]:
 
 
 def _key(row: Mapping[str, Any], what: str, place: str) -> str | None:
-    """The key of a row that holds a list of this, or None; texts under such a name do not count,
-    except under a transcript's own.
+    """The key of a row that holds a list of this, or None.
+
+    Texts under such a name do not count, except under a transcript's own.
     """
     keys = [
         name

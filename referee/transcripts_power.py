@@ -91,9 +91,7 @@ LAWS = {
 
 
 def drawn(law, prompts, scorers, seed: int) -> list[Transcript]:
-    """A transcript of every prompt by a law of two models' logits,
-    emitted tokens and ends of sequence.
-    """
+    """A transcript of every prompt by a law of logits, emitted tokens and ends of sequence."""
     eos, generator = scorers[0].eos_token_ids, torch.Generator().manual_seed(seed)
     given = prompts, scorers, NEW_TOKENS, generator
     answers = draw(lambda logits, emitted: law(*logits, emitted, eos), *given)

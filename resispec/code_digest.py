@@ -52,10 +52,10 @@ class Source:
 
 
 def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """The digests of a cell's code: file -> digest, by the names of files relative
-    to their import folder; "package NAME" -> version, and as in `commit_digests`.
+    """The digests of a cell's code: file -> digest, "package NAME" -> version, and commits.
 
-    config: the cell's resolved configuration. Files and models that are not there are left out.
+    Files have names relative to their import folder; commits are as in `commit_digests`. config:
+    the cell's resolved configuration. Files and models that are not there are left out.
     """
     nodes = {key: config.get(key) for key in ("decoder", "task", "dataset", "pair")}
     pending = [file for key, node in nodes.items() for file in _named(node, key == "decoder")]
@@ -162,9 +162,7 @@ def _cached_commits(pair: Any) -> dict[str, str | None]:
 
 
 def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:
-    """The files of what a file of tree=fastest names: of all of it,
-    or for a decoder of the fastest alone.
-    """
+    """The files of what a file of tree=fastest names; for a decoder, of the fastest alone."""
     # which loading the file reports
     with suppress(InvalidInput, LookupError, TypeError, AttributeError):
         content = read_json(path)
@@ -196,9 +194,7 @@ def _of_registered(part: str, name: str) -> list[tuple[Path, str]]:
 
 
 def _of_module(module: str, attribute: str) -> list[tuple[Path, str]]:
-    """The files behind an attribute of a module; none for modules
-    that are no part of a cell's code.
-    """
+    """The files behind an attribute of a module; none for a module outside of a cell's code."""
     top = module.partition(".")[0]
     if top == "resispec":
         return _of_ours(module, attribute)
@@ -248,9 +244,7 @@ def _below(root: Path, folder: Path, module: str, attribute: str) -> list[tuple[
 
 
 def _import_folder(top: str) -> Path | None:
-    """The folder that a module of the user's is imported from;
-    None for other modules and unknown ones.
-    """
+    """The folder that a user's module is imported from; None for other and unknown modules."""
     if top in sys.stdlib_module_names or _is_installed(top):
         return None
     location = _location(top)
@@ -265,9 +259,7 @@ def _is_installed(top: str) -> bool:
 
 
 def _location(top: str) -> Path | None:
-    """The file of a module or the folder of a package;
-    None for one that is not found or has neither.
-    """
+    """The file of a module or the folder of a package; None if it is not found or has neither."""
     # ValueError: a module that was made without a specification
     with suppress(ImportError, ValueError):
         if spec := find_spec(top):
@@ -322,9 +314,7 @@ def _source(path: Path) -> Source:
 
 @lru_cache(maxsize=4096)
 def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
-    """A parsed file; one that is no Python, or nested too deep to be compared,
-    counts by its bytes.
-    """
+    """A parsed file; one that is no Python, or nested too deep to compare, counts by its bytes."""
     data = path.read_bytes()
     try:
         tree = ast.parse(data)

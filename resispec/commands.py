@@ -50,10 +50,9 @@ def has_clone() -> bool:
 
 
 def as_typed(module: str) -> str:
-    """The words that start a module as this process was started: "resispec show",
-    or "python -m experiments.show".
+    """The words that start a module as this process was started.
 
-    module: as `python -m` takes it.
+    They are like "resispec show" or "python -m experiments.show". module: as `python -m` takes it.
     """
     if sys.argv and Path(sys.argv[0]).stem == "resispec":
         for name, command in COMMANDS.items():

@@ -184,9 +184,7 @@ def _print_list(kind: Listing) -> None:
 
 
 def _described(group: str) -> dict[str, str]:
-    """The options of a group of conf/, each with the first sentence of its file's comment,
-    or else with its values.
-    """
+    """The options of a group of conf/, each with its comment's first sentence or its values."""
     paths = sorted((commands.ROOT / "conf" / group).glob("*.yaml"))
     return {path.stem: _about(path.read_text(encoding="utf-8")) for path in paths}
 

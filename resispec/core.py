@@ -29,8 +29,9 @@ class Tree:
     draws: DrawsKind
 
     def check_siblings(self) -> None:
-        """Raise InvalidInput if siblings have one token twice, where their draws give none twice:
-        a rule would count it twice.
+        """Raise InvalidInput if siblings have one token twice although their draws give none twice.
+
+        A rule would count it twice.
         """
         if not self.draws.are_distinct:
             return

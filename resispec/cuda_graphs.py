@@ -17,14 +17,11 @@ from torch import Generator, Tensor
 
 Outputs = tuple[Tensor, ...]
 Unit = Callable[..., Outputs]
-"""A function that takes a generator, None if nothing is drawn, then tensors,
-and returns tensors.
-"""
+"""A function of a generator, None if nothing is drawn, and of tensors, that returns tensors."""
 
 
 def as_unit(function: Unit, device: torch.device) -> Unit:
-    """Make a function a unit for a device: captured as CUDA graphs on a CUDA device,
-    elsewhere as it is.
+    """Make a function a unit for a device: as CUDA graphs on a CUDA device, elsewhere as it is.
 
     A captured unit overwrites its result in its next call with inputs of the same shapes.
     """
@@ -61,8 +58,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class CudaGraphs:
-    """A function captured as CUDA graphs, one for each combination
-    of its inputs' shapes and dtypes.
+    """A function captured as CUDA graphs, one for each combination of input shapes and dtypes.
 
     The first call with new shapes runs the function without capture, which also prepares libraries
     and the function's own caches. The second call captures the function. All calls must pass the
@@ -110,9 +106,7 @@ class CudaGraphs:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector: if it deletes an older graph,
-    CUDA breaks off the capture under way.
-    """
+    """Pause the garbage collector: if it deletes an older graph, CUDA breaks off the capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,5 +1,4 @@
-"""Prompts: documents in a fixed order, from a local file, the hub,
-a pinned file of the web, or made here.
+"""Prompts: documents in a fixed order, from a local file, the hub or a pinned file of the web.
 
 A data set is any object with `prompts(count)`. The caller, who knows the tokenizer, cuts texts to
 their first tokens. Importing this module imports neither torch nor the datasets library.
@@ -58,29 +57,24 @@ def check_turns(prompts: Iterable[Prompt], template: str | None) -> None:
 
 @dataclass(frozen=True)
 class JsonlDataset:
-    """A local JSON Lines file: one object per line, with a text and optional `id`,
-    `category`, `earlier`.
-    """
+    """A local JSON Lines file of objects with a text and optional `id`, `category`, `earlier`."""
 
     path: str
     field: str = "text"
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents; every line is one,
-        named by its line from 0 if it has no `id`.
+        """The first `count` documents, one a line; one without `id` is named by its line from 0.
 
         Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is
-        not a JSON object in UTF-8 with text in `field`, or two documents share an id;
-        and when there are fewer than `count` documents.
+        not a JSON object in UTF-8 with text in `field`, or two documents share an id; and when
+        there are fewer than `count` documents.
         """
         return _first(
             _checked(json_lines(Path(self.path)), self.path, self.field), count, self.path
         )
 
     def check(self, count: int, template: str | None) -> None:
-        """Raise InvalidInput as `prompts` does, and for a later turn of a chat,
-        see `check_turns`.
-        """
+        """Raise InvalidInput as `prompts` does, and for later turns of chats, see `check_turns`."""
         check_turns(self.prompts(count), template)
 
 
@@ -249,9 +243,7 @@ def _first_answers(path: Path) -> dict[Any, str]:
 def _in_turns(
     documents: Iterable[PlacedDocument], dataset: QuestionDataset | HubDataset, source: str
 ) -> Iterator[Prompt]:
-    """The questions of the chosen categories, one of each category in turn;
-    see `QuestionDataset`.
-    """
+    """The questions of the chosen categories, one of each in turn; see `QuestionDataset`."""
     groups: dict[str | None, list[Prompt]] = {}
     fields = dataset.field, dataset.id_field, dataset.category
     for prompt in _checked(documents, source, *fields, is_stand_in=bool(dataset.path)):
@@ -406,8 +398,7 @@ def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
 
 
 def _fetched(url: str, sha256: str) -> Path:
-    """The copy of a data set's file in the cache; the file is fetched if there is none,
-    or it is damaged.
+    """The copy of a data set's file in the cache, fetched if it is absent or damaged.
 
     url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file
     cannot be fetched or written, or has another checksum.

@@ -28,9 +28,7 @@ from resispec.verifiers import SiblingRule, Verifier, as_verifier
 __all__ = ["Decoder", "Generation", "Sampling", "Step"]
 
 ROUND_TO = 16
-"""Cache capacities are multiples of this many tokens,
-so that prompts of similar length share a cache.
-"""
+"""Cache capacities are multiples of this many tokens: prompts of similar length share a cache."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Decoder:
     verifier: a verifier, or a sibling rule, which is then applied from the root down.
     cache_length: most positions that the cache may hold, with the tree's (Sequoia's M); None for no
     limit.
+
     It keeps its last stepper, with the caches, as prompts are often alike, until a program changes
     the models. It decodes one prompt at a time.
     """
@@ -88,8 +87,7 @@ class Decoder:
         is_last: Callable[[int], bool] | None = None,
         is_checked: bool = False,
     ) -> Generation:
-        """Continue a prompt of at least one token; randomness comes from `generator`,
-        on the target's device.
+        """Continue a prompt of at least one token by draws of `generator`, on the target's device.
 
         on_step: called after every step. is_last: called with each returned token in turn, says
         whether the token ends the sequence; if None, the pair's `end_token_ids` end it, unless
@@ -97,6 +95,7 @@ class Decoder:
         "commit" of every step.
         is_checked: whether a verifier that changes its inputs is refused, which takes time; for
         audits.
+
         Raises InvalidInput when the prompt or the tree does not fit, and while another prompt is
         decoded; FloatingPointError when a law is NaN.
         """
@@ -140,12 +139,11 @@ class Decoder:
     def _begun(
         self, pair: Pair, prompt: list[int], sampling: Sampling, generator: Generator
     ) -> Iterator[tuple[Stepper, float]]:
-        """The stepper, which has read a prompt, and when it began to, in seconds; it is nobody
-        else's in the block.
+        """The stepper, which has read a prompt, and when it began to, in seconds.
 
-        After the block, whatever has ended it, `generator` is in the state after all draws, and the
-        models are in training mode if they were. Raises InvalidInput while another prompt is
-        decoded.
+        In the block the stepper is nobody else's. After the block, whatever has ended it,
+        `generator` is in the state after all draws, and the models are in training mode if they
+        were. Raises InvalidInput while another prompt is decoded.
         """
         if not self._is_taken.acquire(blocking=False):
             raise InvalidInput(
@@ -165,9 +163,7 @@ class Decoder:
             self._is_taken.release()
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
-        """The number of committed tokens that the caches have room for,
-        a multiple of `ROUND_TO`.
-        """
+        """The number of committed tokens that fit into the caches, a multiple of `ROUND_TO`."""
         # The last step may commit as many tokens past the limit as the tree has levels.
         length = (
             prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
@@ -175,8 +171,10 @@ class Decoder:
         return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
-        """The stepper for a pair, warp and cache capacity: the last one, if it is for the same, and
-        the models are as they were. So must be the verifier where its steps are captured.
+        """The stepper for a pair, warp and cache capacity; the last one if it still fits.
+
+        It fits if it was made for the same, and the models are as they were; where its steps are
+        captured, so must be the verifier.
         """
         parts: tuple[Any, ...] = (self.drafter, self.verifier, pair, warp, capacity)
         is_captured = not reading_is_free(pair.target.device)
@@ -189,8 +187,7 @@ class Decoder:
         return self._kept
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
-        """Raise InvalidInput unless prompt and trees fit the limits and no penalty
-        of `sampling` is on.
+        """Raise InvalidInput unless prompt and trees fit the limits and `sampling` has no penalty.
 
         Nor may a text cross a length at which the target's rotary frequencies change.
         """

@@ -1,5 +1,4 @@
-"""Probability laws as tensors: rescaling them to sum to 1,
-and drawing from them with an explicit generator.
+"""Probability laws as tensors: rescaled to sum to 1, and drawn from with an explicit generator.
 
 Functions are batched over leading dimensions and pure, except that draws advance the generator;
 only `draw_one` and `choose`, which return a number, synchronise with the host.
@@ -11,8 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 BELOW_ONE = 1 - 2**-52
-"""Factor of a sum before the sum is multiplied by a uniform number: the largest uniform number is 1
-- 2^-53, and its product could round up to the sum, past the last token of positive weight.
+"""Factor of a sum before the sum is multiplied by a uniform number.
+
+The largest uniform number is 1 - 2^-53. Its product with the sum could round up to the sum, past
+the last token of positive weight.
 """
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
@@ -30,29 +31,27 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
 
 
 def quotient(dividend: Tensor, divisor: Tensor) -> Tensor:
-    """Divide elementwise; a divisor of 0 counts as the least normal number,
-    so 0 / 0 is 0. NaN stays NaN.
+    """Divide elementwise; a divisor of 0 counts as the least normal number, so 0 / 0 is 0.
+
+    NaN stays NaN.
     """
     return dividend / divisor.clamp_min(torch.finfo(divisor.dtype).tiny)
 
 
 def sum_tolerance(values: Tensor) -> float:
-    """Allowed distance of a law's sum from 1 in this tensor's precision:
-    1e-9 in float64, else 1e-4.
-    """
+    """Allowed distance of a sum from 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
     return 1e-9 if values.dtype == torch.float64 else 1e-4
 
 
 def sum_rounding(values: Tensor) -> float:
-    """Rounding error of a sum over a large vocabulary in this tensor's precision;
-    less mass counts as 0.
-    """
+    """Rounding error of sums over a large vocabulary in this precision; less mass counts as 0."""
     return 64 * torch.finfo(values.dtype).eps
 
 
 def summing_to_one(laws: Tensor) -> Tensor:
-    """Laws (..., V), float32 or better, whose rows are divided by their sums where these differ
-    from 1 by more than rounding: to verifiers a lack is an outcome of its own.
+    """Laws (..., V), float32 or better, divided by sums that differ from 1 by more than rounding.
+
+    To verifiers a lack is an outcome of its own.
     """
     wide = laws if laws.dtype in (torch.float32, torch.float64) else laws.float()
     total = wide.sum(-1, keepdim=True)
@@ -60,9 +59,7 @@ def summing_to_one(laws: Tensor) -> Tensor:
 
 
 def null_mass(probs: Tensor) -> Tensor:
-    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token;
-    0 if only rounding.
-    """
+    """The mass (..., 1) of a law (..., V) for an outcome that is no token; 0 if only rounding."""
     remainder = 1 - probs.sum(-1, keepdim=True)
     return torch.threshold(remainder, sum_rounding(probs), 0.0)  # NaN stays NaN
 
@@ -79,8 +76,7 @@ def counted(probs: Tensor) -> Tensor:
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of a token when others are excluded: `counted` masses,
-    or uniform if none is left.
+    """The law (..., V) of a token after exclusions: `counted` masses, or uniform if none is left.
 
     taken: (..., K) int64, the excluded tokens, all different.
     """
@@ -117,8 +113,7 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
 def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
     """Draw one index from one law and check the law; waits for the device.
 
-    weights: (V,), of any positive sum, or, if `tolerance` is given, of a sum within `tolerance` of
-    1.
+    weights: (V,), of any positive sum, or of a sum within `tolerance` of 1 if that is given.
     Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are
     negative weights.
     """
@@ -136,8 +131,7 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
 
 
 def choose(chances: Iterable[Tensor], generator: Generator) -> int:
-    """Draw an index with these chances; the rest of 1 is the chance
-    to return the number of chances.
+    """Draw an index with these chances; what they lack to 1 is the chance of `len(chances)`.
 
     chances: tensors of one value each, or a tensor (B,). They are read in turn until the index is
     decided; each reading waits for the device.

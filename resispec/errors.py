@@ -1,6 +1,4 @@
-"""Errors that the user can mend, and functions that end a command
-with such an error in one line.
-"""
+"""Errors that a user can mend, and functions that end a command with such an error in one line."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from types import FrameType
 from typing import Any
 
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
-"""The line after Ctrl-C for a command that writes file after file
-and keeps the files that exist.
-"""
+"""The line after Ctrl-C for a command that writes file after file and keeps those that exist."""
 
 
 STOPPED = 130
@@ -33,9 +29,7 @@ _LIBRARIES = {
 }
 """Libraries -> the variable of their log level."""
 OUTPUT_CLOSED = 141
-"""The exit code of a command whose reader went before it was done,
-as shells give it: 128 + SIGPIPE.
-"""
+"""The exit code of a command whose reader went before the end, as shells give it: 128 + SIGPIPE."""
 
 
 class _Verbose(argparse.Action):
@@ -49,8 +43,9 @@ _tracebacks_are_shown = False
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command's flags, with --verbose; no flag may be abbreviated, so that a word
-    that is mistyped is not another one.
+    """The parser of a command's flags, with --verbose; no flag may be abbreviated.
+
+    So a word that is mistyped is not another one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -66,9 +61,7 @@ def show_tracebacks() -> None:
 
 
 class InvalidInput(ValueError):
-    """Something the user gave is wrong; one line says what is wrong,
-    what was found and what is allowed.
-    """
+    """Wrong input of the user; one line says what is wrong, what was found and what is allowed."""
 
 
 class NotDefined(InvalidInput):
@@ -76,21 +69,16 @@ class NotDefined(InvalidInput):
 
 
 class NoVerdict(InvalidInput):
-    """A measurement cannot be trusted, so nothing is judged by it;
-    one line as in `InvalidInput`.
-    """
+    """A measurement cannot be trusted, so nothing is judged by it; a line as in `InvalidInput`."""
 
 
 def printable(text: str) -> str:
-    """A foreign text without characters that control a terminal;
-    a tab or a line's end becomes a blank.
-    """
+    """A foreign text without what controls a terminal; tabs and ends of lines become blanks."""
     return "".join(mark if mark.isprintable() else " " * mark.isspace() for mark in text)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, `printable`;
-    a line that ends with a colon is joined to the next.
+    """The first line of an error's message, `printable`, with the next if it ends with a colon.
 
     An empty message gives the name of the error's type.
     """
@@ -108,12 +96,11 @@ def fail(message: str) -> int:
 
 
 def guard_imports(package: str) -> None:
-    """Make Ctrl-C one line while a command of this package is imported: one of `python -m`,
-    or `resispec` itself; the package calls.
+    """Make Ctrl-C one line while a command of this package is imported; the package calls.
 
-    Until `in_one_line` begins, Ctrl-C ends the process at once, since an import may swallow
-    KeyboardInterrupt or make another error of it. Nothing is run without docstrings, as by `python
-    -OO`: --help and transformers need them.
+    A command is one of `python -m`, or `resispec` itself. Until `in_one_line` begins, Ctrl-C ends
+    the process at once, since an import may swallow KeyboardInterrupt or make another error of it.
+    Nothing is run without docstrings, as by `python -OO`: --help and transformers need them.
     """
     if not _is_command(package):
         return
@@ -161,18 +148,14 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _open_missing_output() -> None:
-    """Give a process that was started without stdout or stderr, as by `>&-`,
-    one that goes nowhere.
-    """
+    """Give a process that was started without stdout or stderr (`>&-`) one that goes nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_unwritten() -> None:
-    """Drop what stdout and stderr cannot take; Python would try again at its end,
-    and print a traceback.
-    """
+    """Drop what stdout and stderr cannot take, since Python's retry would print a traceback."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -191,13 +174,13 @@ def _has_lost_reader() -> bool:
 def in_one_line(
     stopped: str = "stopped",
 ) -> Callable[[Callable[..., int | None]], Callable[..., int]]:
-    """A decorator of a command's function, which then returns an exit code:
-    0 if the function returns none.
+    """A decorator of a command's function, which then returns an exit code: 0 instead of None.
 
-    An error the user can mend gives one line and code 1; with --verbose its traceback
-    stands above the line. RESISPEC_LOG chooses the level of log messages. Ctrl-C, which is no error
-    of the command, gives one line and code STOPPED. If the reader of its output has gone, it ends
-    without a word, with code OUTPUT_CLOSED.
+    An error the user can mend gives one line and code 1; with --verbose its traceback stands above
+    the line. RESISPEC_LOG chooses the level of log messages. Ctrl-C, which is no error of the
+    command, gives one line and code STOPPED. If the reader of its output has gone, it ends without
+    a word, with code OUTPUT_CLOSED.
+
     stopped: the message after Ctrl-C.
     """
 

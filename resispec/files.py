@@ -1,6 +1,4 @@
-"""Files that are complete or absent, checksums that show damage,
-locks that die with their process.
-"""
+"""Files that are whole or absent, checksums that show damage, locks that die with their process."""
 
 import hashlib
 import json
@@ -80,8 +78,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def check_output(path: Path, inputs: Iterable[Path], folders: Iterable[Path] = ()) -> None:
-    """Raise InvalidInput if a file to write is a folder, or a file that the command reads,
-    see `check_apart`.
+    """Raise InvalidInput if a file to write is a folder, or read by the command, see `check_apart`.
 
     folders: those of models that the command reads, in which it writes no file. To be called before
     anything is measured.
@@ -131,8 +128,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a JSON object and compare it with its checksum from `sealed`;
-    without one nothing is compared.
+    """Read a JSON object and compare it with its checksum from `sealed`, if it has one.
 
     Raises InvalidInput as `read_json` does, and when the checksum does not match the content.
     """
@@ -206,8 +202,7 @@ def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file made for it; the lock ends with the process,
-    however that ends.
+    """Hold an exclusive lock on a file made for it; it ends with the process, however that ends.
 
     on_wait: called once before waiting, if another process holds the lock; None means not to wait.
     Raises TimeoutError when another process holds the lock and `on_wait` is None.

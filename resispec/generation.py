@@ -114,9 +114,7 @@ class Speculator:
         is_last: Callable[[int], bool],
         put: Callable[[tuple[int, ...]], Any] | None,
     ) -> Generation:
-        """Decode until a limit or a token for which `is_last` is True;
-        `put` gets each step's tokens.
-        """
+        """Decode until a limit or a token with `is_last` True; `put` gets each step's tokens."""
         if seed is None:
             seed = _drawn_seed(self.pair.target.device)
         generator = Generator(self.pair.target.device).manual_seed(seed)
@@ -137,8 +135,9 @@ class Speculator:
         )
 
     def warn_of_bias(self, warp: Warp) -> None:
-        """Warn, once for each verifier, that tokens will lack the target's law, see `shown_bias`;
-        at temperature 0, that they will not be the likeliest.
+        """Warn, once for each verifier, that tokens will lack the target's law, see `shown_bias`.
+
+        At temperature 0 the warning is that they will not be the likeliest.
         """
         is_greedy = warp.temperature == 0
         if is_greedy not in self._biases:
@@ -230,8 +229,7 @@ def generate(
     verifier: Any = None,
     **options: Any,
 ) -> Continuation:
-    """Continue a prompt with several tokens per target forward;
-    exact unless the verifier is biased.
+    """Continue a prompt by several tokens per target forward; exact unless the verifier is biased.
 
     target, draft, tree, verifier, and the options draws and tokenizer: see `Speculator`; use that
     class for many prompts, since this call prepares everything anew. Other options: see

@@ -24,8 +24,9 @@ GONE = {
 
 
 def refuse_gone() -> None:
-    """End the process if `python -m` looks for a module that is gone; `resispec` calls, which every
-    command imports.
+    """End the process if `python -m` looks for a module that is gone.
+
+    `resispec`, which every command imports, calls this.
     """
     if sys.argv[:1] != ["-m"]:  # this first word stands until the module is found
         return

@@ -1,5 +1,4 @@
-"""Local copies of models and data sets of the Hugging Face hub,
-and clear errors when there is no copy.
+"""Local copies of models and data sets of the Hugging Face hub, and clear errors without a copy.
 
 Libraries retry an unreachable hub for half a minute; here a probe with a short time limit comes
 first, so that a missing network gives one clear line within seconds. This module imports no torch.
@@ -143,9 +142,7 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 
 def weight_files(files: Iterable[str]) -> list[str]:
-    """The weight files to read among a repository's files:
-    pickles only if it has no other weights.
-    """
+    """The weight files to read among a repository's files: pickles only if there are no others."""
     names = list(files)
     kinds = (
         [file for file in names if any(fnmatch(file, pattern) for pattern in kind)]
@@ -155,8 +152,7 @@ def weight_files(files: Iterable[str]) -> list[str]:
 
 
 def find_weights(name: str, revision: str | None) -> Weights:
-    """The weights of a model, in its folder or in the hub's cache or else on the hub; none of them
-    is downloaded.
+    """The weights of a model, in its folder, in the hub's cache or on the hub; none is downloaded.
 
     Raises InvalidInput, naming the ways out, when `model_folder` would, or some weights are
     missing.

@@ -1,5 +1,4 @@
-"""The cache of folders that are made at first use; a folder under the cache root is complete
-or absent.
+"""The cache of folders that are made at first use; a folder in the cache is complete or absent.
 
 A folder is built under a temporary name beside its final one and renamed when it is complete. So
 killing the process at any moment leaves nothing that could be taken for a result, and the next
@@ -33,8 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_key(recipe: object, sources: Mapping[str, bytes]) -> str:
-    """16 hexadecimal digits that change with the recipe, its version included,
-    the sources and the libraries.
+    """16 hexadecimal digits that change with the recipe and its version, sources and libraries.
 
     recipe: dataclasses, whose repr enters the key. sources: content that the recipe is applied to,
     by name.
@@ -149,8 +147,9 @@ class Kept:
         return folder
 
     def _build(self, folder: Path) -> None:
-        """Fill a folder beside the final one and rename it;
-        of a stopped try only the checkpoint is used.
+        """Fill a folder beside the final one, then rename it.
+
+        Of a stopped try only the checkpoint is used.
         """
         import torch  # takes seconds, and naming a folder does not need it
 

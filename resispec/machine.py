@@ -1,6 +1,4 @@
-"""This machine's processor, accelerator and checkout;
-importing this module imports no torch.
-"""
+"""This machine's processor, accelerator and checkout; importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -19,16 +17,12 @@ if TYPE_CHECKING:
     import torch
 
 CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
-"""Paths on which a measurement depends; tables, tests and documents may change
-without affecting it.
-"""
+"""Paths on which a measurement depends; tables, tests and documents are none of them."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 LARGEST_KEPT = 128 << 20, 32 << 20
-"""Bytes of the largest blocks whose memory is kept: the wanted size,
-and the most that older glibc allows.
-"""
+"""Bytes of the largest blocks whose memory is kept: the wanted size, and older glibc's most."""
 
 
 @cache
@@ -41,9 +35,7 @@ def processor_name() -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R)
-    Processor @ 2.50GHz (2 cores)".
-    """
+    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) @ 2.50GHz (2 cores)"."""
     if device.type == "cuda":
         import torch
 
@@ -71,8 +63,7 @@ def device_names() -> set[str]:
 
 @cache  # a process measures with the code that it has loaded, however long it runs
 def checkout() -> dict[str, str | bool | list[str]]:
-    """The commit of the running code, "" outside a checkout,
-    and the files of CODE that differ from it.
+    """The commit of the running code, "" outside a checkout, and the files of CODE that differ.
 
     An untracked file differs, too, unless git ignores it: it may hold the verifier that is
     measured.

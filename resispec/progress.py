@@ -25,8 +25,10 @@ def progress_bar(*arguments: Any, **options: Any) -> tqdm:
 
 
 def quiet_downloads() -> None:
-    """Turn off the bars of datasets and of the hub where stderr is no terminal: a log has the lines
-    of our own bars alone. Those of transformers are always off (`resispec.models.loading`).
+    """Turn off the bars of datasets and of the hub where stderr is no terminal.
+
+    So a log has the lines of our own bars alone. Those of transformers are always off
+    (`resispec.models.loading`).
     """
     if sys.stderr.isatty():
         return

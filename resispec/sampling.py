@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-"""The settings that depend on earlier tokens, so that every node
-of a tree would need its own warp.
-"""
+"""The settings that depend on earlier tokens; every node of a tree would need its own warp."""
 
 FILTERS = ("top_p", "top_k", "min_p")
 """The settings that remove tokens from a law."""
@@ -66,8 +64,9 @@ _ENGINES = {letters_of(order): order for order in FILTER_ORDERS} | {
 
 
 def engine_of(name: str) -> str | None:
-    """The engine that a name means, a key of FILTER_ORDERS or TENSORRT: the first one that stands
-    anywhere in it, in any spelling, as in "ik_llama.cpp"; None if none does.
+    """The engine that a name means, a key of FILTER_ORDERS or TENSORRT; None if it means none.
+
+    It is the first one that stands anywhere in the name, in any spelling, as in "ik_llama.cpp".
     """
     letters = letters_of(name)
     words = [word for word in _ENGINES if word in letters]
@@ -75,9 +74,7 @@ def engine_of(name: str) -> str | None:
 
 
 def filter_order_of(engine: str) -> str:
-    """The key of FILTER_ORDERS that an engine's name means, see `engine_of`;
-    else "transformers".
-    """
+    """The key of FILTER_ORDERS that an engine's name means (`engine_of`), else "transformers"."""
     name = engine_of(engine) or ""
     return name if name in FILTER_ORDERS else "transformers"
 
@@ -111,9 +108,7 @@ class Warp:
         self.check("sampling")
 
     def check(self, place: str) -> None:
-        """Raise InvalidInput, one line that begins with `place`,
-        for a value that is not allowed.
-        """
+        """Raise InvalidInput, a line that begins with `place`, for a value that is not allowed."""
         for name, (holds, allowed) in _ALLOWED.items():
             if hasattr(self, name) and not holds(value := getattr(self, name)):
                 raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
@@ -166,8 +161,7 @@ class Warp:
         return self if self.temperature else Warp()
 
     def law(self, logits: Tensor) -> Tensor:
-        """The law (K, V) of logits (K, V) without penalties, in float32,
-        or float64 for logits in float64.
+        """The law (K, V) of logits (K, V) without penalties, in float32, or float64 if these are.
 
         Greedy decoding takes the first of equally likely tokens. NaN stays NaN.
         """
@@ -180,8 +174,7 @@ class Warp:
 
 @dataclass(frozen=True)
 class Sampling(Warp):
-    """Settings of sampling and stopping: at the first limit,
-    or at an end-of-sequence token if not ignored.
+    """Settings of sampling and of stopping, at a limit or at an end of sequence if not ignored.
 
     temperature, and the other settings of `Warp`: for target and draft alike. max_new_tokens: most
     tokens returned. max_length: most tokens of prompt and continuation together; None for no limit.
@@ -205,9 +198,7 @@ SETTINGS = tuple(setting.name for setting in fields(Warp))
 
 
 def warped(scores: Tensor, warp: Warp) -> Tensor:
-    """Scores (K, V) after temperature (not 0) and filters;
-    -inf for every token that is filtered out.
-    """
+    """Scores (K, V) after temperature (not 0) and filters; -inf for tokens that are left out."""
     for group in warp.steps:
         results = [_STEPS[step](scores, warp) for step in group]
         scores = reduce(lambda some, others: some.minimum(others), results)

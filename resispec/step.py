@@ -1,5 +1,4 @@
-"""One step of decoding: draft a tree, forward it through the target, verify it,
-commit what was accepted.
+"""One decoding step: draft a tree, forward it in the target, verify it, commit what was accepted.
 
 The pieces of a step have fixed shapes and are units, see `resispec.cuda_graphs`. Between them, once
 a step, the host reads the verdict and says which rows of the cache to keep.
@@ -26,15 +25,12 @@ from resispec.verifiers import Verifier, draw_outcome, read_verdict
 from resispec.verifiers.base import check_tensor, check_verdict, reads_numbers, unchanging
 
 SUM_TOLERANCE = 1e-2
-"""Allowed distance from 1 of the sum of a drafter's law,
-which may have been a softmax in bfloat16.
-"""
+"""Allowed distance from 1 of the sum of a drafter's law, which may be a softmax in bfloat16."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that one step decided, for observers of the loop;
-    its tensors are valid until the next step.
+    """All that one step decided, for observers of the loop; tensors are valid until the next step.
 
     target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
     """
@@ -45,8 +41,7 @@ class Step:
 
 
 class Stepper:
-    """A stepper decodes prompts one after another; all prompts share its memory
-    and its captured graphs.
+    """A stepper decodes prompts one after another, which share its memory and captured graphs.
 
     warp: turns logits into laws, for both models. capacity: most committed tokens of a sequence.
     """
@@ -85,12 +80,14 @@ class Stepper:
         generator.set_state(self._generator.get_state())
 
     def step(self, is_checked: bool = False) -> Step:
-        """Draft, forward, verify, commit. Raises FloatingPointError when a law is invalid,
-        InvalidInput for a verdict as `check_verdict`, when the drafter's laws are none or its
-        tree begins elsewhere, and for siblings that `Tree.check_siblings` refuses.
+        """Draft a tree, forward it, verify it and commit what was accepted.
 
-        is_checked: look at the drafter's laws in every step, and not only in a prompt's first;
-        raise InvalidInput if the verifier changed its inputs. This takes time.
+        is_checked: whether to look at the drafter's laws in every step, not only in a prompt's
+        first, and to raise InvalidInput if the verifier changed its inputs. This takes time.
+
+        Raises FloatingPointError when a law is invalid; InvalidInput for a verdict as
+        `check_verdict`, when the drafter's laws are none or its tree begins elsewhere, and for
+        siblings that `Tree.check_siblings` refuses.
         """
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
@@ -138,8 +135,9 @@ class Stepper:
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def _check_root(self, tree: Tree) -> None:
-        """Raise InvalidInput unless a tree begins at the last committed token, whose features and
-        law the target gives next.
+        """Raise InvalidInput unless a tree begins at the last committed token.
+
+        The target gives the features and the law of that token next.
         """
         if (found := int(tree.tokens[0])) != self._root:
             raise InvalidInput(
@@ -180,7 +178,5 @@ def reading_is_free(device: torch.device) -> bool:
 
 @kept_with_topology
 def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The depths (N,) of a topology's nodes and the mask (N, N)
-    bool of nodes that each sees, on a device.
-    """
+    """Depths (N,) of a topology's nodes and the mask (N, N) bool of what each sees, on a device."""
     return send(topology.depths, device), send(topology.ancestors, device)

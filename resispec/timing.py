@@ -72,9 +72,7 @@ def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
 
 
 def looks_inside() -> bool:
-    """Whether a stopwatch runs that times parts inside of parts,
-    which captured work does not have.
-    """
+    """Whether a stopwatch runs that times parts inside of parts, which captured work lacks."""
     stopwatch = _running.get()
     return stopwatch is not None and stopwatch.looks_inside
 
@@ -94,9 +92,7 @@ def part(name: str) -> AbstractContextManager[None]:
 
 
 def clock_seconds(device: torch.device, count: int) -> float:
-    """Seconds that `count` empty parts take, which a stopwatch adds when it times
-    that many parts.
-    """
+    """Seconds that `count` empty parts take, which a stopwatch adds by timing that many parts."""
     stopwatch = Stopwatch(device)
     start = now(device)
     with measuring(stopwatch):

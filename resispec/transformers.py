@@ -48,8 +48,7 @@ class SpeculatedOutput(GenerateDecoderOnlyOutput):
 
 @dataclass(eq=False)
 class Speculative:
-    """A `custom_generate` for one prompt at a time; it keeps the caches
-    of the model of its last call.
+    """A `custom_generate` for one prompt at a time; it keeps the caches of its last call's model.
 
     draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its
     `warn_of_bias`. The law follows from do_sample, temperature, top_k, top_p and min_p of the
@@ -77,8 +76,7 @@ class Speculative:
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Tensor | SpeculatedOutput:
-        """Continue input_ids (1, L) int64; returns (1, L + new),
-        or a `SpeculatedOutput` if configured.
+        """Continue input_ids (1, L) int64; returns (1, L + new) or, if asked, a `SpeculatedOutput`.
 
         `generate` calls this. Raises InvalidInput for a request that cannot be met.
         """
@@ -151,8 +149,7 @@ def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: b
 
 
 def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
-    """Raise InvalidInput, naming the argument, for a request that speculation
-    on a tree cannot meet.
+    """Raise InvalidInput, naming the argument, for a request that speculation on trees cannot meet.
 
     kwargs: the arguments that `generate` passes on to the model's forward.
     """
@@ -191,8 +188,9 @@ def _check_request(input_ids: Tensor, config: GenerationConfig, kwargs: dict[str
 
 
 def _check_inputs_of(model: Any) -> None:
-    """Raise InvalidInput for a model whose inputs are prepared by code that is not transformers',
-    as those of PEFT's soft prompts are, since a tree's tokens are read without it.
+    """Raise InvalidInput for a model whose inputs are prepared by code that is not transformers'.
+
+    That of PEFT's soft prompts is such code; a tree's tokens are read without it.
     """
     name = "prepare_inputs_for_generation"
     usual = getattr(type(model), name)

@@ -1,6 +1,4 @@
-"""What tests of rules and audits share: small laws,
-accounts of drafting in plain Python, broken rules.
-"""
+"""Helpers for tests of rules and audits: small laws, drafting in plain Python, broken rules."""
 
 from itertools import product
 from math import prod
@@ -65,9 +63,7 @@ def tuples(q, count, draws):
 
 
 def over_tuples(rule, p, q, num_siblings, draws):
-    """The emitted token's law, the mass of no token at all, and the acceptance,
-    over every drafted tuple.
-    """
+    """The emitted token's law, the mass of no token and the acceptance, over all drafted tuples."""
     tokens, weights = drafted_tuples(q, num_siblings, draws)
     laws = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
     rest = (1 - laws.select.sum(-1)) * (1 - laws.residual.sum(-1))
@@ -94,9 +90,7 @@ def accepted_tokens(verifier, topology, rows, draws=Draws.IID):
 
 
 def drafted(topology, vocab, draws=Draws.IID, seed=0, kind="random"):
-    """A tree drafted from laws of its own at every node,
-    with those of the target and of the draft.
-    """
+    """A tree drafted from laws of its own at every node, with the target's and the draft's laws."""
     rows = [
         pair_of_laws(kind, vocab, generator) for generator in [rng(seed)] for _ in topology.parents
     ]
@@ -108,9 +102,7 @@ def drafted(topology, vocab, draws=Draws.IID, seed=0, kind="random"):
 
 
 def assert_drawn_from(outcomes, draw, count):
-    """Chi-square of `count` verdicts over (last node, final token);
-    with fresh seeds it fails at 1e-4.
-    """
+    """Chi-square of `count` verdicts over (last node, final token); fresh seeds fail at 1e-4."""
     joint = outcomes.stop[:, None] * outcomes.final
     assert joint.sum().item() == pytest.approx(1, abs=1e-9) and (joint >= 0).all()
     counts = torch.zeros_like(joint)

@@ -1,6 +1,4 @@
-"""What holds for every test: the embedded profile where it names none,
-and signals as they were before it.
-"""
+"""Every test has the embedded profile unless it names one, and leaves signals as they were."""
 
 import os
 import signal

@@ -1,6 +1,4 @@
-"""How often exact verifiers look biased: `make faults` writes
-results/PROFILE/false_alarms.{csv,md}.
-"""
+"""False alarms on exact verifiers: `make faults` writes results/PROFILE/false_alarms.{csv,md}."""
 
 import sys
 from pathlib import Path
@@ -101,9 +99,7 @@ def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> 
 
 
 def counts_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """For every verifier, kind of draws and statistic: how many p-values there are, how many of
-    them lie below each of LEVELS, and the least.
-    """
+    """The number of p-values, in all and below LEVELS, and the least, by verifier, draws, kind."""
     groups = frame.groupby(["verifier", "draws", "kind"], sort=False).p_value
     counts = groups.agg(["size", "min"])
     for level in LEVELS:

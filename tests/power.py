@@ -34,18 +34,14 @@ from tests.faults.moved import (
 
 TRIES = 10
 LARGE = ("single, 64 tokens", "long chain")
-"""Scenes in which only the first measurement is tried: a second one,
-four times as long, leaves no doubt.
-"""
+"""Scenes whose first measurement alone is tried: a second, four times as long, leaves no doubt."""
 NUM_TUPLES = 4_000
 """The tuples of siblings at V = 32,000 in an audit."""
 
 
 @dataclass(frozen=True)
 class PlantedError:
-    """An error, the scene that shows it, and its size: the mass that is moved,
-    or a total variation.
-    """
+    """An error, the scene that shows it, and its size: the mass moved, or a total variation."""
 
     error: str
     scene: str

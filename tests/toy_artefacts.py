@@ -55,9 +55,7 @@ def again(root: Path, names: Sequence[str], seeds: Sequence[int], **changed: Any
 
 
 def table1(root: Path) -> None:
-    """Three settings with gaps of every kind; one data set with categories;
-    a sweep of one's own that varies a seed.
-    """
+    """Three settings with gaps of every kind, one with categories, a user's sweep over seeds."""
     cells = methods(root, temperature=0.6)
     cells += [save(make_cell(root, "standard", "cnn_dm"), decoded("standard", shift=1))]
     cells += [save(make_cell(root, "resispec", "cnn_dm"), None, "failed", REASON)]
@@ -347,9 +345,7 @@ def own_tree(cell: ToyCell) -> ToyCell:
 
 
 def field(root: Path) -> None:
-    """Verifiers on one tree and each on its own, the ceilings of those that are exact,
-    and an audit.
-    """
+    """Verifiers on one tree and each on its own, ceilings of the exact ones, and an audit."""
     own = [
         own_tree(save(make_cell(root, name, tree="own_121"), decoded(name)))
         for name in ("resispec", "khisti", "gbv", "standard")
@@ -415,9 +411,7 @@ def acceptance_rows(overlap: float) -> list[dict[str, Any]]:
 
 
 def agreement(root: Path) -> None:
-    """Pairs of two targets, of which one is not done on a data set;
-    at T = 0.6 too few for a fit.
-    """
+    """Pairs of two targets, one not done on one data set; at T = 0.6 too few for a fit."""
     paths = {"tree": "chains_121"}
     pairs = ("embedded_800k__420k", "embedded_800k__180k", "embedded_800k__80k", "embedded")
     overlaps, cells = [], []

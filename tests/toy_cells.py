@@ -1,6 +1,4 @@
-"""Cells and plans in the format that analysis reads,
-small enough to derive every number by hand.
-"""
+"""Cells and plans in the format that analysis reads, small enough to derive numbers by hand."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
 
 
 def repeated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of prompts once more as other prompts, until there are enough for an interval;
-    ratios of sums stay.
-    """
+    """Rows repeated as other prompts until they suffice for an interval; ratios of sums stay."""
     count = len(rows) * math.ceil(MIN_PROMPTS / len(rows))
     return [
         row | {"prompt_index": index, "prompt_id": f"p{index}", "seed": index}
@@ -252,9 +248,7 @@ SCALING_ROWS = [scaling_row(index, emitted) for index, emitted in enumerate(EMIT
 
 
 def decay_rows(selected: list[list[float]], tested: list[list[float]]) -> list[dict[str, Any]]:
-    """Two prefixes of five tuples; the ceiling accepts the first sibling in 1/2,
-    the second in 1/4.
-    """
+    """Two prefixes of five tuples; the ceiling accepts first siblings in 1/2, second in 1/4."""
     return [
         identity(index, 2)
         | {"num_tuples": 5, "selected": above, "tested": below}

@@ -102,9 +102,7 @@ def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None 
 
 
 def same_everywhere() -> Pair:
-    """A pair whose laws do not depend on the context,
-    so that every step has the same expectation.
-    """
+    """A pair whose laws do not depend on the context, so every step has the same expectation."""
     models = table_pair(vocab=6, seed=5)
     p, q = (model.logits[:1].expand(6, 6) for model in (models.target, models.draft))
     return Pair(TableModel(p), TableModel(q), ToyTokenizer())
@@ -123,9 +121,7 @@ def sequence_law(
 
 
 def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersModel:
-    """An untrained Llama with grouped-query attention; scaled up,
-    so that its laws are far from uniform.
-    """
+    """An untrained Llama with grouped-query attention, scaled up to laws far from uniform."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = build_llama(
@@ -141,9 +137,7 @@ def tiny_llama(vocab: int = 64, layers: int = 2, seed: int = 0) -> TransformersM
 
 
 def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int = 0) -> EagleModule:
-    """An untrained EAGLE drafter with grouped-query attention; scaled up,
-    so that its predictions differ.
-    """
+    """An untrained EAGLE drafter with grouped-query attention, scaled up for unlike predictions."""
     config = LlamaConfig(
         vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2,
         num_hidden_layers=1,

@@ -22,8 +22,7 @@ from resispec.files import write_atomically, write_json
 
 
 def write(profile: str, results: Path) -> Path:
-    """Write the page of a profile, return its path; an older page stays until the new one is
-    complete.
+    """Write a profile's page, return its path; an older page stays until the new one is complete.
 
     results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if
     nothing was measured, OSError when the page cannot be written.

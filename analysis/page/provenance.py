@@ -8,9 +8,7 @@ from analysis.load import Plan, commit_of, listed, origins
 from resispec.errors import InvalidInput
 
 FILE = "provenance.json"
-"""Name of the file about the origin: in a cell's folder, beside the page,
-and beside published tables.
-"""
+"""Name of the file about the origin, in a cell's folder, beside the page and published tables."""
 NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "python": "Python"}
 
 

@@ -1,6 +1,4 @@
-"""Sections of the page: the tables and figures of each artefact's script, or a line on why there
-are none, and those of a sweep.
-"""
+"""Sections of the page: artefacts' tables and figures, or why there are none, and a sweep's."""
 
 import importlib
 import re
@@ -109,11 +107,11 @@ def read(name: str, profile: str, results: Path) -> Section:
 
 
 def read_sweep(name: str, profile: str, results: Path) -> Section:
-    """The section of a sweep of one's own: a figure, and the table that its run ended with, with
-    all rows, but for what tasks that do not decode report, which their rows alone do not say.
+    """The section of a sweep of one's own: a figure, and the table that its run ended with.
 
-    name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or a
-    cell of it is damaged.
+    The table has all rows, but not what tasks that do not decode report, which their rows alone do
+    not say. name: the sweep's name, or its beginning. Raises InvalidInput when there is no such
+    sweep, or a cell of it is damaged.
     """
     plan = find_sweep(name, profile, results)
     sweep_name = Path(plan.artefact).name

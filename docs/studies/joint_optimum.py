@@ -82,10 +82,9 @@ Shown = tuple[frozenset[int], tuple[bytes, ...]]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Laws after every sequence of fewer than D tokens: target, draft (K, V) float64,
-    level after level.
+    """Laws after every sequence of fewer than D tokens: target, draft (K, V) float64.
 
-    inner: the number of places above the last level.
+    The sequences stand level after level. inner: the number of places above the last level.
     """
 
     target: Tensor
@@ -166,8 +165,7 @@ def accepted_tokens(
 
 
 class Program:
-    """The linear program for trees of one topology, drafted in one
-    of several equally likely worlds.
+    """The linear program for trees of a topology, drafted in one of several equally likely worlds.
 
     value: (M,), what a variable adds to the number of accepted tokens. All worlds have one law at
     the root.
@@ -207,9 +205,7 @@ class Program:
                 self._add_row(emitted + [(column, -probability) for column in passing[x]], 0.0)
 
     def _add_tree(self, shown: Shown, chance: float, world: World) -> None:
-        """The variables of one set S, as (x, None, w_S(x)) and (x, y, f_S(x, y)),
-        and their equations.
-        """
+        """Variables of one set S, (x, None, w_S(x)) and (x, y, f_S(x, y)), and their equations."""
         places, vocab = shown[0], world.target.shape[1]
         columns: dict[tuple[int, int | None], int] = {}
         for x in sorted(places):

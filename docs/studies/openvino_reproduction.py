@@ -28,9 +28,7 @@ CPU = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENC
 
 
 def write_model(folder, laws):
-    """A model for which token i is followed by token j with probability laws[i][j];
-    returns the folder.
-    """
+    """Write a model that gives token j after i the probability laws[i][j]; return its folder."""
     folder.mkdir(parents=True)
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)

@@ -1,9 +1,9 @@
-"""Enumeration of every exact verifier on at least 300 random worlds:
-`python docs/studies/random_worlds.py`.
+"""Enumeration of every exact verifier on at least 300 random worlds.
 
-Found (random_worlds.csv): every verifier with all draws that it is defined for emits the target's
-law on all of its worlds, the largest total variation being 1e-15. ResiSpec and `hsd` as published,
-which stand beside them, are away from it by up to .48 and .22.
+`python docs/studies/random_worlds.py` writes random_worlds.csv. Found: every verifier with all
+draws that it is defined for emits the target's law on all of its worlds, the largest total
+variation being 1e-15. ResiSpec and `hsd` as published, which stand beside them, are away from it by
+up to .48 and .22.
 
 A world is a tree with random laws p and q after every token, of the kinds of the audit's battery
 (sparse, peaked, tied, denormal, nearly equal, ...), and the law of the tokens that a step emits is
@@ -41,9 +41,7 @@ TREES = (
 
 
 def measured(name: str, verifier: Verifier, draws: DrawsKind) -> dict[str, object]:
-    """The largest total variation between the emitted law and the target's over the worlds
-    of a verifier.
-    """
+    """The largest total variation of a verifier's emitted law from the target's, over worlds."""
     trees = [
         (topology, vocab) for topology, vocab in TREES if is_defined_on(verifier, draws, topology)
     ]
@@ -54,9 +52,7 @@ def measured(name: str, verifier: Verifier, draws: DrawsKind) -> dict[str, objec
 
 
 def cases() -> Iterator[tuple[str, Verifier, DrawsKind]]:
-    """Every registered verifier with the draws that it is defined for,
-    and SpecHub's with its own.
-    """
+    """Every registered verifier with the draws it is defined for, and SpecHub's with its own."""
     for name in available():
         verifier = get_verifier(name)
         for draws in Draws:

@@ -1,3 +1,1 @@
-"""The parts of the audit command: the evidence about a verifier,
-the processes that collect it, the table.
-"""
+"""Parts of the audit command: evidence about verifiers, processes that collect it, the table."""

@@ -21,10 +21,10 @@ from resispec.verifiers import DrawsKind
 def audit_all(
     chosen: Sequence[Candidate], config: Mapping[str, Any], documents: Sequence[Prompt]
 ) -> list[JudgedVerifier]:
-    """Audit every verifier with all its kinds of draws in processes of their own:
-    two on a CPU, one on each GPU.
+    """Audit every verifier with all its kinds of draws, in processes of their own.
 
-    A process takes a part of a row's evidence at a time, so that one row is shared, too.
+    On a CPU there are two processes, else one on each GPU. A process takes a part of a row's
+    evidence at a time, so that one row is shared, too.
 
     Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process.
     Whatever is raised here, an interrupt included, ends these processes at once.

@@ -113,9 +113,7 @@ class Subject:
 
 
 def stated(subject: Subject, material: Material) -> Evidence:
-    """The law that the verifier states, enumerated on small laws and trees,
-    and estimated on nodes.
-    """
+    """The verifier's stated law, enumerated on small laws and trees, and estimated on nodes."""
     generator = Generator().manual_seed(STREAMS * material.seed)
     estimates = {
         kind: nodes.estimates(subject.rule, subject.draws, subject.max_siblings, generator)

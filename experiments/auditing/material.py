@@ -35,9 +35,9 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU,
-    and numbers of siblings.
+    """Nodes at which a rule's emitted law is estimated.
 
+    laws: p, q (V,) of every node, on the CPU. siblings: the number of siblings of every node.
     num_tuples: tuples of siblings that are drawn at every node.
     """
 
@@ -48,8 +48,7 @@ class Nodes:
     def estimates(
         self, rule: SiblingRule, draws: DrawsKind, max_siblings: int, generator: Generator
     ) -> tuple[Statistics, float]:
-        """Means over nodes: total variation, acceptance above its ceiling ("excess"),
-        and the ceiling.
+        """Means over nodes: total variation, acceptance above its ceiling ("excess"), the ceiling.
 
         The ceiling of draws that do not know theirs is 1: nothing is accepted more often than
         always.
@@ -77,11 +76,11 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """The material of an audit: nodes by name, "recorded" from a pair among them,
-    and prompts of that pair.
+    """The material of an audit: nodes by name, and a pair with its prompts.
 
-    walked_laws: laws p, q (R, V) of the pair after R prompts, float32 on the CPU, by the sampling
-    settings that made them. seed: the seed of all random numbers.
+    nodes: those named "recorded" are from the pair. walked_laws: laws p, q (R, V) of the pair after
+    R prompts, float32 on the CPU, by the sampling settings that made them. seed: the seed of all
+    random numbers.
     """
 
     pair: Pair

@@ -86,8 +86,9 @@ def walked_by(audits: Sequence[JudgedVerifier]) -> str:
 
 
 def _row(audit: JudgedVerifier) -> dict[str, Any]:
-    """The tidy row of one verifier with one kind of draws;
-    a z-score is the furthest of the decoded trees.
+    """The tidy row of one verifier with one kind of draws.
+
+    A z-score is the one of the decoded trees that is furthest from 0.
     """
     evidence = audit.evidence
     scores = {

@@ -1,6 +1,4 @@
-"""The frame of every bench: the command line and the page, prompts, calls that take turns, and the
-memory of a call.
-"""
+"""The frame of every bench: command line, page, prompts, calls in turn, the memory of a call."""
 
 import argparse
 import gc

@@ -52,8 +52,10 @@ SUMMED = 2**28
 """The float32 numbers of the sum that measures the bandwidth."""
 FEW = "4 bits"
 WIDTHS = {"float32": "float32", "16 bits": "bfloat16", FEW: "int4"}
-"""The width of weights -> the precision of this library. llama.cpp has float32, float16 and the
-package's Q4_1 file, OpenVINO GenAI float16."""
+"""The width of weights -> the precision of this library.
+
+llama.cpp has float32, float16 and the package's Q4_1 file, OpenVINO GenAI float16.
+"""
 ORDER = tuple(WIDTHS)
 BYTES = {"float32": 4, "16 bits": 2, FEW: 0.7}
 """Bytes of a weight by width."""

@@ -96,9 +96,7 @@ def draft_tree(topology: Topology, draws: DrawsKind, draft: Tensor) -> Tree:
 
 
 def time_walks(topology: Topology, title: str, device: torch.device) -> TimesByRule:
-    """Times of verifiers on trees of one shape with all their draws; a walk has one seed in all
-    rounds.
-    """
+    """Times of verifiers on trees of one shape with all their draws; a walk keeps its seed."""
     laws, calls = [], {}
     for seed in range(TREES):
         target, draft = synthetic_laws(topology.num_nodes, Generator().manual_seed(seed))

@@ -32,9 +32,7 @@ RESULTS_BYTES = GIB
 
 
 def versions(root: Path = CONF.parent) -> Line:
-    """Whether packages have versions that pyproject.toml allows and
-    that constraints.txt lists as tested.
-    """
+    """Whether pyproject.toml allows packages' versions and constraints.txt has them as tested."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = re.findall(
         r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M

@@ -1,5 +1,4 @@
-"""The device of a profile, asked for in a process of its own,
-since asking takes memory of an accelerator.
+"""The device of a profile, from a process of its own, since asking takes an accelerator's memory.
 
 python -m experiments.doctor.device cuda 0 1    # prints the answer about both as JSON
 """

@@ -20,9 +20,7 @@ GIB = 2**30
 LOADED_BYTES = {**ITEM_BYTES, "int8": 3, "int4": 3.6}
 """Bytes of a weight in memory: those of few bits are kept in bfloat16, too."""
 CACHES = 0.25
-"""The share of the weights that caches and laws take: of Llama-2-7B,
-ten decoders of 600 positions each.
-"""
+"""The share of the weights that caches and laws take: ten Llama-2-7B decoders of 600 positions."""
 RESERVED_BYTES = GIB
 """Bytes of an accelerator's context and libraries."""
 DEADLINE_S = 15.0
@@ -109,9 +107,7 @@ class Needs:
         return Line(OK, name, found)
 
     def _memory(self, cell: Cell) -> Iterator[Line]:
-        """A line about the memory that a cell's pair takes, if its size is known, or about how
-        long making it takes.
-        """
+        """Lines about a cell's pair, as far as known: how long making it takes, and its memory."""
         pair, dtype = cell.config["pair"], str(cell.config["dtype"])
         name, device = f"pair {cell.labels['pair']}", self.devices[cell.config["device"]]
         if made := labels.made(cell.labels["pair"]):
@@ -148,9 +144,7 @@ def gib(num_bytes: float) -> str:
 
 
 def models_of(cell: Cell) -> list[Repository]:
-    """The models that a cell's pair reads; none of a pair that is made here, which has a
-    fingerprint instead.
-    """
+    """The models that a cell's pair reads; none if it has a fingerprint, since it is made here."""
     pair = cell.config["pair"]
     if "fingerprint" in pair:
         return []

@@ -42,9 +42,7 @@ def regular(
     """
 
     def branched(above: Widths, rest: int, limit: int) -> Iterator[Widths]:
-        """Every way to go on below `above`, with `rest` nodes and
-        at most `limit` children of a node.
-        """
+        """Every way to go on below `above`, with `rest` nodes and at most `limit` children each."""
         last = above[-1] if above else 1
         for branching in range(2, min(limit, rest // last) + 1):
             widths = (*above, last * branching)
@@ -93,9 +91,7 @@ def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
     def grown(
         counts: list[list[int]], width: int, rest: int, limit: int
     ) -> Iterator[list[list[int]]]:
-        """Every way to go on below `counts`, whose last level has `width` nodes,
-        with `rest` nodes.
-        """
+        """Every way to add `rest` nodes below `counts`, whose last level has `width` nodes."""
         if not rest:
             yield counts
         elif len(counts) < most_levels - 1:
@@ -119,18 +115,14 @@ def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
 
 
 def spread(shapes: Sequence[Shaped], most: int) -> list[Shaped]:
-    """At most so many of the shapes, evenly over the list, its ends included;
-    `most` is at least 2.
-    """
+    """At most so many shapes, evenly over the list, its ends included; `most` is at least 2."""
     if len(shapes) <= most:
         return list(shapes)
     return [shapes[round(place * (len(shapes) - 1) / (most - 1))] for place in range(most)]
 
 
 def filled(widths: Sequence[int], total: int) -> Widths:
-    """Widths of sum `total`: the given ones, cut at the bottom or continued;
-    the last width is the rest.
-    """
+    """Widths of sum `total`: those given, cut or continued at the bottom; the last is the rest."""
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
     endless = [*widths[:-1], *[bottom] * total]
     rests = itertools.accumulate(endless, operator.sub, initial=total)
@@ -138,8 +130,7 @@ def filled(widths: Sequence[int], total: int) -> Widths:
 
 
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
-    """Shapes with the same number of nodes in which one of the first three levels is wider
-    or narrower.
+    """Shapes of as many nodes in which one of the first three levels is wider or narrower.
 
     The level changes alone, or with all levels below it; the bottom makes room or takes the rest,
     see `filled`. share: part of a width by which it changes, at least by 1. most_levels: the root
@@ -160,8 +151,7 @@ def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
 
 
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
-    """The best trees of so many nodes in up to each number of levels,
-    given the acceptance of siblings.
+    """The best trees of so many nodes in up to each number of levels, given siblings' acceptance.
 
     acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up
     accepts later siblings and deeper nodes more often than such a vector says, so flatter vectors
@@ -189,9 +179,7 @@ def widths_of(shape: Topology) -> Widths:
 
 
 def leaders(found: Found, per_level: int = 1) -> dict[Topology, Value]:
-    """The `per_level` shapes with the most expected tokens for every number of levels,
-    by rising number.
-    """
+    """The `per_level` shapes of most expected tokens for each number of levels, in rising order."""
     ranked = sorted(found, key=lambda shape: (shape.num_levels, -found[shape].tokens))
     by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
     return {
@@ -202,8 +190,7 @@ def leaders(found: Found, per_level: int = 1) -> dict[Topology, Value]:
 
 
 def fastest(found: Found) -> dict[Topology, float]:
-    """The shapes that are the fastest at some ratio of times -> the ratio up to
-    which each of them is.
+    """The shapes that are the fastest at some ratio of times -> the ratio up to which each is.
 
     ratio: seconds of a forward of the draft over seconds of a forward of the target.
     """

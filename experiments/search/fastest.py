@@ -162,8 +162,7 @@ def candidates(
 def promising(
     vector: Sequence[float], size: int, draws: str, times: Times, num_levels: int
 ) -> list[Topology]:
-    """The trees of Sequoia's search that promise most tokens a second,
-    given the acceptance of siblings.
+    """The trees of Sequoia's search that promise most tokens a second, given siblings' acceptance.
 
     One tree is for the vector itself and one for the most even vector of its sum, see `ordered`. If
     siblings are independent, trees of the same widths with evenly spread children are tried, too.
@@ -193,8 +192,9 @@ def ranked(rates: Rates) -> list[Configuration]:
 
 
 def of_every_size(rates: Rates) -> dict[tuple[str, str], dict[int, Configuration]]:
-    """(kind, verifier) -> number of nodes -> the fastest configuration of these,
-    the fastest first; without one token at a time.
+    """(kind, verifier) -> number of nodes -> the fastest configuration of these, the fastest first.
+
+    One token at a time is left out.
     """
     groups: dict[tuple[str, str], dict[int, Configuration]] = {}
     for one in ranked(rates):

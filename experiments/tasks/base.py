@@ -92,9 +92,7 @@ class Task:
                 raise InvalidInput(f"task.{setting.name} is {value!r}; allowed: true, false")
 
     def check(self, decoder: Decoder) -> None:
-        """Raise InvalidInput for a decoder that cannot be measured;
-        called before the first cell.
-        """
+        """Raise InvalidInput, before the first cell, for a decoder that cannot be measured."""
         rehearse(decoder.verifier, decoder.drafter.draws, decoder.drafter.topology)
 
     def __call__(self, workload: Workload, index: int) -> Row:

@@ -1,6 +1,4 @@
-"""The ceiling of a tree: the most that any exact verifier can accept,
-from drafted and target paths.
-"""
+"""A tree's ceiling: the most that any exact verifier can accept, from drafted and target paths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

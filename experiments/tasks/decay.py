@@ -17,15 +17,13 @@ from resispec.draws import Draws
 
 @dataclass(frozen=True)
 class DecayRow(PrefixRow):
-    """A row of Figure 1; every list has one value for each sibling,
-    in the order in which they are tested.
+    """A row of Figure 1; every list has one value for each sibling, in the order of their tests.
 
     tested[i]: probability that all siblings before i are rejected. selected[i]: probability that
     they are rejected and i is accepted. Both are summed over prefixes and over `num_tuples` drafted
     tuples a prefix. ceiling_tested, ceiling_selected: the same for rules that are the best for
-    every number of siblings:
-    1 - a(i - 1) and a(i) - a(i - 1), where a(i) is the highest acceptance of an exact rule with i
-    siblings.
+    every number of siblings: 1 - a(i - 1) and a(i) - a(i - 1), where a(i) is the highest acceptance
+    of an exact rule with i siblings.
     """
 
     num_tuples: int
@@ -37,9 +35,7 @@ class DecayRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Decay(SiblingTask):
-    """Acceptance rates of the i-th of `num_siblings` i.i.d. siblings once those
-    before it were rejected.
-    """
+    """Acceptance rates of each of `num_siblings` i.i.d. siblings once all before were rejected."""
 
     row: ClassVar[type[DecayRow]] = DecayRow
 
@@ -71,9 +67,7 @@ class Decay(SiblingTask):
         return {name: values.tolist() for name, values in sums.items()}
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
-        """The acceptance rates of the first and the last sibling;
-        "none" for one that is never tested.
-        """
+        """Acceptance rates of the first and last sibling; "none" for one that is never tested."""
         rates = [
             share(
                 sum(row.selected[place] for row in rows),

@@ -1,6 +1,4 @@
-"""Table 4: the paper's KL beside the audited deviation of the law
-that the cell's verifier emits.
-"""
+"""Table 4: the paper's KL beside the audited deviation of the law that a cell's verifier emits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

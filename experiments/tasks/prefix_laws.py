@@ -1,5 +1,4 @@
-"""Prefixes after which tasks measure laws: the first tokens of a prompt,
-or parts of the target's own text.
+"""Prefixes after which laws are measured: first tokens of a prompt, or parts of the target's text.
 
 A prefix is the text that a model has read; tasks measure the law of the token that follows.
 """
@@ -23,8 +22,7 @@ from resispec.verifiers.rehearsal import rehearse
 
 @dataclass(frozen=True)
 class PrefixRow(Row):
-    """One prompt of a task that measures laws; no entry comes from drawing whether a token is
-    accepted.
+    """One prompt of a task that measures laws; no entry comes from drawing an acceptance.
 
     num_prefixes: number of measured prefixes. Entries are one value for each prefix, or sums over
     prefixes.
@@ -124,9 +122,7 @@ def prefix_laws(workload: Workload, prefixes: Prefixes) -> tuple[Tensor, Tensor]
 
 
 def written(workload: Workload, index: int, generator: Generator) -> list[int]:
-    """The target's own continuation of a prompt, within the cell's limits of sampling;
-    at least one token.
-    """
+    """The target's own continuation of a prompt within the sampling limits; at least one token."""
     writer, prompt = Decoder(NoDraft(), get_verifier("standard")), workload.prompts[index][1]
     return list(writer.generate(workload.pair, prompt, workload.sampling, generator).tokens)
 
@@ -134,9 +130,7 @@ def written(workload: Workload, index: int, generator: Generator) -> list[int]:
 def written_prefixes(
     workload: Workload, index: int, generator: Generator, count: int
 ) -> list[list[int]]:
-    """A prompt followed by `count` beginnings of the target's text after it,
-    in even steps, or by fewer.
-    """
+    """A prompt followed by up to `count` beginnings of the target's text, in even steps."""
     prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
     lengths = sorted({len(tokens) * step // count for step in range(count)})
     return [[*prompt, *tokens[:length]] for length in lengths]

@@ -58,8 +58,7 @@ class ComparisonTask(Task):
 
 @dataclass(frozen=True)
 class Shapes(ComparisonTask):
-    """Expected tokens a step of topologies, lists of parents,
-    with the cell's verifier and its draws.
+    """Expected tokens a step of topologies, lists of parents, with the cell's verifier and draws.
 
     Recycled laws are those of the prefix alone, which lacks the trees of earlier steps.
     """
@@ -75,9 +74,7 @@ class Shapes(ComparisonTask):
 
 @dataclass(frozen=True)
 class Configurations(ComparisonTask):
-    """Expected tokens a step of configurations, given as `facts`;
-    the cell's own decoder is not used.
-    """
+    """Expected tokens a step of configurations, given as `facts`; the cell's decoder is unused."""
 
     configurations: Sequence[Mapping[str, Any]]
 

@@ -1,6 +1,4 @@
-"""Figure 3: where the time of a step goes, with a clock that waits
-for the device around every part.
-"""
+"""Figure 3: where a step's time goes, with a clock that waits for the device around every part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +22,13 @@ PARTS = {
 
 @dataclass(frozen=True)
 class ProfileRow(Row):
-    """One profiled prompt: the tokens are those of `Decode`,
-    the seconds cannot be compared with its seconds.
+    """One profiled prompt: the tokens are those of `Decode`.
 
-    No field is called `decode_s`, so that no throughput can be computed from such a row.
-    profiled_s: seconds of all steps with the loop. For its parts see PARTS; a part that a rule does
-    not name is 0. shaping_s: reshaping of residuals. proxy_s: the normalisation that every rule of
-    Algorithm 1 has. num_timed: number of timed parts. clock_s: seconds of as many empty parts
-    afterwards.
+    The seconds cannot be compared with its seconds. No field is called `decode_s`, so that no
+    throughput can be computed from such a row. profiled_s: seconds of all steps with the loop. For
+    its parts see PARTS; a part that a rule does not name is 0. shaping_s: reshaping of residuals.
+    proxy_s: the normalisation that every rule of Algorithm 1 has. num_timed: number of timed parts.
+    clock_s: seconds of as many empty parts afterwards.
     """
 
     num_emitted: int

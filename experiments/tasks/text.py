@@ -1,5 +1,6 @@
-"""Decode every prompt, and describe what was written: how likely the target finds it, how often it
-repeats itself, and how long it is.
+"""Decode every prompt, and describe what was written.
+
+Rows say how likely the target finds the text, how often it repeats itself, and how long it is.
 """
 
 from collections.abc import Sequence

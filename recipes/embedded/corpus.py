@@ -1,5 +1,4 @@
-"""Text that every installation has: the language reference, docstrings,
-and standard-library source.
+"""Text that every installation has: the language reference, docstrings, standard-library source.
 
 Source files are read as bytes and parsed with `ast`; nothing in them is imported or run. A stable
 hash of names decides the split into training and held-out text, before anything else looks at the
@@ -51,8 +50,7 @@ class Split:
 
 
 def read_sources() -> dict[str, bytes]:
-    """Every source file by its name (`stdlib/argparse.py`,
-    `numpy/linalg/_linalg.py`), in sorted order.
+    """Every source file by name (`stdlib/argparse.py`, `numpy/linalg/_linalg.py`), in sorted order.
 
     Raises InvalidInput when numpy or pandas is missing, FileNotFoundError without the language
     reference.
@@ -112,8 +110,7 @@ def build_corpus(
 def split_files(
     sources: Mapping[str, bytes], max_files: int | None = None
 ) -> tuple[list[str], list[str]]:
-    """Names of the source files of the training side and of the held-out side,
-    each in a fixed mixed order.
+    """Names of the training and of the held-out source files, each in a fixed mixed order.
 
     max_files: the most files of each side. The language reference is on neither side, see
     `reference_split`.
@@ -135,9 +132,7 @@ def paragraph_key(paragraph: str) -> str:
 
 
 def content_keys(text: str) -> set[str]:
-    """The keys of a text's paragraphs but short ones ("Returns -------"),
-    which are idiom, not content.
-    """
+    """The keys of a text's paragraphs but short ones, which are idiom, like "Returns -------"."""
     return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= 40}
 
 
@@ -166,9 +161,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def reference_split(source: bytes) -> Split:
-    """Split the topics into chunks; neighbouring training chunks of a topic are joined
-    into one document.
-    """
+    """Split the topics into chunks; neighbouring training chunks of a topic become one document."""
     split, seen = Split([], []), set[str]()
     topics = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict))
     for topic, text in sorted(ast.literal_eval(topics).items()):
@@ -198,9 +191,7 @@ def _is_new(text: str, seen: set[str]) -> bool:
 
 
 def parsed(source: bytes) -> ast.Module:
-    """The syntax tree of a source file; it is empty for a template and for code
-    of other Python versions.
-    """
+    """The syntax tree of a source file, empty for a template or code of other Python versions."""
     with warnings.catch_warnings():
         # old files warn about invalid escapes: not the user's concern
         warnings.simplefilter("ignore")
@@ -211,9 +202,7 @@ def parsed(source: bytes) -> ast.Module:
 
 
 def statements(module: ast.Module) -> Iterator[ast.AST]:
-    """A module and its statements, nested ones too, in the order of `ast.walk`,
-    but without expressions.
-    """
+    """A module and its statements, nested ones too, in `ast.walk`'s order without expressions."""
     queue, kinds = deque[ast.AST]([module]), (ast.stmt, ast.excepthandler, ast.match_case)
     while queue:
         node = queue.popleft()
@@ -242,9 +231,7 @@ def chunked(document: Document, min_chars: int) -> Iterator[Document]:
 
 
 def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
-    """Join consecutive paragraphs until a chunk has `min_chars`;
-    a shorter rest joins the last chunk.
-    """
+    """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest joins the last."""
     chunks: list[list[str]] = [[]]
     for paragraph in parts:
         if sum(map(len, chunks[-1])) >= min_chars:
@@ -257,9 +244,7 @@ def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
 
 
 def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
-    """The first documents, until they have `max_chars` characters;
-    the rest is never even parsed.
-    """
+    """The first documents, until they have `max_chars` characters; the rest is never parsed."""
     selection: list[Document] = []
     while max_chars > 0 and (document := next(documents, None)) is not None:
         selection.append(document)
@@ -268,9 +253,7 @@ def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
 
 
 def _separate(splits: dict[str, Split]) -> dict[str, Split]:
-    """Drop repeated texts, and every long training paragraph that is
-    in a held-out text of any data set.
-    """
+    """Drop repeated texts, and long training paragraphs that any data set's held-out texts have."""
     seen, keys = set[str](), set[str]()
     for split in splits.values():
         split.held_out[:] = [

@@ -65,8 +65,7 @@ TEXT_RECIPE = TextRecipe()
 
 @dataclass(frozen=True)
 class ModelRecipe(Kept):
-    """Settings by which one model is trained: a target on the text,
-    a draft on the laws of its teacher.
+    """Settings by which a model is trained: a target on text, a draft on the laws of its teacher.
 
     teacher: the target that a draft imitates; None for a target. mixture: the share of windows from
     each data set, in the order of `NAMES`. window: the number of tokens in a window. batch_size:
@@ -125,8 +124,7 @@ EAGLE3_RECIPE = Eagle3Recipe(
 
 
 def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
-    """The recipes of a target of `TARGETS` and, if one is named,
-    of a draft of `DRAFTS` that imitates it.
+    """The recipes of a target of `TARGETS` and, if named, of a draft of `DRAFTS` that imitates it.
 
     Raises InvalidInput for other names.
     """

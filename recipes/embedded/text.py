@@ -1,6 +1,4 @@
-"""The text that all embedded models share: a tokenizer,
-and each data set's training tokens and prompts.
-"""
+"""The text of all embedded models: a tokenizer, and each data set's training tokens and prompts."""
 
 import json
 from dataclasses import asdict
@@ -24,9 +22,7 @@ _TOKENIZER, STREAMS = "tokenizer.json", "streams.safetensors"
 
 
 def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
-    """Write the tokenizer, the streams and the three prompt files;
-    return facts for the manifest.
-    """
+    """Write the tokenizer, the streams and three prompt files; return facts for the manifest."""
     with progress_bar(total=3, unit="stage", desc="embedded text: reading") as bar:
         corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
         bar.set_description("embedded text: tokenizer", refresh=False)
@@ -50,8 +46,7 @@ def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
 
 
 def read_text(folder: Path) -> tuple[Tokenizer, list[Tensor]]:
-    """The tokenizer and the training tokens of each data set, (tokens,) int64,
-    that `make_text` wrote.
+    """The tokenizer, and each data set's training tokens (tokens,) int64, that `make_text` wrote.
 
     The streams are in the order of `NAMES`.
     """
@@ -60,9 +55,7 @@ def read_text(folder: Path) -> tuple[Tokenizer, list[Tensor]]:
 
 
 def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE tokenizer of the training texts: any text can be encoded,
-    and decodes to itself.
-    """
+    """A byte-level BPE tokenizer of the training texts; any text encodes and decodes to itself."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -80,8 +73,7 @@ def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
 def choose_prompts(
     name: str, documents: list[Document], tokenizer: Tokenizer, recipe: TextRecipe
 ) -> list[Document]:
-    """Held-out documents long enough to be prompts, no two with the same beginning,
-    in a fixed mixed order.
+    """Held-out documents long enough for prompts, no two beginning alike, in a fixed mixed order.
 
     Raises InvalidInput when the installation's text gives fewer than `min_prompts`.
     """

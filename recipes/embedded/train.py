@@ -1,6 +1,4 @@
-"""Training of the embedded models: targets on text, drafts on their teacher's laws,
-EAGLE drafters.
-"""
+"""Training of embedded models: targets on text, drafts on their teacher's laws, EAGLE drafters."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -131,9 +129,7 @@ class ModelTraining(Training):
         return (float(torch.stack(losses).mean()),)
 
     def _windows(self) -> Tensor:
-        """Random contiguous windows, each with the token after it: (batch_size,
-        window + 1) int64.
-        """
+        """Random contiguous windows, each with the next token: (batch_size, window + 1) int64."""
         recipe, generator = self.recipe, self._generator
         mixture = torch.tensor(recipe.mixture)
         kinds = torch.multinomial(mixture, recipe.batch_size, replacement=True, generator=generator)

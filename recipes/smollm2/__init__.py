@@ -1,5 +1,4 @@
-"""SmolLM2-135M-Instruct, a published chat model that a package of the Python index bundles,
-and its drafters.
+"""SmolLM2-135M-Instruct, a published chat model that a Python package bundles, and its drafters.
 
 convert: makes a folder that transformers reads of the bundled GGUF file. questions: the training
 questions, and two data sets. answers: the target's answers to the training questions. train: the

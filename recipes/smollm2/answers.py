@@ -77,9 +77,7 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
 def answered(
     pair: Pair, questions: list[list[int]], temperature: float, max_new_tokens: int, seed: int
 ) -> list[Tensor]:
-    """The target's answer (n,) int64 to each question, drawn without filters;
-    the limit may cut it off.
-    """
+    """The target's answer (n,) int64 to each question, unfiltered; the limit may cut it off."""
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
     tokens, mask = left_padded(questions, end)
@@ -102,9 +100,7 @@ def answered(
 
 
 def publish_answers(recipe: CommittedAnswers) -> None:
-    """Replace answers in the repository by those of their recipe,
-    which are written first if the cache lacks them.
-    """
+    """Replace the repository's answers by their recipe's, written first if the cache lacks them."""
     source, folder = recipe.written.folder(), ROOT / recipe.name
     content = load_file(source / ANSWERS)
     content["tokens"] = content["tokens"].to(torch.uint16)
@@ -127,9 +123,7 @@ def unpack_answers(recipe: CommittedAnswers, folder: Path) -> dict[str, Any]:
 
 
 def read_answers(folder: Path) -> Sequences:
-    """Questions with their answers, of equal weights;
-    only the laws of the answers' tokens are learnt.
-    """
+    """Questions with answers, of equal weights; only laws of the answers' tokens are learnt."""
     content = load_file(folder / ANSWERS)
     tokens = [part.tolist() for part in content["tokens"].long().split(content["lengths"].tolist())]
     return Sequences(

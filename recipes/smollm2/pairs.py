@@ -26,8 +26,7 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """SmolLM2-135M-Instruct with a distilled draft, or without one;
-    each is made first if it is absent.
+    """SmolLM2-135M-Instruct with a distilled draft, or without one; each is made if it is absent.
 
     draft: a name of `recipes.smollm2.recipe.DRAFTERS`, but for the EAGLE-3 drafter's. device,
     dtype: as for `resispec.models.load_pair`. fingerprint: that of the expected pair, None for any.

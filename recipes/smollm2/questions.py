@@ -130,9 +130,7 @@ class QuestionsRecipe(Kept):
         return text_key(self)
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Write the training questions and both data sets, each as `{"id", "text",
-        "category"}` a line.
-        """
+        """Write training questions and both data sets as lines of `{"id", "text", "category"}`."""
         questions = make_questions(self, read_sources())
         for name, prompts in questions.items():
             lines = [json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts]
@@ -237,9 +235,7 @@ def make_questions(
 
 
 def _is_fresh(text: str, paragraphs: Set[str]) -> bool:
-    """Whether a text contains none of these paragraphs,
-    wherever its own paragraphs begin and end.
-    """
+    """Whether a text contains none of these paragraphs, wherever its own begin and end."""
     key = paragraph_key(text)
     return not any(paragraph in key for paragraph in paragraphs)
 
@@ -249,9 +245,7 @@ def _mixed(documents: Iterable[Asked]) -> list[Asked]:
 
 
 def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> Iterator[Function]:
-    """The functions and methods of a file that do something and are neither too short nor too
-    long.
-    """
+    """A file's functions and methods that do something and are neither too short nor too long."""
     lines = source.decode("utf-8", errors="ignore").splitlines()
 
     def part(*spans: tuple[int, int]) -> str:
@@ -276,9 +270,7 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
 
 
 def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
-    """The beginnings of pages, cut at the end of a line;
-    a page whose lines are too long is left out.
-    """
+    """The beginnings of pages, cut at a line's end; a page whose lines are too long is left out."""
     for page in pages:
         text = "\n".join([*page.text.splitlines(), ""])
         excerpt = text[:max_chars].rpartition("\n")[0].strip("\n")
@@ -292,8 +284,7 @@ def _ask(
     kinds: Mapping[str, QuestionKind],
     count: int,
 ) -> list[Prompt]:
-    """Questions about the first documents, one for each;
-    a hash of the document's id decides the kind.
+    """Questions about the first documents, one for each; a hash of its id decides the kind.
 
     name: the name of the questions, for the message. Raises InvalidInput if there are fewer than
     `count`.

@@ -1,7 +1,7 @@
-"""Recipes of SmolLM2-135M-Instruct and of all that is made for it:
-each knows its key and makes its folder.
+"""Recipes of SmolLM2-135M-Instruct and of all that is made for it.
 
-Keys are made as in `recipes.embedded.recipe`. Naming a folder needs neither torch nor a network.
+Each knows its key and makes its folder. Keys are made as in `recipes.embedded.recipe`. Naming a
+folder needs neither torch nor a network.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,7 @@ from resispec.packages import SMOLLM2, Package, fetched
 
 @dataclass(frozen=True)
 class TargetRecipe(Kept):
-    """The GGUF file of a package as a folder that transformers reads,
-    see `recipes.smollm2.convert`.
+    """A package's GGUF file as a folder that transformers reads, see `recipes.smollm2.convert`.
 
     version: the version of the converting code; raise it when the code's results change.
     """
@@ -71,8 +70,7 @@ ROOT = Path(__file__).parent / "files"
 
 @dataclass(frozen=True)
 class CommittedRecipe(Kept):
-    """A drafter as a folder that transformers reads, of the rows that come with the repository and
-    of the target.
+    """A drafter as a folder, of the rows that come with the repository and of the target.
 
     name: the name of its folder in `ROOT`. version: as in an `EagleRecipe`.
     """

@@ -43,9 +43,7 @@ PARAGRAPHS = (
 
 
 def publish(name: str) -> None:
-    """Replace the rows of a drafter in the repository by what its recipe gives,
-    which is trained first if the cache lacks it.
-    """
+    """Replace a drafter's rows in the repository by its recipe's, trained if the cache lacks it."""
     recipe, folder = PUBLISHED[name], ROOT / name
     source = recipe.folder()
     weights = load_file(source / WEIGHTS)

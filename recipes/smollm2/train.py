@@ -16,8 +16,7 @@ TOKEN_IDS = "token_ids.safetensors"
 
 
 def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
-    """Train the drafter in `folder`, going on from a checkpoint there;
-    return facts for the manifest.
+    """Train the drafter in `folder`, from a checkpoint there if any; return facts for the manifest.
 
     It learns the laws of the target in the precision that wrote the answers.
     """
@@ -37,8 +36,7 @@ def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
 
 
 def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a distilled draft as a folder that transformers reads,
-    with the ids of the tokens that it drafts.
+    """Write a distilled draft as a folder that transformers reads, with the ids of drafted tokens.
 
     The rows of the head that the draft lacks are the target's.
     """

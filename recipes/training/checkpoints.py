@@ -1,5 +1,4 @@
-"""Trainings that can be killed at any moment: each goes on from its own checkpoint,
-and from no other.
+"""Trainings that can be killed at any moment: each goes on from its own checkpoint and no other.
 
 A step's result depends only on the state before it, so a training that goes on ends with the same
 bytes as a training that was never stopped.
@@ -47,9 +46,7 @@ class Training(ABC):
         optimizers: Iterable[torch.optim.Optimizer],
         sources: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
-        """sources: tensors that the result depends on besides the recipe,
-        by source and then by name.
-        """
+        """sources: tensors besides the recipe that decide the result, by source, then by name."""
         self.module: Any = module
         self.recipe = recipe
         self.history: list[tuple[float, ...]] = []
@@ -65,8 +62,7 @@ class Training(ABC):
         return len(self.history)
 
     def step(self) -> tuple[float, ...]:
-        """Make the next update at its learning rate; returns the losses `measured`
-        before the update.
+        """Make the next update at its learning rate; returns the losses `measured` before it.
 
         The rate rises linearly, then falls with a cosine.
         """
@@ -117,9 +113,7 @@ class Training(ABC):
         return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
 
     def _state(self) -> dict[str, Any]:
-        """The values and tensors that decide the next step,
-        of types that `torch.load` reads safely.
-        """
+        """Values and tensors that decide the next step, of types that `torch.load` reads safely."""
         return {
             "history": list(self.history),
             "module": self.module.state_dict(),

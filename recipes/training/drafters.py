@@ -52,9 +52,7 @@ class Sequences:
             raise InvalidInput("training needs sequences of at least three tokens; found fewer")
 
     def padded(self, places: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Sequences padded with zeros, (count, T) int64, and the places that are learnt,
-        (count, T) bool.
-        """
+        """Sequences padded with zeros (count, T) int64, and their learnt places (count, T) bool."""
         rows = [torch.tensor(self.tokens[place]) for place in places]
         tokens = pad_sequence(rows, batch_first=True)
         numbers, firsts = torch.arange(tokens.shape[1]), self.learnt_from or [0] * len(self.tokens)
@@ -133,9 +131,7 @@ class DrafterTraining(Training):
 
     @abstractmethod
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The minimised loss of the sequences at these places,
-        and the two losses that are `measured`.
-        """
+        """The minimised loss of the sequences at these places, and the two that are `measured`."""
 
     @torch.no_grad()
     def _output(self, place: int) -> TargetOutput:
@@ -186,8 +182,7 @@ class DrafterTraining(Training):
 
 
 def new_eagle(target: Any, seed: int) -> EagleModule:
-    """An untrained float32 drafter with the sizes, device and embeddings (frozen)
-    of a transformers Llama.
+    """An untrained float32 drafter of a transformers Llama's sizes, device and frozen embeddings.
 
     Raises InvalidInput when the target is no Llama.
     """
@@ -204,8 +199,7 @@ def new_eagle(target: Any, seed: int) -> EagleModule:
 
 
 class EagleTraining(DrafterTraining):
-    """The training of a drafter from `new_eagle` on the next feature and the feature's law,
-    in nats.
+    """The training of a drafter from `new_eagle` on the next feature, and on its law in nats.
 
     As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), as means over
     the learnt tokens, with uniform noise on the input features and a frozen head.
@@ -235,8 +229,7 @@ class EagleTraining(DrafterTraining):
 
 
 def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
-    """The ids (count,) int64, ascending, of the tokens that are drawn most often;
-    of equal ones the first.
+    """The ids (count,) int64, ascending, of the tokens drawn most often; of equal ones the first.
 
     vocab: the number of the target's tokens. Raises InvalidInput when `count` is greater.
     """
@@ -273,8 +266,7 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
 
 
 class Eagle3Training(DrafterTraining):
-    """The training of a drafter from `new_eagle3` to give the target's laws
-    from its layers' inputs.
+    """The training of a `new_eagle3` drafter to give the target's laws from its layers' inputs.
 
     As published (arXiv 2503.01840): training-time test, in which every step but the first gets the
     drafter's own outputs of the step before as features, as in drafting. The loss is the sum over
@@ -335,8 +327,7 @@ def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> 
 
 
 def draft_of(target: Any, layers: Sequence[int], token_ids: Tensor) -> Any:
-    """A Llama of some of the target's layers, whose head has only the rows
-    of the tokens that are drafted.
+    """A Llama of some of the target's layers, whose head has only the rows of drafted tokens.
 
     Its embeddings are the target's and stay frozen; all weights are in float32 and on the target's
     device. token_ids: (D,) int64, the target's ids of the head's rows, which the draft has, too.

@@ -39,9 +39,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Matrices (K, m, n) with the same singular vectors and singular values near one,
-    by Newton-Schulz.
-    """
+    """Matrices (K, m, n) of the same singular vectors and values near one, by Newton-Schulz."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
     # of the iteration x -> a x + b x^3 + c x^5 on singular values

@@ -11,9 +11,7 @@ MUON: Optimizer = "muon"
 
 
 class _Checked:
-    """A recipe whose numbers must be finite and positive,
-    except the seed and numbers that may be zero.
-    """
+    """A recipe whose numbers must be finite and positive; some may be 0, and the seed is free."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -35,6 +33,7 @@ class EagleRecipe(_Checked):
     more in proportion. clip: the limit of every gradient's absolute value. version: the version of
     the code that trains by the recipe; raise it when the code's results change, so that no older
     result passes for a new one.
+
     Raises InvalidInput for numbers out of range.
     """
 
@@ -53,8 +52,7 @@ class EagleRecipe(_Checked):
 
 @dataclass(frozen=True)
 class Eagle3Recipe(_Checked):
-    """Settings by which an EAGLE-3 drafter is trained;
-    fields of `EagleRecipe`'s names mean the same.
+    """Settings by which an EAGLE-3 drafter is trained; fields as in `EagleRecipe` mean the same.
 
     num_draftable: the size of the drafter's vocabulary, the text's most frequent tokens. depth: the
     number of steps of training-time test, the first on true features. decay: the weight of a step's
@@ -82,6 +80,7 @@ class DistillationRecipe(_Checked):
     layers: the numbers of the target's layers from which the draft's layers start, in the draft's
     order. overlap_steps: the number of last steps that minimise 1 - overlap, the chance that the
     target refuses a drafted token, in place of the cross-entropy (arXiv 2602.23881).
+
     Raises InvalidInput for numbers out of range, and for more of these steps than there are.
     """
 

@@ -1,5 +1,4 @@
-"""Audit of transcripts: is an engine exact, judged by its token ids,
-which the target itself rescores?
+"""Audit of transcripts: is an engine exact, by its token ids, which the target rescores?
 
 The modules in the order of the work: `terms` (with `alternatives` and `bets`), `arm` (rescored
 transcripts), `statistics`, `comparisons`, `report` (with `conditions`, `table`, `notes` and

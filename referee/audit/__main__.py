@@ -42,9 +42,7 @@ EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4, "no verdict": 5}
 
 @in_one_line("stopped; nothing was judged")
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: audit, print the report and write the evidence if asked;
-    returns the exit code.
-    """
+    """The command: audit, print the report, write the evidence if asked; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(words)
     _check_models(options)

@@ -23,11 +23,11 @@ has a mean of at most 1 under p (the calibrator of Vovk and Wang 2021, arXiv 191
 for r / p.
 
 **Two arms.** Without a law that is known exactly, pairs of rows that continue the same prompt are
-compared, one of either arm. Let A and B be the wealth of a bet over the rows alone, and s(W) = W /
-(1 + W), between 0 and 1. If both arms have the same law, whatever it is, s(A) and s(B) have the
-same mean given the prompt, so 1 + s(A) - s(B) >= 0 has mean 1, however the two rows depend on each
-other. Its product over pairs is a martingale. So what both arms have in common, such as another
-arithmetic or rounded weights, cancels.
+compared, one of either arm. Let A and B be the wealth of a bet over the rows alone, and
+s(W) = W / (1 + W), between 0 and 1. If both arms have the same law, whatever it is, s(A) and s(B)
+have the same mean given the prompt, so 1 + s(A) - s(B) >= 0 has mean 1, however the two rows depend
+on each other. Its product over pairs is a martingale. So what both arms have in common, such as
+another arithmetic or rounded weights, cancels.
 
 **A confidence sequence.** Let S be a set of tokens that is chosen before x is drawn, p(S) <= M, and
 f = 1[x in S] - p(S). Under the engine's own law P' the mean of f is m = P'(S) - p(S), at most the
@@ -211,9 +211,7 @@ def _surplus(
 
 
 def _crossing(surplus: Callable[[float], float], falls: bool, low: float, high: float) -> float:
-    """The place in [low, high] where a function that falls, or rises, passes 0, or the nearer
-    end.
-    """
+    """The place in [low, high] where a falling or rising function passes 0, or the nearer end."""
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if (surplus(middle) > 0) is falls else (low, middle)

@@ -3,23 +3,22 @@
 Each statistic sums f_t(x_t) - E f_t over the emitted tokens x_t; the mean E is that of the target's
 law p_t, and f_t is known before x_t is drawn. So its mean is 0 whatever was emitted before. A rule
 that ends a row by the tokens so far, such as an end of sequence, a limit or a stop string, biases
-nothing as long as every emitted token is in the row. The choices of f, and the faults that they
-show:
-    surprisal   -log p_t(x): wrong temperatures, greedy draws, tails that are cut
-    rank        the mass of tokens with smaller ids, see `resispec.audit.z_score`: uniforms used
-    twice
-    eos         is x an end-of-sequence token?
-    seen        is x in the context already? Undeclared penalties, drafts from the prompt
-    lookup      is x the token that followed when the context's last two tokens last stood together?
-    Drafts
-                of prompt lookup and n-gram speculation
-    overdraft   does the draft rate x higher than the target? A bias toward the draft shows here
-    first log(q/p)    the logarithm of the draft's probability over the target's, cut to [-4, 4]
-    serial      the product of the places of a token and the token before it, each in its law
-    repeats     the same product for tokens further apart, by place and by id, and of a token with
-                all of those before it together, see REPEATS
-    first tokens    the first token of every answer alone, see FIRST_TOKENS. Engines draw it after
-                the prefill, in another way than the rest, and among all tokens it does not show
+nothing as long as every emitted token is in the row. The choices of f; docs/transcripts.md says
+which faults each of them shows:
+
+- surprisal: -log p_t(x)
+- rank: the mass of tokens with smaller ids, see `resispec.audit.z_score`
+- eos: is x an end-of-sequence token?
+- seen: is x in the context already?
+- lookup: is x the token that followed when the context's last two tokens last stood together?
+- overdraft: does the draft rate x higher than the target?
+- log(q/p): the logarithm of the draft's probability over the target's, cut to [-4, 4]
+- serial: the product of the places of a token and the token before it, each in its law
+- repeats: the same product for tokens further apart, by place and by id, and of a token with all of
+  those before it together, see REPEATS
+- first tokens: the first token of every answer alone, see FIRST_TOKENS. Engines draw it after the
+  prefill, in another way than the rest, and among all tokens it does not show
+
 At temperature 0 the question is another one, whether a token is the most probable one: see
 `GreedyGaps`.
 """
@@ -53,18 +52,15 @@ REPEATS = (
     *(f"repeat {lag} later, by {order}" for order, lag in _PAIRS if (order, lag) != ("place", 1)),
     *(f"repeat 1 to {FAR} later, by {order}" for order in ORDERS),
 )
-"""Names of the statistics of repeated random numbers beside `serial`, that of the next token by
-place.
-"""
+"""Names of statistics of repeated random numbers beside `serial`, the next token's by place."""
 FIRST_TOKENS = tuple(f"first {name}" for name in ("surprisal", "log(q/p)", "place"))
 """Names of the statistics of first tokens; that of q needs a draft."""
 NEAR_TIE = 0.25
-"""Logits this close count as equal: bfloat16 rounds a logit between 16 and 32
-to a multiple of 0.125.
-"""
+"""Logits this close count as equal: bfloat16 rounds those from 16 to 32 to multiples of 0.125."""
 COLDEST = NEAR_TIE / 745
-"""Temperatures up to this one are judged like 0. There float64 gives mass 0 to all tokens that are
-no ties, and which tie has the mass depends on rounding.
+"""Temperatures up to this one are judged like 0.
+
+There float64 gives mass 0 to all tokens but ties, and which tie has the mass depends on rounding.
 """
 
 
@@ -117,9 +113,9 @@ class TokenTerms(EmittedTokens):
     own mass. spread: (N,) float64, half the mean absolute deviation of the surprisal. loss: (N,)
     float64, the token's surprisal by the raw logits. mass: (N,) float64, the token's own by its
     law. is_possible: (N,) bool, whether it would have any if all logits not below its own were
-    NEAR_TIE lower. ratios: (N, A) float64, for each of
-    `alternatives` the ratio that a bet takes. excesses: (N, E) float64, for each of `sets` the
-    terms of its mean excess. Both are those of `referee.audit.alternatives.bet_terms`.
+    NEAR_TIE lower. ratios: (N, A) float64, for each of `alternatives` the ratio that a bet takes.
+    excesses: (N, E) float64, for each of `sets` the terms of its mean excess. Both are those of
+    `referee.audit.alternatives.bet_terms`.
     """
 
     names: tuple[str, ...]
@@ -138,9 +134,7 @@ class TokenTerms(EmittedTokens):
 
     @property
     def every(self) -> Tensor:
-        """(N, S + K, 3): the terms of `names`, then for each bucket those of the event
-        that x is from it.
-        """
+        """(N, S + K, 3): the terms of `names`, then of the events that x is from each bucket."""
         outcomes = torch.nn.functional.one_hot(self.bucket, self.chances.shape[1]).double()
         events = _indicator(outcomes, self.chances)
         events[..., 0].masked_fill_(~self.is_inside[:, None], 0.0)
@@ -276,16 +270,15 @@ def with_rows(terms: TokenTerms) -> TokenTerms:
 
 
 def _product(known: Tensor, centred: Tensor) -> Tensor:
-    """Deviation, variance and third central moment (K, 3) of 12 a b: a is known before the uniform
-    number is drawn whose distance from 1/2 is b.
+    """Deviation, variance and third central moment (K, 3) of 12 a b.
+
+    a is known before the uniform number is drawn whose distance from 1/2 is b.
     """
     return torch.stack((12 * known * centred, 12 * known.square(), torch.zeros_like(known)), -1)
 
 
 def lookups(transcript: Transcript) -> Tensor:
-    """For each output token, the token that last followed the two before it: (T,)
-    int64, -1 if none did.
-    """
+    """The token that last followed the two before each output token: (T,) int64, -1 if none."""
     prompt, outputs = transcript.written
     context = (*prompt, *outputs)
     suggestions, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
@@ -308,27 +301,21 @@ def _law(scores: Tensor, transcript: Transcript) -> Tensor:
 
 
 def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) -> Tensor:
-    """Whether tokens (K,) have any mass if other scores (K, V)
-    that are not below their own are NEAR_TIE lower.
-    """
+    """Whether tokens (K,) have mass if others' scores (K, V) not below theirs are NEAR_TIE less."""
     own_score = scores.gather(-1, tokens[:, None])
     lower = (scores - NEAR_TIE * (scores >= own_score)).scatter(-1, tokens[:, None], own_score)
     return _at(_law(lower, transcript), tokens) > 0
 
 
 def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
-    """Deviation, variance and third central moment (K, 3) of a function (K, V)
-    of the next token.
-    """
+    """Deviation, variance, third central moment (K, 3) of a function (K, V) of the next token."""
     centred = values - (probs * values).sum(-1, keepdim=True)
     moments = ((probs * centred**power).sum(-1) for power in (2, 3))
     return torch.stack((_at(centred, tokens), *moments), -1)
 
 
 def _event(holds: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
-    """Deviation, variance and third central moment (K, 3) of an event of the next token, (K,
-    V) bool.
-    """
+    """Deviation, variance, third central moment (K, 3) of events (K, V) bool of the next token."""
     return _indicator(_at(holds, tokens).double(), (probs * holds).sum(-1))
 
 
@@ -340,8 +327,9 @@ def _indicator(outcome: Tensor, chance: Tensor) -> Tensor:
 
 
 def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """`bucket` (K,), `chances` (K, len(EDGES) + 1), `pits` (K, 2) of `TokenTerms`;
-    equal masses go by id.
+    """`bucket` (K,), `chances` (K, len(EDGES) + 1) and `pits` (K, 2) of `TokenTerms`.
+
+    Equal masses go by id.
     """
     own_mass = probs.gather(-1, tokens[:, None])
     is_lower_id = torch.arange(probs.shape[-1], device=probs.device) < tokens[:, None]

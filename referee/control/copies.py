@@ -35,8 +35,9 @@ Places = Mapping[Output, Sequence[int]]
 
 
 def copies(rows: MatchedRows) -> Iterator[str]:
-    """A line if rows without seeds repeat others of their arm and prompt, or begin as they do until
-    they end, more than chance does.
+    """A line if rows without seeds repeat others of their arm and prompt more than chance does.
+
+    A row that begins as another one does, until it ends, repeats it, too.
     """
     prompts: dict[int, dict[Output, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, row in enumerate(rows.transcripts):
@@ -76,8 +77,10 @@ def copies(rows: MatchedRows) -> Iterator[str]:
 
 
 def _repeated(places: Places, rows: MatchedRows) -> Iterator[list[int]]:
-    """The rows of each output of a prompt that several rows without seeds have, all of it or a long
-    beginning until they end, and whose first half no other output begins with.
+    """The rows of each output of a prompt that several rows without seeds have.
+
+    They have all of it or a long beginning until they end, and no other output begins with its
+    first half.
     """
     beginnings = {
         output: [other for other in places if len(other) >= LONG and output[: len(other)] == other]
@@ -95,8 +98,9 @@ def _repeated(places: Places, rows: MatchedRows) -> Iterator[list[int]]:
 
 
 def _takes_the_likeliest(prompts: Iterable[Places], is_of_arm: NDArray[np.bool_]) -> bool:
-    """Whether rows of an arm go on alike wherever they begin with one token, at least for a while,
-    and three or more are equal. Of two equal rows one can be a copy.
+    """Whether rows of an arm go on alike wherever they begin alike, and three or more are equal.
+
+    They begin with one token and go on alike for a while. Of two equal rows one can be a copy.
     """
     most = 0
     for places in prompts:

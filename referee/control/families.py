@@ -160,8 +160,9 @@ def _prefixes(prompt: Codes, token: Codes, position: Codes) -> tuple[Codes, Code
 
 
 def _without(token: Codes, *columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ids less what a linear function of these columns says of them: common tokens have small
-    ids in many vocabularies.
+    """Ids less what a linear function of these columns says of them.
+
+    Common tokens have small ids in many vocabularies.
     """
     design = np.stack([np.ones(len(token)), *columns], 1)
     ids = token / max(1, token.max())
@@ -183,8 +184,6 @@ def _is_first_of(codes: Codes) -> NDArray[np.bool_]:
 
 
 def _sums(values: NDArray, row: Codes, num_rows: int, centre: bool = True) -> NDArray[np.float64]:
-    """The sum of each row, (R,), of values less their mean, so that a row's length hardly
-    counts.
-    """
+    """The sums (R,) of rows, of values less their mean, so that a row's length hardly counts."""
     values = np.asarray(values, dtype=float)
     return np.bincount(row, values - values.mean() if centre else values, num_rows)

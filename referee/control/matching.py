@@ -20,12 +20,11 @@ from resispec.errors import InvalidInput
 END = -1
 """The symbol behind the last token of a row that ended before the limit."""
 ENDED = 3
-"""The fewest rows of an arm that ended by themselves, or by one token, from which the tokens that
-end rows are told.
-"""
+"""The fewest rows of an arm that ended by themselves, or by one token, to tell what ends rows."""
 OFTEN = 0.25
-"""The least share of the rows that ended by themselves for a token that ends rows. Rows that end at
-a stop string or with another end-of-sequence token can be the others.
+"""The least share of the rows that ended by themselves for a token that ends rows.
+
+Rows that end at a stop string or with another end-of-sequence token can be the others.
 """
 GIVEN_UP = ("abort", "aborted", "error", "cancelled", "canceled", "timeout")
 """The reasons for which engines say that a row ended although its text goes on."""
@@ -41,6 +40,7 @@ class MatchedRows:
     """R rows of two arms in S strata of one prompt and setting each, sorted by stratum.
 
     Their N symbols are emitted tokens, and END behind rows that ended before the limit.
+
     stratum: (R,) int64. is_speculative: (R,) bool, the arm of each row; every stratum has rows of
     both. row, token: (N,) int64, the row of each symbol and the symbol. prompts: S prompts.
     transcripts: the R rows, see `within_limits`.
@@ -73,8 +73,7 @@ def sampled(rows: Iterable[Transcript]) -> list[Transcript]:
 
 
 def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
-    """Raise InvalidInput if seeds of sampled rows say that draws are shared, within an arm or
-    between the arms.
+    """Raise InvalidInput if sampled rows' seeds say that draws are shared, in or between arms.
 
     arms: the rows by the arm's name, all of one condition each.
     """
@@ -96,8 +95,10 @@ def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
 
 
 def check_answered(arms: Mapping[str, Sequence[Transcript]]) -> None:
-    """Raise InvalidInput if the engine gave up a row before its limit: its text did not end there,
-    and slow rows, which are given up, are more of one arm than of the other.
+    """Raise InvalidInput if the engine gave up a row before its limit.
+
+    Its text did not end there, and slow rows, which are given up, are more of one arm than the
+    other.
 
     arms: see `within_limits`.
     """
@@ -113,8 +114,9 @@ def check_answered(arms: Mapping[str, Sequence[Transcript]]) -> None:
 
 
 def check_ends(arms: Mapping[str, Sequence[Transcript]]) -> None:
-    """Raise InvalidInput if one arm alone logs a token that ends rows: one that the other never
-    has, although it has rows that ended, and that ends OFTEN of the rows that ended.
+    """Raise InvalidInput if one arm alone logs a token that ends rows.
+
+    The other arm never has it, although rows of it ended, and it ends OFTEN of the rows that ended.
 
     arms: see `within_limits`.
     """
@@ -141,8 +143,7 @@ def check_ends(arms: Mapping[str, Sequence[Transcript]]) -> None:
 
 
 def within_limits(arms: Sequence[Sequence[Transcript]]) -> list[list[Transcript]]:
-    """The rows of arms, cut to the tokens that every row of their prompt and setting could have
-    had, whichever arm it is of.
+    """The rows of arms, cut to tokens that all rows of their prompt and setting could have had.
 
     These are as many as the least limit of these rows: a row's `max_new_tokens`, or its length if
     it ended by a limit, or else the one that most such rows of its arm have. An arm whose rows have
@@ -205,9 +206,7 @@ def match(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> M
 
 
 def doubts(rows: MatchedRows) -> Iterator[str]:
-    """A line if rows of one prompt repeat each other in both arms, so that they are no
-    independent draws.
-    """
+    """A line if rows of a prompt repeat each other in both arms, so are no independent draws."""
     shares = []
     for arm in (True, False):
         outputs: dict[int, list[tuple[int, ...]]] = {}

@@ -137,8 +137,7 @@ def log_arrangements(stratum: Strata, labels: Labels) -> float:
 class PermutationTest:
     """The test of families of counts under shuffles of labels within strata.
 
-    families: by name, at least one. stratum, labels: (R,), of the rows. generator: of the
-    shuffles.
+    families: by name, at least one. stratum, labels: (R,), of the rows. generator: of the shuffles.
     """
 
     def __init__(

@@ -64,9 +64,7 @@ KINDS: Mapping[str, Callable[[MatchedRows, Generator], Tokens]] = {
     "tokens of other places": _others,
     "the likeliest token after the one before": _likeliest,
 }
-"""Replacements of tokens: an id drawn uniformly, a token drawn from
-all emitted ones, or the argmax of the text.
-"""
+"""Replacements of tokens: a uniform id, a draw from all emitted ones, or the argmax of the text."""
 
 
 def planted(rows: MatchedRows, kind: str, share: float, generator: Generator) -> MatchedRows:

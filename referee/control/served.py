@@ -1,5 +1,4 @@
-"""Log-probabilities that an engine served with its tokens: the law of each token, as far as it
-goes.
+"""Log-probabilities that an engine served with its tokens: laws of tokens, as far as they go.
 
 A server gives the K most probable tokens of each place. With the tokens beyond them as one class,
 that is a law, and emitted tokens can be scored by it: what is expected under the law is taken off,
@@ -23,9 +22,10 @@ TopLogprobs = Sequence[tuple[int, float]]
 """Tokens and their log-probabilities at one place."""
 
 LARGEST_DIFFERENCE = 0.25
-"""The largest difference of two arms' log-probabilities after equal tokens: the median of first
-tokens', and that of all later ones but MOST_OTHER. That of logits between 16 and 32 rounded to
-bfloat16 is at most 0.125.
+"""The largest difference of two arms' log-probabilities after equal tokens.
+
+It bounds the median at first tokens, and all later ones but MOST_OTHER. That of logits between 16
+and 32 rounded to bfloat16 is at most 0.125.
 """
 MOST_OTHER = 0.1
 """The largest share of places behind first tokens at which the arms may differ by more."""
@@ -126,8 +126,7 @@ def _other_meaning(first: Sequence[float], later: Sequence[float]) -> str:
 
 
 def _differences(rows: MatchedRows) -> tuple[list[float], list[float]]:
-    """The differences of the arms' log-probabilities after equal tokens: at first tokens, and at
-    later ones.
+    """Differences of the arms' log-probabilities after equal tokens: at first and at later ones.
 
     At each place where rows of both arms go on, that of the first row of either arm counts.
     """
@@ -145,9 +144,7 @@ def _differences(rows: MatchedRows) -> tuple[list[float], list[float]]:
 
 
 def _by_prefix(transcripts: Sequence[Transcript]) -> dict[tuple[int, ...], TopLogprobs]:
-    """The served log-probabilities of the first row that goes on from each prefix of its output, by
-    up to DEEPEST tokens.
-    """
+    """The served log-probabilities of the first row after each prefix of up to DEEPEST tokens."""
     found: dict[tuple[int, ...], TopLogprobs] = {}
     for row in transcripts:
         for place, top in enumerate((row.top_logprobs or ())[: DEEPEST + 1]):
@@ -156,9 +153,7 @@ def _by_prefix(transcripts: Sequence[Transcript]) -> dict[tuple[int, ...], TopLo
 
 
 def _largest(own: TopLogprobs, other: TopLogprobs) -> float | None:
-    """The largest difference of log-probabilities of tokens that two lists have; None if they have
-    none together.
-    """
+    """The largest difference of log-probabilities of tokens in both lists, None without any."""
     values, others = dict(own), dict(other)
     common = values.keys() & others.keys()
     # the least likely of two lists differ by rounding alone
@@ -187,9 +182,7 @@ def _laws(rows: MatchedRows) -> ServedLaws:
 
 
 def served_values(rows: MatchedRows, laws: ServedLaws) -> dict[str, NDArray[np.float64]]:
-    """For each family the numbers of each row, (R,) or (K, R): sums of scores of its tokens less
-    what the served law expects.
-    """
+    """For each family the rows' sums of scores less what served laws expect, (R,) or (K, R)."""
     ids, masses, tail = laws.ids, laws.masses, laws.tail
     hits = ids == rows.token[:, None]
     is_outside = ~hits.any(1)

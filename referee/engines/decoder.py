@@ -1,6 +1,4 @@
-"""A decoder of this library as an engine: any drafter with any verifier,
-on any pair, in this process.
-"""
+"""A decoder of this library as an engine: any drafter, verifier and pair, in this process."""
 
 from collections.abc import Sequence
 from importlib.metadata import version

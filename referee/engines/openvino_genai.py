@@ -1,5 +1,4 @@
-"""OpenVINO GenAI in this process: plain, with a draft model, by prompt lookup;
-token ids in and out.
+"""OpenVINO GenAI in this process, by token ids: plain, with a draft model, by prompt lookup.
 
 With a draft model its tokens do not follow the target's law, see docs/studies/openvino.md.
 """
@@ -105,9 +104,7 @@ class OpenVinoEngine(Engine):
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """The folder of a model in OpenVINO's own format,
-    which is made from a GGUF unless it is there.
-    """
+    """The folder of a model in OpenVINO's own format, made from a GGUF unless it is there."""
     if not (folder / "openvino_model.xml").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_gguf(model, tokenizer, folder / "model.gguf", "F16")

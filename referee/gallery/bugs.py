@@ -36,8 +36,7 @@ SOUND_SEQUENCES = 2
 
 
 class RacedDrafts(Iid):
-    """Drafts by a race, as on accelerators: with exponential noise E,
-    the token of the least E / q wins.
+    """Drafts by a race, as on accelerators: with exponential noise E, the least E / q wins.
 
     noise: (1, V) for each token that was drafted since the list was last taken.
     """
@@ -125,8 +124,7 @@ class GreedyVerification(TopDown):
 
 
 class PointMassResidual(Standard):
-    """Drafts are drawn from q, but a refusal leaves p without the refused token, as if they were
-    point masses.
+    """Drafts from q are treated as point masses: a refusal leaves p without the refused token.
 
     xLLM issue 2175.
     """
@@ -307,6 +305,7 @@ class ArgmaxDrafts:
     `_speculative_sampling` (generation/utils.py, line 4430) then reads as the law q that the
     candidates were drawn from. The acceptance min(1, p/q) and the residual (p - q)+ are right only
     for candidates drawn from q.
+
     draft: a causal language model of transformers. max_length: the most tokens of the whole
     sequence.
     """
@@ -319,9 +318,7 @@ class ArgmaxDrafts:
 
     @torch.inference_mode()
     def get_candidates(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The tokens (1, L) and K drafted ones, (1, L + K),
-        and the logits claimed for these (1, K, V).
-        """
+        """Tokens (1, L) with K drafted ones, (1, L + K), and their claimed logits (1, K, V)."""
         count = min(self._num_drafted, self._max_length - input_ids.shape[1] - 1)
         all_logits = []
         for _ in range(count):

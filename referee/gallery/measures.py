@@ -1,6 +1,4 @@
-"""Measures of an engine: the transcripts that it writes, the usual checks of them,
-and the audit.
-"""
+"""Measures of an engine: the transcripts that it writes, their usual checks, and the audit."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,9 +79,7 @@ def checks(
 
 
 def perplexity(arm: Arm) -> tuple[float, float, float]:
-    """Perplexity of the sampled output under the target,
-    and its 95 % bootstrap interval over prompts.
-    """
+    """Perplexity of sampled output under the target; its 95 % bootstrap interval over prompts."""
     assert arm.terms is not None  # every engine samples
     rows, losses = arm.terms.row.numpy(), arm.terms.loss.numpy()
     sums, lengths = np.bincount(rows, losses), np.bincount(rows)
@@ -98,9 +94,7 @@ def perplexity(arm: Arm) -> tuple[float, float, float]:
 
 
 def accepted_length(transcripts: Sequence[Transcript]) -> float:
-    """Tokens emitted per forward of the target, by the engine's own counts;
-    NaN if it reports none.
-    """
+    """Tokens emitted per forward of the target, by the engine's counts; NaN if it reports none."""
     accepted = forwards = 0
     for row in transcripts:
         if record := row.extra.get("spec_decode"):
@@ -118,9 +112,7 @@ def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> in
 
 
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
-    """The audit of all tokens of an engine, and of its difference
-    from a control arm if there is one.
-    """
+    """The audit of all tokens of an engine, and of its difference from a control arm if given."""
     report = audit_arms(arm)
     judgement = report.judgements[0]
     columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
@@ -153,9 +145,7 @@ def points(num_tokens: int) -> list[int]:
 
 
 def curve(arm: Arm) -> Iterator[dict[str, Any]]:
-    """The statistic that is farthest out, for every number of tokens; of several loads, under
-    the largest.
-    """
+    """The statistic farthest out for each number of tokens; of several loads, under the largest."""
     *_, arm = arm.by_condition.values()
     for num_tokens in points(arm.num_tokens):
         if statistics := arm.statistics(num_tokens):

@@ -1,3 +1,1 @@
-"""Servers: a client (`client`), the formats in which engines are asked for token ids (`formats`),
-and the process of a server (`process`).
-"""
+"""Servers: a client (`client`), requests for token ids (`formats`), and a process (`process`)."""

@@ -1,6 +1,4 @@
-"""A client of a server's JSON endpoints: it asks again if that may help,
-and always comes to an end.
-"""
+"""A client of a server's JSON endpoints: it asks again if that may help, and always ends."""
 
 import asyncio
 import json
@@ -19,9 +17,7 @@ from referee.engines.base import TimedOut, Unanswered
 from resispec.errors import InvalidInput, first_line, printable
 
 MOST_BYTES = 16 * 2**20
-"""The most bytes of an answer that are read: token ids of a hundred thousand positions take a tenth
-of it.
-"""
+"""The most bytes of an answer that are read; token ids of 100,000 positions take a tenth of it."""
 NOT_BEGUN = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 """The statuses with which a server turns a request away before it works on it."""
 
@@ -35,9 +31,10 @@ class Server:
     one request, which is repeated after a refused or broken connection, a status from 500 on, or
     429 (too many requests). timeout_s: the limit of one request with all its tries, until the whole
     answer is there. first_wait_s: the wait before the second try; it doubles before each further
-    one. software: the `Server` header of the last answer, None without one. Raises InvalidInput
-    for a bad address, and for a key or password that no request can carry
-    or anyone on the way could read.
+    one. software: the `Server` header of the last answer, None without one.
+
+    Raises InvalidInput for a bad address, and for a key or password that no request can carry or
+    anyone on the way could read.
     """
 
     def __init__(
@@ -115,6 +112,7 @@ class Server:
         is_drawn_again: whether a request that is sent again gets another answer, as without a seed.
         Then only one that was not begun is sent again, since those whose answers take long fail
         more often, and the answers that are kept would be too short.
+
         Raises like `get`, and InvalidInput if there is no path, or for a request that failed and
         may not be sent again.
         """
@@ -127,9 +125,7 @@ class Server:
         body: Mapping[str, Any] | None = None,
         is_drawn_again: bool = False,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer, by a task, which unlike a thread can be stopped while it
-        waits.
-        """
+        """Status and body of the answer, by a task, since a waiting thread cannot be stopped."""
         task = self._in_time(method, path, body, is_drawn_again)
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         self._waiting.add(future)
@@ -211,24 +207,18 @@ class Server:
 
 
 def without_password(text: str) -> str:
-    """A text that holds an address, with whatever stands before its last @ left out,
-    the scheme excepted.
-    """
+    """A text that holds an address, without what stands before its last @ except the scheme."""
     return re.sub(r"(\w+://)?.*@", r"\1...@", text, count=1, flags=re.DOTALL)
 
 
 def _number(digits: str) -> int | float:
-    """A whole number; a longer one than any needed becomes a float,
-    on which arithmetic does not choke.
-    """
+    """A whole number; a longer one than any needed becomes a float, which arithmetic can take."""
     return int(digits) if len(digits) < 19 else float(digits)
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of all requests, in a thread of its own:
-    a caller's thread may run a loop, as in notebooks.
-    """
+    """The loop of all requests, in its own thread: a caller's may run a loop, as in notebooks."""
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True).start()
     return loop

@@ -1,5 +1,4 @@
-"""Formats of servers: requests for token ids, and the places of a transcript's values
-in the answers.
+"""Formats of servers: requests for token ids, and where answers hold a transcript's values.
 
 They were read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and
 ggml-org/llama.cpp, in the files that the classes name. Settings that a request leaves out come from
@@ -28,15 +27,15 @@ Served = tuple[list[float | None], list[list[tuple[int, float]]]]
 
 
 class ServedEngine(Engine):
-    """An engine behind a server; each subclass is a format,
-    whose `__init__` asks the server's version.
+    """An engine behind a server; subclasses are formats, whose `__init__` asks for its version.
 
     A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content,
     num_tokens)`, the acceptance that an answer reports, see `referee.engines.base.acceptance`. One
     with `serves_logprobs` has `asking(number)`, what a request has in addition for that many
-    log-probabilities at each place, and `served(content, tokens)`, the pair of lists
-    that an answer has: for each token its log-probability, and pairs of id and log-probability,
-    none where it says nothing.
+    log-probabilities at each place, and `served(content, tokens)`, the pair of lists that an answer
+    has: for each token its log-probability, and pairs of id and log-probability, none where it says
+    nothing.
+
     path: that of the endpoint. tokens, read, reason: the keys in an answer of the emitted ids, of
     the prompt as the server read it (ids or their number), and of the reason why it ended; reasons:
     for each reason with another name in transcripts, that name. num_read, num_emitted: the keys of
@@ -110,9 +109,7 @@ class ServedEngine(Engine):
     def _served(
         self, content: Any, tokens: Sequence[int]
     ) -> tuple[list[float] | None, list[list[tuple[int, float]]]]:
-        """The served log-probabilities: those of the tokens, or None if some have none, and those
-        of the most probable ones.
-        """
+        """Served log-probabilities of the tokens, None if some lack it, and of the likeliest."""
         own, tops = self.served(content, tokens)
         number = sum(map(bool, tops))
         if len(tops) != len(tokens) or number * 2 < len(tokens):
@@ -126,17 +123,15 @@ class ServedEngine(Engine):
         return own if has_all else None, [top[: self.num_logprobs] for top in ordered]
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """Raise InvalidInput if an answer says that other settings were applied
-        than `body` asked for.
-        """
+        """Raise InvalidInput if an answer says that settings other than `body`'s were applied."""
 
 
 class OpenAi(ServedEngine):
-    """An OpenAI-compatible server that returns token ids where `return_token_ids` is asked for, as
-    vLLM does.
+    """An OpenAI-compatible server that returns token ids if `return_token_ids` is set, as vLLM's.
 
     model: the name of the one that is asked, None for the only one of /v1/models. Raises
     InvalidInput if there are several and none is named, and for a name that is not there.
+
     It is named as it names itself: by `owned_by` of /v1/models, else by its `Server` header, else
     "openai". It may apply filters in any order, which the rows have to say.
     """
@@ -216,8 +211,7 @@ class OpenAi(ServedEngine):
 
 
 class Vllm(OpenAi):
-    """vLLM's OpenAI-compatible server, or one that speaks its format, which is named as it names
-    itself.
+    """vLLM's OpenAI-compatible server, or one of its format, which is named as it names itself.
 
     Parameters and answers: vllm/entrypoints/openai/completion/protocol.py (commit
     002032ee2b18e1f7bd924ec47b62504ba3866063). Limits: vllm/sampling_params.py (commit
@@ -353,9 +347,7 @@ class LlamaCpp(ServedEngine):
         return own, tops
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
-        """See `ServedEngine`; a grammar of the server's own and an exhausted context are refused,
-        too.
-        """
+        """See `ServedEngine`; a grammar of the server's own and a full context are refused, too."""
         settings = dig(content, "generation_settings")
         # these do not decide the law
         exceptions = ("n_predict", "return_tokens", "stream", "prompt")
@@ -379,9 +371,7 @@ class LlamaCpp(ServedEngine):
             )
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
-        """See `ServedEngine`; servers with a draft report no steps,
-        so AIPerf's other fields are left out.
-        """
+        """See `ServedEngine`; AIPerf's other fields are left out, since no steps are reported."""
         numbers = (
             whole_number(content, "timings", name) for name in ("draft_n", "draft_n_accepted")
         )

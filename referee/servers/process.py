@@ -1,6 +1,4 @@
-"""Process of a server: started by a command, awaited at its address,
-and stopped with its children.
-"""
+"""Process of a server: started by a command, awaited at its address, stopped with its children."""
 
 from __future__ import annotations
 

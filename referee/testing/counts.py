@@ -1,5 +1,4 @@
-"""Counts of emitted tokens and of their places in three orders:
-do the tokens follow the target's laws?
+"""Counts of emitted tokens and of their places in three orders: do they follow the target's laws?
 
 Whether a position is reached depends on the tokens before it, in some verifiers even on the tokens
 after it. Still, under an exact verifier the counts of emitted tokens less their laws have mean 0
@@ -44,9 +43,7 @@ class CountTest(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Names of K cells, and their expected and found counts, (K,) float64 each,
-    with the same sum.
-    """
+    """Names of K cells, and their expected and found counts, (K,) float64, with the same sum."""
 
     names: Sequence[str]
     expected: Tensor
@@ -70,9 +67,7 @@ def counted(what: str, tables: Iterable[Cells]) -> CountTest:
 
 
 def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
-    """All statistics of emitted tokens: by token, and by place at all positions
-    and at the last one.
-    """
+    """All statistics of emitted tokens: by token, and by place at all positions and the last."""
     tests = [by_token(stage, stage.target, tokens)]
     is_last = tokens.position == stage.num_positions - 1
     for order in ORDERS:
@@ -84,9 +79,7 @@ def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
 
 
 def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
-    """The test of token counts at each position and row;
-    a token of probability 0 fails it for certain.
-    """
+    """The test of token counts at each position and row; a token of probability 0 fails it."""
     is_impossible = laws[tokens.row, tokens.token] == 0
     if bool(is_impossible.any()):
         position, row, token = (int(part[is_impossible][0]) for part in tokens)
@@ -101,8 +94,7 @@ def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
 
 
 def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, Tensor]:
-    """Cells of tokens (n,) that all have one law (V,): each cell's token,
-    expected count and found count.
+    """Cells of tokens (n,) of one law (V,): each cell's token, expected count and found count.
 
     Less probable tokens share a cell whose token is None, or if expected too rarely, the last
     token's cell.
@@ -122,9 +114,7 @@ def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, 
 
 
 def by_place(place: Tensor, name: str) -> list[CountTest]:
-    """Tests of places (n,), uniform for an exact sampler: counts in equal parts of [0,
-    1], and the mean.
-    """
+    """Tests of places (n,), uniform if exact: counts in equal parts of [0, 1], and the mean."""
     count, parts = len(place), NUM_PARTS
     while parts > 1 and count < parts * LEAST_EXPECTED:
         parts //= 2
@@ -141,9 +131,7 @@ def by_place(place: Tensor, name: str) -> list[CountTest]:
 
 
 def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
-    """Places (n,) float64 in [0, 1): the target's mass before each token in an order
-    and part of its own.
-    """
+    """Places (n,) float64 in [0, 1): the mass before a token in an order, and part of its own."""
     p, q = stage.target.double(), stage.draft.double()
     p = p / p.sum(1, keepdim=True)
     keys = dict(zip(ORDERS, (-torch.arange(p.shape[1]).expand_as(p), p, p / q), strict=True))
@@ -156,8 +144,7 @@ def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
 
 
 def smallest_bias(count: int, level: float) -> float:
-    """The total variation along one of the orders that 9 of 10 tests
-    of `count` tokens find at `level`.
+    """The total variation along an order that 9 of 10 tests of `count` tokens find at `level`.
 
     A bias of total variation d between parts of the target's mass adds at least 4 d^2 a token to a
     chi-square (Cauchy-Schwarz).

@@ -11,11 +11,10 @@ import pytest
 
 @pytest.fixture
 def resispec_server(pytestconfig: pytest.Config, tmp_path: Path) -> Callable[..., Any]:
-    """A function that fails unless a server keeps its target's law:
-    `referee.testing.assert_exact_server`.
+    """A function that fails unless a server keeps its target's law.
 
-    Its options, and the command, have defaults in the ini option of this name. Rows and logs are
-    written to the test's temporary folder.
+    It calls `referee.testing.assert_exact_server`, whose options, and the command, have defaults in
+    the ini option of this name. Rows and logs are written to the test's temporary folder.
     """
     defaults = given(pytestconfig.getini("resispec_server"))
 

@@ -23,14 +23,15 @@ class SamplerOptions:
     samples: the number of rows to verify, a quarter of it with vocabularies above 64 tokens. seed:
     that of all random numbers. bias: the total variation, as a mean over positions, of a biased
     sampler that the test must find, or as much of it as accepting every drafted token gives; 0 for
-    no such negative control, and then a test passes however few its samples are.
-    length: the number of drafted tokens of a chain, one at each position. siblings: if it is not 0,
-    so many tokens are drafted for one position instead. draws: the kind of drafting or its name,
-    see `resispec.draws`. draft: the engine's own drafting. batch: the rows of a call; 0 for no row
-    dimension. vocabularies: the sizes of generated laws. dtype: the precision of these, "float32"
-    or "float64". device: where the sampler gets tensors. numpy: whether it gets arrays instead. If
-    p and q are given, they set length, vocabularies, dtype, device and numpy. Raises InvalidInput
-    for values that are not allowed.
+    no such negative control, and then a test passes however few its samples are. length: the number
+    of drafted tokens of a chain, one at each position. siblings: if it is not 0, so many tokens are
+    drafted for one position instead. draws: the kind of drafting or its name, see `resispec.draws`.
+    draft: the engine's own drafting. batch: the rows of a call; 0 for no row dimension.
+    vocabularies: the sizes of generated laws. dtype: the precision of these, "float32" or
+    "float64". device: where the sampler gets tensors. numpy: whether it gets arrays instead. If p
+    and q are given, they set length, vocabularies, dtype, device and numpy.
+
+    Raises InvalidInput for values that are not allowed.
     """
 
     samples: int = field(default_factory=lambda: SESSION.samples)
@@ -107,9 +108,7 @@ class Kernel:
         return torch.cat(drafted), torch.cat(emitted)
 
     def _choose(self, stage: Stage, noises: list[list[Any]], rows: Tensor, count: int) -> Tensor:
-        """Draft (C, count) tokens as the engine does, and append the noise
-        of all calls to `noises`.
-        """
+        """Draft (C, count) tokens as the engine does, and append the calls' noise to `noises`."""
         laws = self._given(stage.draft[rows])
         calls = [laws] if self.options.batch else laws
         answers = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
@@ -125,9 +124,7 @@ class Kernel:
         return tensor.numpy() if self.options.numpy else tensor.to(self.options.device)
 
     def _rows(self, answers: list[Any], count: int) -> Sequence[Any]:
-        """The answers for `count` rows one by one: from a call for each row,
-        or from one call for all.
-        """
+        """The answers for `count` rows one by one: of a call for each, or of one call for all."""
         if not self.options.batch:
             return answers
         rows = answers[0].tolist() if hasattr(answers[0], "tolist") else answers[0]
@@ -152,9 +149,7 @@ def _listed(row: Any) -> list[int]:
 
 
 def _padded(row: Any, width: int) -> list[int]:
-    """One row's tokens, then NONE up to `width`; the sampler may have padded
-    with any negative numbers.
-    """
+    """One row's tokens, then NONE up to `width`; any negative numbers behind them are padding."""
     tokens = _listed(row)
     while tokens and tokens[-1] < 0:
         tokens.pop()

@@ -1,9 +1,8 @@
-"""The pytest plug-in: two options, the fixture `resispec_server`, and a summary of what every
-assertion of exactness could have seen.
+"""The pytest plug-in: two options, the fixture `resispec_server`, and a summary of assertions.
 
-pytest finds it by its entry point in the group `pytest11` and imports it in every run of an
-environment in which it is installed. So it imports no torch, and no pytest either, on which the
-library does not depend.
+The summary says what every assertion of exactness could have seen. pytest finds the plug-in by its
+entry point in the group `pytest11` and imports it in every run of an environment in which it is
+installed. So it imports no torch, and no pytest either, on which the library does not depend.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ def pytest_runtest_setup(item: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the notes of all tests that passed, also in other processes;
-    write nothing with `-q`.
-    """
+    """Write the notes of all tests that passed, in other processes too; nothing with `-q`."""
     notes = [
         (report.nodeid, note)
         for report in terminalreporter.getreports("passed")

@@ -1,6 +1,4 @@
-"""An assertion that a rule or a verifier is exact, by the audits of `resispec.audit`
-that need no model.
-"""
+"""An assertion that a rule or verifier is exact, by audits of `resispec.audit` without a model."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -47,11 +45,12 @@ def assert_exact(
     error is a proof, and averaged over drafted siblings at a wide one. Trees are drafted and
     verified, and their verdicts and tokens are counted. `resispec.audit.verdict.judge` decides from
     all of this.
+
     draws: the kind of draws of the siblings or its name, see `resispec.draws`. chain: whether the
-    rule takes only one sibling, as in a chain; assumed of a rule that refuses two with
-    NotDefined. samples: the number of tuples of siblings at the wide vocabulary, and of trees of
-    an average scene of the audit, where 6,000 are as many as in `make audit`; suspicious results
-    are measured again, four times as long. seed: by default the pytest run's.
+    rule takes only one sibling, as in a chain; assumed of a rule that refuses two with NotDefined.
+    samples: the number of tuples of siblings at the wide vocabulary, and of trees of an average
+    scene of the audit, where 6,000 are as many as in `make audit`; suspicious results are measured
+    again, four times as long. seed: by default the pytest run's.
 
     Returns a report of the bias that would have shown. Raises AssertionError unless no bias is
     seen, and InvalidInput for an invalid subject, law or kind of draws, such as a rule whose masses

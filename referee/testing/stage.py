@@ -1,5 +1,4 @@
-"""The stage on which a sampler is tested: laws p and q for every position,
-and tokens drafted from q.
+"""The stage on which a sampler is tested: laws p and q of all positions, tokens drafted from q.
 
 The laws depend on the token before, as with real models, and rows of a batch differ. This shows
 verifiers that go on with the laws after a token that they refused, or that mix up rows.
@@ -23,9 +22,7 @@ MAX_ELEMENTS = 1 << 22
 NUM_LAWS = 6
 """The number of laws of a stage; after token t the law is number t % 6."""
 NARROW = 8
-"""Up to so many tokens, the pairs of laws are of the audit battery's kinds,
-in the battery's order.
-"""
+"""Up to so many tokens, pairs of laws are of the audit battery's kinds, in the battery's order."""
 WIDE = 64
 """Above so many tokens laws are Zipf-like; from NARROW to WIDE they are flat and far apart."""
 FULL = ("random", "peaked", "p = q")
@@ -42,13 +39,12 @@ class PlacedTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """Laws, and tokens drafted from them: `siblings` for one position,
-    or a chain if `siblings` is 0.
+    """Laws, and tokens drafted from them: `siblings` for one position, a chain if that is 0.
 
-    target, draft: (R, V), in the sampler's precision, on the CPU. The law after a token t is row t
-    % R; with `by_position`, the law at position i is row i, whatever was drafted.
-    length: L, that of the chain. draws: the kind of drafting. generator: that of all random numbers
-    except the sampler's.
+    target, draft: (R, V), in the sampler's precision, on the CPU. The law after a token t is row
+    t % R; with `by_position`, the law at position i is row i, whatever was drafted. length: L, that
+    of the chain. draws: the kind of drafting. generator: that of all random numbers except the
+    sampler's.
     """
 
     target: Tensor
@@ -74,9 +70,7 @@ class Stage:
         return torch.randint(self.vocab_size, (count,), generator=self.generator)
 
     def rows(self, root: Tensor, tokens: Tensor) -> Tensor:
-        """Rows of the laws at each position after `root` (C,) and `tokens` (C, K): (C,
-        K + 1), at most P.
-        """
+        """Rows (C, K + 1), at most P, of the laws after each of `root` (C,) and `tokens` (C, K)."""
         before = torch.cat((root[:, None], tokens), 1)[:, : self.num_positions]
         positions = torch.arange(before.shape[1]).expand_as(before)
         return positions if self.by_position else before % len(self.target)
@@ -97,9 +91,7 @@ class Stage:
         return self.draw(self.draft, rows, self.draws, count)
 
     def draw(self, laws: Tensor, rows: Tensor, draws: DrawsKind, count: int) -> Tensor:
-        """Draw tokens (C, count) from rows (C,) of laws (R, V);
-        independent draws sum up a row once.
-        """
+        """Draw tokens (C, count) of rows (C,) of laws (R, V); a row's independent ones at once."""
         tokens = torch.empty(len(rows), count, dtype=torch.int64)
         for row in rows.unique().tolist():
             places = (rows == row).nonzero()[:, 0]
@@ -113,18 +105,14 @@ class Stage:
         return tokens
 
     def laws(self, root: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """Laws p and q for a sampler: (C, L + 1, V) and (C, L, V) for a chain, otherwise (C,
-        V) each.
-        """
+        """A sampler's laws p and q: (C, L + 1, V) and (C, L, V) for a chain, else (C, V) each."""
         rows = self.rows(root, drafted)
         if self.siblings:
             return self.target[rows[:, 0]], self.draft[rows[:, 0]]
         return self.target[rows], self.draft[rows[:, :-1]]
 
     def placed(self, root: Tensor, tokens: Tensor) -> PlacedTokens:
-        """The tokens (C, K) with their positions and rows, without NONE;
-        each follows the one before it.
-        """
+        """The tokens (C, K) with positions and rows, without NONE; each follows the one before."""
         rows = self.rows(root, tokens[:, :-1])
         mask = tokens != NONE
         position = torch.arange(tokens.shape[1]).expand_as(tokens)

@@ -1,5 +1,6 @@
-"""A server of vLLM's format as a command, whose second start has a state of its own:
-`python -m referee.tests.started_server PORT STARTS`.
+"""A server of vLLM's format as a command, whose second start has a state of its own.
+
+The command is `python -m referee.tests.started_server PORT STARTS`.
 """
 
 import sys

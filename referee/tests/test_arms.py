@@ -1,6 +1,4 @@
-"""Arms: what is wrong in a later turn, at one start or behind a long context is found,
-and its arm is named.
-"""
+"""Arms: a fault in a later turn, at one start or behind a long context is found, its arm named."""
 
 from dataclasses import replace
 from itertools import product

@@ -20,9 +20,7 @@ IDS = [(number, number + 1) for number in range(1, 41)]
 
 @pytest.fixture
 def started(tmp_path):
-    """Options for a server that is started by a command,
-    and a function that says how often it was.
-    """
+    """Options for a server that a command starts, and a function that says how often it did."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,5 +1,7 @@
-"""Faults that show at some tokens of an answer alone, or in its random numbers: first tokens,
-repeated numbers, coarse numbers, drafts that are not told; and exact engines.
+"""Faults that show at some tokens of an answer alone, or in its random numbers.
+
+They are first tokens of another law, repeated numbers, coarse numbers, and drafts that are not
+told; exact engines show none.
 """
 
 import math

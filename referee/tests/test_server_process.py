@@ -1,6 +1,4 @@
-"""A server's process: it is awaited, it ends with its children,
-and what keeps it from starting is one line.
-"""
+"""A server's process: it is awaited, ends with its children, and a failed start is one line."""
 
 import os
 import socket

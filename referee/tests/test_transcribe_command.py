@@ -1,6 +1,4 @@
-"""The command: prompts of every kind, an engine in this process and behind a server,
-errors in one line.
-"""
+"""The command: prompts of every kind, an engine here or behind a server, errors in one line."""
 
 import json
 import sys
@@ -283,9 +281,7 @@ OPTIONS = [
 
 
 def test_prompts_have_the_template_of_their_pair(monkeypatch):
-    """Of a pair with a template of its own, of one with its tokenizer's,
-    and of models that take texts.
-    """
+    """A pair with its own template, one with its tokenizer's, and models that take texts."""
     templates = []
     tokenizer = SimpleNamespace(
         encode_prompt=lambda prompt, length, template: templates.append(template) or [1]

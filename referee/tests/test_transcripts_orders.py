@@ -1,6 +1,4 @@
-"""Filters in an engine's own order: the right one is not accused, a wrong one is;
-edges are counted alone.
-"""
+"""Filters in an engine's order: a wrong one alone is accused; tokens at edges are only counted."""
 
 import math
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""Files of transcripts: what is read and written, and one line for everything
-that is wrong with one.
-"""
+"""Files of transcripts: what is read and written, and one line for all that is wrong with one."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""Rescoring: the model's own logits however they are cut into pieces,
-and laws as transformers makes them.
-"""
+"""Rescoring: the model's own logits in pieces of any size, and laws as transformers makes them."""
 
 from dataclasses import replace
 

@@ -154,9 +154,7 @@ def test_chances_of_rare_events_are_right_far_out():
 
 
 def test_the_difference_of_two_rates():
-    """Each event in a prompt of its own: the binomial chance,
-    or that of the variance between the prompts.
-    """
+    """Events in prompts of their own: the binomial chance, or that of variance between prompts."""
     for count, other, p_value in ((9, 1, 0.0052), (1, 9, 0.208), (0, 0, 1.0)):
         found = rate_difference(
             torch.arange(1000) < count, torch.arange(2000) < other, torch.arange(3000)

@@ -71,9 +71,7 @@ def test_an_answer_of_more_tokens_than_were_asked_for_is_not_written(tmp_path):
 
 
 def test_requests_under_way_at_a_failure_are_written(tmp_path):
-    """Prompt 1 is refused when prompts 0 and 2 are under way as well,
-    which are answered a little later.
-    """
+    """Prompt 1 is refused while prompts 0 and 2, answered a little later, are under way as well."""
     path, asked, gathering = tmp_path / "rows.jsonl", [], threading.Barrier(3)
 
     def answer(seed):

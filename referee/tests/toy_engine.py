@@ -1,6 +1,4 @@
-"""An engine of a few lines that continues prompts with a tiny Llama,
-and can be made to do it wrongly.
-"""
+"""An engine of a few lines that continues prompts with a tiny Llama, and can do it wrongly."""
 
 import copy
 from functools import cache

@@ -1,6 +1,4 @@
-"""Kernels that verify a chain of drafted tokens as engines do: an exact one,
-and the same with faults.
-"""
+"""Kernels that verify a chain of drafted tokens as engines do: an exact one, and faulty ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,9 +74,7 @@ def racing(p, q, drafted, generator, noise):
 
 
 def batched(wrong=""):
-    """The exact kernel for C rows at once, padded with -1, as vLLM's;
-    faults are named by `wrong`.
-    """
+    """The exact kernel for C rows at once, padded with -1, as vLLM's; `wrong` names a fault."""
 
     def kernel(p, q, drafted, generator):
         count, length = drafted.shape
@@ -102,8 +98,9 @@ def batched(wrong=""):
 
 
 def siblings(believes):
-    """Positions with several candidates, by a rule's law; `believes`:
-    how it thinks that they were drawn.
+    """Positions with several candidates, by a rule's law.
+
+    believes: how the rule thinks that they were drawn.
     """
 
     def kernel(p, q, drafted, generator):

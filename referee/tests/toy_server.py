@@ -1,8 +1,7 @@
-"""A server on this machine that speaks the formats of three engines,
-with a model that a few lines know: every token is as likely.
+"""A server on this machine that speaks the formats of three engines, and engines connected to it.
 
-And engines connected to it, with prompts and settings for them. As a command, `python -m
-referee.tests.toy_server ENGINE PORT EXTRA`, it serves until it is stopped.
+Its model is known in a few lines: every token is as likely as any other. Prompts and settings for
+them are here, too. `python -m referee.tests.toy_server ENGINE PORT EXTRA` serves until stopped.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from resispec.sampling import Sampling
 EOS, PART = 0, 11
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
 ESCAPES = "\x1b[2J\x1b]0;mine\x07\x9b5m\u202e"
-"""Characters that clear a terminal, rename it, make it blink,
-and turn the text after them around.
-"""
+"""Characters that clear a terminal, rename it, make it blink, and reverse the text after them."""
 _OK = b"HTTP/1.1 200 OK\r\n"
 HOSTILE = {
     "flood": (_OK + b"\r\n", b" " * 2**16, 0),
@@ -38,9 +35,7 @@ HOSTILE = {
     "slow header": (_OK + b"X: ", b"x", 0.02),
     "silent": (b"", b"", 0.02),
 }
-"""Faults of a server that goes on for ever: how it begins, what it repeats,
-and its pauses in seconds.
-"""
+"""Faults of a server that never stops: how it begins, what it repeats, its pauses in seconds."""
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 
@@ -204,10 +199,7 @@ class ToyServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON).
-
-    And those of HOSTILE.
-    """
+    """Faults: a status, "drop" (ends without an answer), "cut" (half the JSON), and HOSTILE's."""
 
     protocol_version = "HTTP/1.1"
 

@@ -1,10 +1,9 @@
-"""The referee: is a verifier exact, and how far is it from the best
-that any exact verifier can reach?
+"""The referee: is a verifier exact, and how far is it from the best that an exact one can reach?
 
 enumerate, battery: the emitted law at a small vocabulary, summed over all drafts.
-estimate, control_variates: the emitted law at any vocabulary, by sampling, and the reduction of its
-noise. simulate, simulation_cases, chi_square: what `verify` draws, counted against the laws that it
-should have. z_score: statistics of the tokens of real decoding.
+estimate, control_variates: the emitted law at any vocabulary, by sampling with reduced noise.
+simulate, simulation_cases, chi_square: what `verify` draws, counted against the right laws.
+z_score: statistics of the tokens of real decoding.
 ceiling, path_bound: limits that no exact verifier exceeds, at a node and on a tree.
 paper_kl: the paper's own check, and why it cannot fail.
 row_checks: a rule whose results are checked. as_sibling_rule: a tree verifier as a rule.

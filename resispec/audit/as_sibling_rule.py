@@ -1,6 +1,4 @@
-"""A tree verifier seen as a sibling rule: the law of its first token on a tree
-of one drafted level.
-"""
+"""A tree verifier as a sibling rule: the law of its first token on a tree of one drafted level."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,11 @@
-"""Ceilings of acceptance that no exact rule exceeds at one node,
-and no exact verifier on a whole tree.
+"""Ceilings of acceptance for exact rules at one node and for exact verifiers on a whole tree.
 
 At one node the ceiling is the highest probability that a drafted sibling is emitted. For siblings X
 drawn from the draft's law this is an optimal transport problem whose dual is a minimum over sets of
 tokens,
+
     alpha* = 1 + min_H [P(H) - Pr(all siblings in H)],
+
 and a minimiser is a prefix of the tokens in increasing order of p / q (Hu et al., arXiv
 2502.18779). A rule above alpha* is not exact. How the minimum is computed depends on the kind of
 draws: see the method `ceiling` in the kind's file.
@@ -51,8 +52,7 @@ def check_siblings(num_siblings: int, vocab: int, draws: DrawsKind) -> None:
 
 
 def tree_log_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Tensor:
-    """The largest path ratio of every level of one tree, (D-1,) float64:
-    max over its nodes of sum log p / q.
+    """The largest log path ratio, sum log p / q, of every level of one tree, (D-1,) float64.
 
     target_probs, draft_probs: (N, V), the laws at every node (as in `decode.Step`). p = 0 gives
     -inf, and so does a level below which nothing was drafted; q = 0 (a draw without replacement

@@ -10,14 +10,11 @@ from torch.nn.functional import one_hot
 from resispec.audit.verdict import Statistic
 
 LEAST_EXPECTED = 25.0
-"""Cells expected less often are counted together, so that p-values hold far out in the tail,
-too.
-"""
+"""Cells expected less often are counted together, so that p-values hold far out in the tail."""
 
 
 def chi_squared(value: float, degrees: int, n: int) -> Statistic:
-    """The statistic of a chi-square of n outcomes; its value is infinite
-    if the impossible happened.
+    """The statistic of a chi-square of n outcomes, of infinite value if the impossible happened.
 
     z: from the cube root, nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random,
     p_value 1. Raises FloatingPointError for NaN.
@@ -33,15 +30,12 @@ def chi_squared(value: float, degrees: int, n: int) -> Statistic:
 
 
 def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
-    """`chi_square_of_counts` of n outcomes, each with its law (n, K)
-    float64 and its cell (n,) int64.
-    """
+    """`chi_square_of_counts` of n outcomes by their laws (n, K) float64 and cells (n,) int64."""
     return chi_square_of_counts(laws, one_hot(cells, laws.shape[1]))
 
 
 def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
-    """Compare counts of outcomes with the laws that they had,
-    however the laws depend on earlier outcomes.
+    """Compare counts of outcomes with their laws, however the laws depend on earlier outcomes.
 
     laws: (R, K) float64, the chances of K cells. counts: (R, K), how often outcomes with the law of
     this row were in each cell. With pi_t the law of outcome t, the counts minus sum pi_t have mean
@@ -61,9 +55,7 @@ def chi_square_of_counts(laws: Tensor, counts: Tensor) -> Statistic:
 
 
 def of_sums(sums: Tensor, covariance: Tensor, count: int) -> Statistic:
-    """The chi-square of sums (K,) of `count` terms with mean 0 and this covariance (K,
-    K), all float64.
-    """
+    """The chi-square of sums (K,) of `count` terms; mean 0, covariance (K, K), all float64."""
     if not bool(sums.isfinite().all() and covariance.isfinite().all()):
         raise FloatingPointError("a chi-square's sums are not finite; laws are and sum to 1")
     variances, axes = torch.linalg.eigh(covariance)
@@ -86,9 +78,7 @@ def summed(parts: Sequence[Statistic]) -> Statistic:
 
 
 def _merged(expected: Tensor) -> Tensor:
-    """A matrix (G, K) of 0 and 1: the cells of each group,
-    so that every group is expected often enough.
-    """
+    """The cells of groups that are expected often enough: a matrix (G, K) of 0 and 1."""
     groups, group = [], torch.zeros_like(expected)
     for cell in expected.argsort().tolist():
         group[cell] = 1

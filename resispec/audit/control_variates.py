@@ -38,17 +38,16 @@ def multiples(covariance: Tensor, cross: Tensor, num_tuples: int) -> Tensor:
     """The multiple of each of K controls to subtract, by ridge regression on `num_tuples` tuples.
 
     covariance: (K, K), of the controls; cross: (K,), of the controls with the averaged quantity.
-    Returns (K,) float64. The ridge is the variance that an event of probability RARE_EVENTS /
-    num_tuples has: controls that vary less may owe all variance to an event or two, and a multiple
-    fitted to these would be arbitrary.
+    Returns (K,) float64. The ridge is the variance that an event of probability
+    RARE_EVENTS / num_tuples has: controls that vary less may owe all variance to an event or two,
+    and a multiple fitted to these would be arbitrary.
     """
     ridge = torch.eye(len(cross), dtype=covariance.dtype, device=covariance.device)
     return torch.linalg.solve(covariance + RARE_EVENTS / num_tuples * ridge, cross)
 
 
 def reduced(values: Tensor, known: Tensor) -> Tensor:
-    """Subtract multiples of the controls `known` (n, K) from `values` (n,):
-    the same mean with less noise.
+    """Take noise out of `values` (n,) by subtracting multiples of the controls `known` (n, K).
 
     The multiples for each half of the n tuples are fitted on the other half, so that the mean stays
     unbiased. A single tuple, of a point mass, stays as it is.

@@ -41,8 +41,7 @@ class Tuples:
 
 @dataclass(frozen=True)
 class EstimatedLaw:
-    """An estimate of the emitted law by sampling: its mass on a set S of tokens and
-    on drafted siblings.
+    """An estimate of the emitted law by sampling: its mass on a set S of tokens and on siblings.
 
     S was chosen on other tuples, where the law seemed to give S more than p does. mass: mean of
     law(S), minus its controls, with its standard error `mass_error`, which allows for `resolution`.
@@ -61,9 +60,7 @@ class EstimatedLaw:
 
     @property
     def total_variation(self) -> Statistic:
-        """law(S) - p(S): its expectation is 0 under an exact rule,
-        else at most the true total variation.
-        """
+        """law(S) - p(S); mean 0 under an exact rule, else at most the true total variation."""
         return deviation(self.mass - self.target, self.mass_error)
 
     def excess(self, ceiling: float) -> Statistic:
@@ -77,11 +74,12 @@ def resolution(mass: float, num_tuples: int, rounding: float) -> float:
 
     mass: the mean under the null hypothesis. rounding: how far sums of laws are from their true
     values.
+
     It is min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + rounding. The first term is the largest
     deviation that a mean can have under the null (Bhatia-Davis). The second is needed because a
     tuple of probability below about 10 / n may not have been seen at all, and then the empirical
-    variance is too small: a peaked law, all of whose tuples look alike, would be flagged. With n =
-    1 nothing is random.
+    variance is too small: a peaked law, all of whose tuples look alike, would be flagged. With
+    n = 1 nothing is random.
     """
     bernoulli = math.sqrt(max(0.0, mass * (1 - mass)) / num_tuples)
     return (0.0 if num_tuples == 1 else min(bernoulli, RARE_EVENTS / num_tuples)) + rounding
@@ -94,8 +92,7 @@ def estimate(
     tuples: Tuples,
     generator: Generator,
 ) -> EstimatedLaw:
-    """Estimate the emitted law of a rule at one node, its total variation to the target,
-    and its acceptance.
+    """Estimate, at one node, a rule's emitted law, total variation to the target and acceptance.
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed
     in their precision, all else in float64. The first tuples choose the set that is measured on the
@@ -130,9 +127,7 @@ def estimate(
 
 
 def pool(deviations: Sequence[Statistic]) -> Statistic:
-    """The mean of independent deviations, in which many weak signs add up:
-    errors add in squares.
-    """
+    """The mean of independent deviations, where many weak signs add up: errors add in squares."""
     count = len(deviations)
     error = math.sqrt(sum(statistic.error**2 for statistic in deviations)) / count
     return deviation(sum(statistic.value for statistic in deviations) / count, error)

@@ -1,9 +1,10 @@
-r"""The paper's empirical validation (Appendix B) as published,
-and the divergence that it should measure.
+r"""The paper's validation (Appendix B) as published, and the divergence that it should measure.
 
 The appendix sums the masses of all paths,
+
     P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,
     p_hat = sum_i P_i + P_fail,
+
 with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed
 proxy k_i per step, and reports D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} -
 min(k_i, R_{i-1}), so every step adds min(k, R) + (R - min(k, R)) = R and p_hat = p for every
@@ -24,14 +25,11 @@ from resispec.distributions import draw, normalise
 from resispec.verifiers.resispec import ResiSpec
 
 Proxy = Callable[[Tensor, Tensor, Generator], Tensor]
-"""Chooses the fixed proxy k (..., V) of one step, given its target R and the draft's law Q (...,
-V).
-"""
+"""Chooses one step's fixed proxy k (..., V), given its target R and the draft's law Q (..., V)."""
 
 
 def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
-    """GetProxy(R, Q, x0) for one token x0 that can be refused,
-    drawn in proportion to max(Q - R, 0).
+    """GetProxy(R, Q, x0) for a token x0 that can be refused, drawn in proportion to max(Q - R, 0).
 
     k = R - r, then k(x0) = Q(x0): the paper's last line. The appendix keeps this k fixed although
     it depends on x0.
@@ -42,9 +40,7 @@ def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tenso
 
 
 def random_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
-    """A uniform draw from the simplex (Dirichlet of ones),
-    which knows neither p nor q: the control.
-    """
+    """The control: a uniform draw from the simplex (Dirichlet of ones), blind to p and q."""
     uniform = torch.rand(
         target.shape, generator=generator, device=target.device, dtype=target.dtype
     )
@@ -64,8 +60,7 @@ def paper_kl(
     num_candidates: int,
     generator: Generator,
 ) -> Tensor:
-    """D_KL(p_hat || p) (...) for `num_candidates` candidates as in the appendix,
-    in the inputs' precision.
+    """The appendix's D_KL(p_hat || p) (...) for `num_candidates`, in the inputs' precision.
 
     target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or
     your own. The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6),
@@ -91,9 +86,9 @@ def paper_kl(
 def kl_bound(estimate: EstimatedLaw, num_errors: float = 0.0) -> float:
     """A lower bound of D_KL(law || p): the divergence of the masses of the estimate's set.
 
-    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) /
-    (1 - b)), a = law(S), b = p(S). num_errors: how many standard errors `a` is moved toward `b`
-    first; 2 makes it a bound with confidence, 0 the plug-in value.
+    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) +
+    (1 - a) log((1 - a) / (1 - b)), a = law(S), b = p(S). num_errors: how many standard errors `a`
+    is moved toward `b` first; 2 makes it a bound with confidence, 0 the plug-in value.
     """
     law, target, margin = estimate.mass, estimate.target, num_errors * estimate.mass_error
     law = (

@@ -3,12 +3,15 @@
 Without torch.
 
 With tau the number of accepted drafted tokens, bounds hold for every level l and every set S of
-paths of l tokens,
-    Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S),   E[tau] <= sum_l
-    A_l:
-optimal transport on whole paths. With S = {path ratio r = prod p / q < theta} both terms are
-frequencies,
-    A_l = Pr_target rollout(r_l < theta) + Pr_drafted tree(max r_l >= theta).
+paths of l tokens, by optimal transport on whole paths:
+
+    Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S)
+    E[tau] <= sum_l A_l
+
+With S = {path ratio r = prod p / q < theta} both terms are frequencies:
+
+    A_l = Pr_target rollout(r_l < theta) + Pr_drafted tree(max r_l >= theta)
+
 Every theta gives a valid bound, but the smallest of many noisy bounds is not valid. So theta is
 chosen on one half of the samples, the bound is measured on the other half, and the halves are
 swapped.
@@ -25,8 +28,7 @@ Array = NDArray[np.float64]
 
 
 def path_bound(rollouts: Array, trees: Array) -> tuple[float, float]:
-    """The level-wise bound (U1) of E[tau], sum_l A_l, measured on held-out samples,
-    and its standard error.
+    """The level-wise bound (U1) sum_l A_l of E[tau] from held-out samples, and its standard error.
 
     rollouts: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
     trees: (T, D-1), per drafted tree and level the largest over its paths, see
@@ -48,9 +50,7 @@ def path_bound(rollouts: Array, trees: Array) -> tuple[float, float]:
 
 
 def _best_thresholds(rollouts: Array, trees: Array) -> Array:
-    """Thresholds theta (D-1,): for each level, the sample value with the smallest sum
-    of both frequencies.
-    """
+    """The theta (D-1,) of each level: the sample value with the least sum of both frequencies."""
     thresholds = []
     for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
         candidates = np.concatenate((low, high, [-math.inf, math.inf]))

@@ -1,6 +1,4 @@
-"""Helpers of the audits: the law of the token that a `Law` emits,
-and checks of rows and of rules.
-"""
+"""Helpers of audits: the law of the token that a `Law` emits, and checks of rows and of rules."""
 
 from __future__ import annotations
 
@@ -29,17 +27,13 @@ RETURNED = 1e-4
 
 
 def emitted(law: Law, siblings: Tensor) -> Tensor:
-    """The law (..., V) of the emitted token given siblings (..., B):
-    select + (1 - sum select) residual.
-    """
+    """The emitted law (..., V) given siblings (..., B): select + (1 - sum select) residual."""
     rest = 1 - law.select.sum(-1, keepdim=True)
     return (rest * law.residual).scatter_add(-1, siblings, law.select)
 
 
 def accepted(law: Law, siblings: Tensor) -> Tensor:
-    """Probability (...) that the emitted token is one of the siblings (..., B),
-    selected or residual.
-    """
+    """Chance (...) that the emitted token is among the siblings (..., B), selected or residual."""
     rest = 1 - law.select.sum(-1)
     masses = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
     return law.select.sum(-1) + rest * masses.sum(-1)
@@ -91,8 +85,9 @@ def check_like(name: str, tensor: Tensor, shape: Sequence[int]) -> None:
 
 
 def check_stops(stop: Tensor, name: str = "chances to stop") -> None:
-    """Raise FloatingPointError unless the chances to stop (..., N) in every tree are a law,
-    but for rounding. name: what other rows hold.
+    """Raise FloatingPointError unless the chances to stop (..., N) are a law, but for rounding.
+
+    name: what the message calls the rows.
     """
     totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
     is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
@@ -107,10 +102,10 @@ def check_stops(stop: Tensor, name: str = "chances to stop") -> None:
 
 @dataclass(frozen=True)
 class CheckedRule:
-    """A rule that is checked, for audits (checks synchronise with the host;
-    decode with the rule itself).
+    """A rule that is checked, for audits.
 
-    name: the rule's name in messages.
+    Checks synchronise with the host, so decoding takes the rule itself. name: the rule's name in
+    messages.
     """
 
     rule: SiblingRule

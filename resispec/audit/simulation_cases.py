@@ -14,9 +14,7 @@ NUM_CLASSES = 32
 
 
 def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """A Zipf-like target over `vocab` tokens and a draft with normal noise on its logits:
-    (V,) float32.
-    """
+    """A Zipf-like target and a draft with normal noise on its logits, both (V,) float32."""
     generator = Generator().manual_seed(seed)
     logits = -1.2 * torch.arange(1, vocab + 1, dtype=torch.float32).log()
     target = logits + 0.5 * torch.randn(vocab, generator=generator)
@@ -60,9 +58,7 @@ def scenes(max_siblings: int) -> list[Scene]:
 
 
 def scenes_of_laws(setting: str, target: Tensor, draft: Tensor, max_siblings: int) -> list[Scene]:
-    """Scenes of a pair's laws (R, V) under sampling settings, which are named:
-    a chain, and a tree.
-    """
+    """Scenes of a pair's laws (R, V) under named sampling settings: a chain, and a tree."""
     classes = torch.arange(target.shape[1]) % NUM_CLASSES
     scenes = [Scene(f"pair's chain, {setting}", chain(4), target, draft, classes, 30, setting)]
     if max_siblings > 1:
@@ -97,19 +93,16 @@ def _equal(
     draft: tuple[float, ...],
     trees_per_turn: int,
 ) -> Scene:
-    """A scene with the same laws at every node, so that a random number used twice shows
-    at any two.
-    """
+    """A scene with the same laws at all nodes: a random number used twice shows at any two."""
     rows = torch.tensor([target]), torch.tensor([draft])
     return Scene(name, topology, *rows, torch.arange(len(target)), trees_per_turn)
 
 
 def _deep(name: str, topology: Topology, trees_per_turn: int) -> Scene:
-    """A scene with separate tokens for every level; half of the levels reject little,
-    so walks go deep.
+    """A scene with separate tokens for every level, whose walks go deep.
 
-    At odd depths the draft is the target. At even depths it is not, so that dependent decisions two
-    levels apart show in where walks stop.
+    Half of the levels reject little. At odd depths the draft is the target. At even depths it is
+    not, so that dependent decisions two levels apart show in where walks stop.
     """
     generator, num_blocks = Generator().manual_seed(1), topology.num_levels + 1
     target = torch.zeros(num_blocks * DEEP, num_blocks * DEEP, dtype=torch.float64)

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 TOLERANCE = 1e-5
-"""Enumerated errors above this are bias: a rule in float32 stays below it,
-one in float64 below 1e-12.
-"""
+"""Enumerated errors above this are bias: rules in float32 stay below, in float64 below 1e-12."""
 LIMIT = 4.0
 """Statistics more than this many standard errors out are bias."""
 LEAST_P = 5e-6
@@ -29,15 +27,11 @@ AGAIN = 4
 SUSPICIOUS = NormalDist().inv_cdf(1 - SUSPICIOUS_P)
 """z-score above which a one-sided statistic is suspicious."""
 POWER = 1.28
-"""z-offset for 90 % power: an effect of limit + POWER standard errors is flagged
-in 90 % of runs.
-"""
+"""z-offset for 90 % power: effects of limit + POWER standard errors are flagged in 90 % of runs."""
 MIN_TOKENS = 1000
 """Fewest audited tokens for the finding that no bias is seen."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
-"""Least variance of a sum that is judged: below it one rare token makes a large z out
-of nothing.
-"""
+"""Least variance of a sum that is judged: below it a rare token makes a large z out of nothing."""
 FINAL_TOKENS = ("residual", "leaf")
 """Where the final token of a verdict comes from: a node with children, or one without."""
 AGAINST_OUTCOMES = (
@@ -45,9 +39,7 @@ AGAINST_OUTCOMES = (
     *FINAL_TOKENS,
     *(f"{place} {name}" for place in FINAL_TOKENS for name in ("surprisal", "rank")),
 )
-"""Statistics of `simulate` that compare `verify` with `outcomes`,
-whose law need not be the target's.
-"""
+"""Statistics of `simulate` that compare `verify` with `outcomes`, not with the target's law."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """Evidence that the finding that no bias is seen requires."""
 LEVELS = ("enumerated", "simulated", "decoded")
@@ -97,9 +89,7 @@ Statistics = Mapping[str, Statistic]
 
 
 def deviation(value: float, error: float) -> Statistic:
-    """A statistic whose mean is at most 0 under an exact verifier;
-    only its distance above 0 counts.
-    """
+    """A statistic whose mean is at most 0 under an exact verifier; only values above 0 count."""
     z = value / error if error else math.copysign(math.inf, value) if value else 0.0
     return Statistic(value, z, math.erfc(z / math.sqrt(2)) / 2, error=error)
 
@@ -142,8 +132,7 @@ def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
 
 
 def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
-    """The result of `measure(1)`, or of `measure(AGAIN)` if a statistic
-    of the first looks suspicious.
+    """The result of `measure(1)`, or of `measure(AGAIN)` if the first looks suspicious.
 
     measure: takes a factor of the sample's size, and uses fresh random numbers in every call. The
     first measurement does not count if there is a second. So an exact verifier is hardly ever
@@ -234,8 +223,7 @@ class Evidence:
 
     @property
     def false_alarm_rate(self) -> float:
-        """A bound of the probability that an exact verifier is called biased
-        by `remeasured` statistics.
+        """A bound of the chance that `remeasured` statistics call an exact verifier biased.
 
         Two accidents must coincide: a statistic is suspicious and, with fresh random numbers, a
         statistic that is measured together with it (on the same nodes, scene or tree) is beyond its
@@ -254,8 +242,7 @@ class Evidence:
 
     @property
     def smallest_seen(self) -> float:
-        """The total variation at one node that is detected nine times in ten;
-        NaN without estimates.
+        """The total variation at a node that is detected nine times in ten; NaN without estimates.
 
         It then looks suspicious, and is beyond LIMIT when measured again with a larger sample. This
         holds for the laws that were tried, if the tuples that choose a set find where the bias is.
@@ -295,15 +282,12 @@ def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
 
 
 def is_weighty(name: str, score: Statistic) -> bool:
-    """Whether a z-score can be judged: its sum has at least MIN_VARIANCE,
-    or the z-score is infinite.
-    """
+    """Whether a z-score can be judged: it is infinite, or its sum has at least MIN_VARIANCE."""
     return math.isinf(score.z) or score.error**2 >= MIN_VARIANCE[name]
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
-    """Judge a verifier by evidence; `Evidence.false_alarm_rate` says how often an exact one is
-    accused.
+    """Judge a verifier by evidence; an exact one is accused at most at `Evidence.false_alarm_rate`.
 
     biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite
     z-score; counts of tokens less likely than LEAST_P; or, if verdicts follow `outcomes`, an
@@ -313,8 +297,10 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     undecided: otherwise, when no z-score has MIN_TOKENS tokens, a z-score has less than
     MIN_VARIANCE, or a required item is missing.
     no bias seen: otherwise; its reason says what was walked, what would have shown and what could
-    hide. required: the fields of Evidence that `no bias seen` needs; leave out fields that a
-    decoder cannot have (no draft law: only "z_scores").
+    hide.
+
+    required: the fields of Evidence that `no bias seen` needs; leave out fields that a decoder
+    cannot have (no draft law: only "z_scores").
     """
     outcome_reasons = [*_too_high(evidence)]
     token_reasons = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
@@ -335,9 +321,7 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
 
 
 def worst_statistic(evidence: Evidence) -> str:
-    """The evidence that speaks most against a verifier: an enumerated error,
-    or else the least p-value.
-    """
+    """The strongest evidence against a verifier: an enumerated error, or else the least p-value."""
     error = evidence.enumerated_error
     if error is not None and not error <= TOLERANCE:
         return f"enumerated total variation {error:.3g}"
@@ -363,9 +347,7 @@ def worst_statistic(evidence: Evidence) -> str:
 
 
 def _nothing_seen(evidence: Evidence) -> str:
-    """The reason that no bias is seen: the ground covered, what would have shown,
-    and what could hide.
-    """
+    """The reason that no bias is seen: what was covered, what would have shown, what could hide."""
     parts, gaps, smallest = [], [], evidence.smallest_seen
     if evidence.enumerated_error is not None:
         parts.append(f"exact where enumerated (error {evidence.enumerated_error:.1e})")
@@ -421,9 +403,7 @@ def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:
 
 
 def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
-    """The z-scores that rest on too little to be judged, if `weak`,
-    else the other z-scores beyond LIMIT.
-    """
+    """The z-scores that rest on too little, if `weak`, else the other z-scores beyond LIMIT."""
     for decoding, scores in evidence.z_scores.items():
         for name, score in scores.items():
             is_out = not abs(score.z) <= LIMIT

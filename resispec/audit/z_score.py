@@ -1,18 +1,19 @@
-r"""Exactness of real decoding, from the emitted tokens alone:
-statistics that cost no extra forward.
+r"""Exactness of real decoding, from the emitted tokens alone: statistics without extra forwards.
 
 Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any
 function f_t that is known before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and
 variance sum_t Var_{p_t} f_t, and
+
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
+
 is close to a standard normal. Three choices of f:
-    surprisal  -log p_t(x), whose mean is the entropy H(p_t): shows wrong temperatures and an argmax
-    in place
-               of a draw.
-    overdraft  1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows
-    first. rank       sum_{y < x} p_t(y) + p_t(x) / 2, of mean 1/2: draws invert cumulative sums, so
-    uniforms
-               that are used twice prefer tokens by their index, which the other two hardly see.
+
+- surprisal: -log p_t(x), whose mean is the entropy H(p_t). It shows wrong temperatures and an
+  argmax in place of a draw.
+- overdraft: 1[q_t(x) > p_t(x)], where the draft's law q_t is known. A bias toward the draft shows
+  here first.
+- rank: sum_{y < x} p_t(y) + p_t(x) / 2, of mean 1/2. Draws invert cumulative sums, so uniform
+  numbers that are used twice prefer tokens by their index, which the other two hardly see.
 """
 
 import math
@@ -80,10 +81,9 @@ def overdraft_terms(
 
 
 def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2, variance (1 - sum p_t^3) / 12;
-    each (T,) float64.
+    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2 and variance (1 - sum p_t^3) / 12.
 
-    target_probs: (T, V); tokens: (T,) int64.
+    Each is (T,) float64. target_probs: (T, V); tokens: (T,) int64.
     """
     check_like("tokens", tokens, target_probs.shape[:1])
     p = target_probs.double()
@@ -92,8 +92,7 @@ def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def step_terms(step: Step) -> Terms:
-    """The terms of every token that one step emitted, in order, on the step's device,
-    without waiting for it.
+    """The terms of every token that one step emitted, in order, on its device, without waiting.
 
     The first token was emitted at the root, token k at the k-th node of the path; its law is the
     target's at that node. The draft's law is known at nodes that have children. `join` drops what
@@ -114,8 +113,7 @@ def step_terms(step: Step) -> Terms:
 
 
 def join(terms: Iterable[Terms], num_tokens: int | None = None) -> Terms:
-    """The terms of steps, of prompts or of cells, on the host, one after the other;
-    there may be none.
+    """The terms of steps, prompts or cells, on the host, one after the other; there may be none.
 
     num_tokens: how many terms are kept, those of the returned tokens; None keeps all. The decision
     to stop may depend on the tokens so far without causing bias, since every term has mean 0 given

@@ -1,6 +1,4 @@
-"""Drafters that fill a tree: with the root alone, from a draft model,
-or from the target's features.
-"""
+"""Drafters that fill a tree: with the root alone, by a draft model, or by the target's features."""
 
 from resispec.drafters.base import Drafter, DraftSession, NoDraft
 from resispec.drafters.draft_model import DraftModel

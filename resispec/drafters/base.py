@@ -1,5 +1,6 @@
-"""The contract of drafting: a drafter is a strategy,
-a session its state for one sequence; and `NoDraft`.
+"""The contract of drafting: a drafter is a strategy, a session its state for one sequence.
+
+`NoDraft` drafts nothing.
 """
 
 from dataclasses import dataclass
@@ -66,9 +67,7 @@ def root_alone(root: int, device: torch.device) -> Draft:
 
 @dataclass(frozen=True)
 class NoDraft:
-    """Autoregressive decoding as a drafter: proposes nothing,
-    so every step emits one token of the target.
-    """
+    """Autoregressive decoding as a drafter: it proposes nothing, so a step emits one token."""
 
     draws: ClassVar[DrawsKind] = Draws.IID
     topology: ClassVar[Topology] = root_only()

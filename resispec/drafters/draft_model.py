@@ -26,8 +26,7 @@ READINGS = {reading.draws: reading for reading in Reading if reading is not Read
 
 @dataclass(frozen=True)
 class DraftModel:
-    """Draws the children of every node from the law at that node of the pair's draft,
-    of either kind.
+    """Draws every node's children from the law at that node of the pair's draft, of either kind.
 
     topology: the fixed shape of the tree. draws: how siblings are drawn, by name or as an object.
     sharpness: divides the sampling temperature for the draft's laws. recycled: the share of the
@@ -97,9 +96,7 @@ class DraftModel:
 
 
 class _DraftModelSession:
-    """The draft model's cache, the committed tokens that the cache lacks,
-    and the target's laws so far.
-    """
+    """The draft model's cache, the committed tokens that it lacks, and the target's laws so far."""
 
     def __init__(self, drafter: DraftModel, pair: Pair, warp: Warp, capacity: int) -> None:
         self._drafter, self._model = drafter, pair.draft_model()
@@ -130,8 +127,7 @@ class _DraftModelSession:
         return Draft(Tree(self._drafter.topology, self._tokens, self._drafter.draws), probs)
 
     def _filled(self, generator: Generator, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The tree's tokens (N,), its laws (N, V), and one entry of each law (K,),
-        which shows a NaN.
+        """The tree's tokens (N,), laws (N, V), and one entry of each law (K,), which shows a NaN.
 
         known: (1 + C,) int64, the last cached token and the C committed tokens after it; the root
         is last.

@@ -104,8 +104,7 @@ class _EagleDrafts:
         self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        """Catch up with the committed tokens (the last is `root`),
-        then speculate with one forward a level.
+        """Catch up with committed tokens, `root` the last, then speculate with one forward a level.
 
         A prompt of one token has no feature to draft from: its first tree is the root alone. Raises
         FloatingPointError when a law that decides about a dynamic tree is NaN.

@@ -1,5 +1,4 @@
-"""Growth of an EAGLE drafter's tree, one forward a level: to a fixed shape,
-or by EAGLE-2's choice of nodes.
+"""Growth of an EAGLE drafter's tree, a forward a level: to a fixed shape or by EAGLE-2's choice.
 
 In both kinds of tree `grow` does not wait for the device, and `connect` makes a tree of the grown
 nodes.
@@ -28,11 +27,9 @@ class Reading(StrEnum):
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
     SOFTMAX: the likeliest tokens, told as if drawn without replacement from the drafter's softmax:
-    the
-        paper's reading, which is not true, so that no rule that uses q can be exact with it.
+        the paper's reading, which is not true, so that no rule that uses q can be exact with it.
     SAMPLED: tokens drawn without replacement from the drafter's softmax at the sampling
-    temperature, told as
-        such (EAGLE-1).
+        temperature, told as such (EAGLE-1).
     IID: tokens drawn independently from the same softmax, told as such.
     """
 
@@ -76,8 +73,7 @@ class Growth:
         self._read(predicted, known[-2:-1], known[-1:])
 
     def forward(self, tokens: Tensor, parents: Tensor) -> None:
-        """Forward K nodes with these tokens, each below row `parents` (K,)
-        of the level before; both int64.
+        """Forward nodes of `tokens` (K,) below rows `parents` (K,) of the level before, both int64.
 
         A node sees all true rows, its ancestors and itself.
         """
@@ -117,9 +113,7 @@ class FixedTree:
         self.top_k, self.num_rows = max(map(len, topology.children)), topology.num_nodes
 
     def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
-        """Choose every node's children, level by level; returns the tokens (N-1,)
-        below the root.
-        """
+        """Choose all nodes' children, level by level; returns the tokens (N-1,) below the root."""
         tokens = list[Tensor]()
         for level in inner_levels(self.largest, growth.logits.device):
             if tokens:
@@ -134,9 +128,7 @@ class FixedTree:
         return (torch.cat(tokens),)
 
     def connect(self, tokens: Tensor) -> Grown:
-        """The tree of these tokens; its nodes with children were forwarded
-        in the order of their ids.
-        """
+        """The tree of these tokens; nodes with children were forwarded in order of their ids."""
         nodes = inner_nodes(self.largest, tokens.device)
         return Grown(self.largest, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
 
@@ -233,8 +225,7 @@ class DynamicTree:
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
-    """The places (K,) of the `count` highest scores, in ascending order;
-    of equal scores, the earlier ones.
+    """The places (K,) of the `count` highest scores, ascending; of equal scores, the earlier ones.
 
     A path's score never rises along the path, and a parent's place is before its children's places.
     So the parent of a node among the highest is also among the highest, even with equal scores.

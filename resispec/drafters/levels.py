@@ -11,8 +11,7 @@ from resispec.trees import Topology, kept_with_topology
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one level that have children, how they are forwarded,
-    and which draws become children.
+    """The nodes with children of one level, how they are forwarded, which draws become children.
 
     rows: (K,), the nodes' ids; a slice if they are consecutive, since writing to a slice is faster.
     places: (K,), the nodes' places among all nodes of the level. parents: (K,), the places of the
@@ -31,9 +30,7 @@ class Level:
     most_children: int
 
     def children(self, drawn: Tensor) -> Tensor:
-        """The tokens (C,) of the next level, from the draws (K, most_children)
-        at this level's nodes.
-        """
+        """The next level's tokens (C,), from the draws (K, most_children) at this level's nodes."""
         return drawn.flatten().index_select(0, self.picks)
 
 

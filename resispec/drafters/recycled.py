@@ -1,5 +1,4 @@
-"""Laws of the target that earlier steps have computed,
-mixed into the laws that a draft model draws from.
+"""The target's laws from earlier steps, mixed into the laws that a draft model draws from.
 
 Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept.
 The target's law after some tokens is a good guess of its law after the same tokens later: Token
@@ -63,9 +62,7 @@ class RecycledLaws:
             self.learn(tokens[:-1], tokens[1:], laws)
 
     def learn_tree(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,),
-        whose root follows `before` (1,).
-        """
+        """Take in laws (N, V) of a tree of `tokens` (N,), whose root follows `before` (1,)."""
         if self._share:
             self._learn_tree(None, before, tokens, laws)
 
@@ -74,9 +71,7 @@ class RecycledLaws:
         return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
-        """Take in laws (K, V) after `tokens`, each after its token of `before`, (K,)
-        int64; share > 0.
-        """
+        """Take in laws (K, V) after `tokens`, which follow `before`, (K,) int64 each; share > 0."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             table.add(keys, laws)
 
@@ -106,9 +101,7 @@ class _Table:
         self._sums = torch.empty(NUM_PLACES + 1, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
-        """Add laws (K, V) to the sums of their keys (K,); of several keys for a place,
-        the largest stays.
-        """
+        """Add laws (K, V) to the sums of their keys (K,); of a place's keys the largest stays."""
         places = keys.remainder(NUM_PLACES)
         before = self.keys.index_select(0, places)
         largest = torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax")

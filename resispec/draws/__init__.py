@@ -1,5 +1,4 @@
-"""The kinds of draws: how the siblings under one parent are chosen from the draft's law;
-one file per kind.
+"""The kinds of draws, a file each: how siblings are chosen from the draft's law.
 
 To add a kind here, write a file with a subclass of `DrawsKind` that has the decorator `known`. A
 kind of your own needs no decorator; pass an object of its class wherever draws are asked for.

@@ -14,9 +14,7 @@ from resispec.trees import MAX_NODES
 
 _CLAIMS = ("weights", "least_chances", "ceiling", "can_be_cut")
 _FACTS = ("are_random", "are_independent", "are_distinct", "most_siblings")
-"""The attributes that follow from how siblings are drawn: those that may be left out, and those
-that must be said.
-"""
+"""Attributes that follow from how siblings are drawn: the optional ones, and the required ones."""
 
 
 def _place(kind: type, name: str) -> int:
@@ -101,9 +99,7 @@ class DrawsKind(str):
     __hash__ = str.__hash__
 
     def __reduce__(self) -> Any:
-        """Pickle and copy a known kind as itself, so that `draws is Draws.IID` holds
-        in every process.
-        """
+        """Pickle and copy a known kind as itself: `draws is Draws.IID` holds in every process."""
         return (type(self), ()) if Draws.named.get(self.name) is self else super().__reduce__()
 
     def check_siblings(self, count: int) -> None:
@@ -138,8 +134,7 @@ class DrawsKind(str):
         return torch.cat(chances, -1).prod(-1)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """A lower bound of a sibling's chance under its own law,
-        if q gives its token `draft_chances` (...).
+        """A lower bound of a sibling's chance under its own law, given its chance (...) under q.
 
         It is 0 if nothing is known; then no subtree is skipped, see `resispec.verifiers.pruning`.
         """

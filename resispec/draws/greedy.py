@@ -1,6 +1,4 @@
-"""Greedy draws: all siblings but the last are chosen, the last is drawn (Hu et al.,
-arXiv 2502.18779).
-"""
+"""Greedy draws: siblings are chosen, and only the last is drawn (Hu et al., arXiv 2502.18779)."""
 
 from collections.abc import Iterator
 
@@ -14,9 +12,7 @@ from resispec.draws.point_mass import largest_mass
 
 @known
 class Greedy(DrawsKind):
-    """The set D of the B - 1 likeliest tokens of q, then a token drawn from r:
-    q without D, renormalised.
-    """
+    """The set D of q's B - 1 likeliest tokens, then a draw from r: q without D, renormalised."""
 
     name = "greedy"
     are_distinct = True
@@ -44,9 +40,8 @@ class Greedy(DrawsKind):
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
         """See `DrawsKind.ceiling`: P(D) + sum min(p, r) outside D.
 
-        r is uniform if q has no mass there.
-        Each token of D adds (p - r)+ to the sum of min(p, r) over all tokens, so among tokens of
-        equal q the ones with the largest p are the best D.
+        r is uniform if q has no mass there. Each token of D adds (p - r)+ to the sum of min(p, r)
+        over all tokens, so among tokens of equal q the ones with the largest p are the best D.
         """
         p, q, num_chosen = target_probs, draft_probs, num_siblings - 1
         masses = counted(q)

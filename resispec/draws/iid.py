@@ -11,9 +11,7 @@ from resispec.draws.base import DrawsKind, known
 
 @known
 class Iid(DrawsKind):
-    """Every sibling is drawn from q, which a rejection leaves as it is;
-    tokens may be drawn twice.
-    """
+    """Every sibling is drawn from q, which no rejection changes; tokens may be drawn twice."""
 
     name = "iid"
     are_independent = True
@@ -39,8 +37,6 @@ class Iid(DrawsKind):
 
 
 def in_order(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort p and q (..., V) by increasing p / q; tokens of q = 0 come last,
-    where they only add to P(H).
-    """
+    """Sort p and q (..., V) by increasing p / q; tokens of q = 0 come last and only add to P(H)."""
     order = torch.where(q > 0, p / q, torch.inf).argsort(-1)
     return p.gather(-1, order), q.gather(-1, order)

@@ -25,9 +25,7 @@ class PointMass(DrawsKind):
         return draft_probs.topk(count, dim=-1).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
-        """See `DrawsKind.laws`: 1 at the sibling's own token,
-        as drafters may choose by other scores than q.
-        """
+        """See `DrawsKind.laws`: 1 at the sibling's own token, however the drafter chose it."""
         for token in siblings.split(1, dim=-1):
             yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
 
@@ -41,8 +39,7 @@ class PointMass(DrawsKind):
 
 
 def largest_mass(p: Tensor, q: Tensor, count: int) -> Tensor:
-    """The largest mass (...) under p (..., V) that the `count` likeliest tokens of q (...,
-    V) can have.
+    """The largest mass (...) under p (..., V) that the `count` likeliest of q (..., V) can have.
 
     Among tokens of equal q, the ones with the largest p count, since nothing says which were
     chosen.

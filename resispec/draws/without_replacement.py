@@ -11,15 +11,12 @@ from resispec.draws.base import DrawsKind, known
 from resispec.draws.iid import Iid, in_order
 
 STEP = 1 / 5
-"""Step of the trapezoidal rule in x, with t = exp(x - exp(-x));
-its error falls like exp(-10 / step).
-"""
+"""Step of the trapezoidal rule in x, t = exp(x - exp(-x)); its error falls like exp(-10 / step)."""
 
 
 @known
 class WithoutReplacement(DrawsKind):
-    """Each draw removes its token from q, which is then renormalised,
-    or uniform once no mass is left.
+    """Each draw removes its token from q, which is renormalised, or uniform once no mass is left.
 
     The masses of q are taken as `counted` leaves them.
     """
@@ -54,9 +51,7 @@ class WithoutReplacement(DrawsKind):
         return draft_chances
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """See `DrawsKind.ceiling`: the siblings are the first arrivals of an exponential race,
-        see `_race`.
-        """
+        """See `DrawsKind.ceiling`: siblings are the first arrivals of a race, see `_race`."""
         if num_siblings == 1:
             return Iid().ceiling(target_probs, draft_probs, 1)
         p, q = target_probs, counted(draft_probs)
@@ -92,17 +87,17 @@ def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
 
 
 def _race(q: Tensor, outside: Tensor, count: int) -> Tensor:
-    r"""Pr(not all of the first n arrivals lie in the prefix H_j), (K,)
-    for every prefix j of q (K,), K > n.
+    r"""Pr(not all of the first n arrivals lie in H_j), (K,), for every prefix H_j of q (K,), K > n.
 
     Token x arrives at an exponential time of rate q_x; the order of arrival is the order of draws
     without replacement. Integrate over the time t at which the first token outside H_j arrives,
     with fewer than n arrivals in H_j before it:
-        \int_0^\infty out_j exp(-out_j t) Pr(fewer than n of H_j arrived by t) dt,   out_j = Q
-        outside H_j.
-    The n - 1 largest tokens are counted one by one; the number of others is an elementary symmetric
-    sum of exp(q_x t) - 1, by nested cumulative sums. So no exponent exceeds 45, however peaked q
-    is.
+
+        \int_0^\infty out_j exp(-out_j t) Pr(fewer than n of H_j arrived by t) dt,
+
+    where out_j is Q outside H_j. The n - 1 largest tokens are counted one by one; the number of
+    others is an elementary symmetric sum of exp(q_x t) - 1, by nested cumulative sums. So no
+    exponent exceeds 45, however peaked q is.
     """
     large = q.topk(count - 1).indices.sort().values
     is_small = torch.ones_like(q, dtype=torch.bool)

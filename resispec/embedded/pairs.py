@@ -76,9 +76,7 @@ def text_fingerprint() -> str:
 
 
 def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
-    """16 hexadecimal digits of everything that an inflated pair depends on,
-    the small pair included.
-    """
+    """16 hexadecimal digits of all that an inflated pair depends on, the small pair included."""
     recipe = (find_shape(shape), INFLATING_VERSION)
     return make_key(recipe, {"pair": pair_fingerprint(target, draft).encode()})
 
@@ -128,8 +126,7 @@ def load_inflated_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """An embedded pair with its own laws and the cost of a pair of `PAIR_SHAPES`;
-    otherwise as `load_pair`.
+    """An embedded pair with its own laws and the cost of one in `PAIR_SHAPES`; else as `load_pair`.
 
     The pair is made in memory each time, on `device` and in the precision `dtype`, by
     `resispec.models.inflate`. Raises InvalidInput as `load_pair`, for an unknown shape, and for a

@@ -1,6 +1,4 @@
-"""Sizes of Llamas whose forwards take time: pairs are inflated to them,
-and steps are timed at them.
-"""
+"""Sizes of Llamas whose forwards take time: pairs are inflated to them, steps are timed at them."""
 
 from dataclasses import dataclass
 
@@ -48,9 +46,7 @@ class PairShape:
 
 
 INFLATING_VERSION = 1
-"""The version of the code that inflates a pair to a shape;
-it is raised like that of an `EagleRecipe`.
-"""
+"""The version of the code that inflates pairs to shapes, raised like that of an `EagleRecipe`."""
 LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
 """meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
 LLAMA_68M = Shape(768, 3072, 2, 12, 12)
@@ -61,9 +57,7 @@ PAIR_SHAPES = {
     # 74 and 6.4 million parameters, heads of 64 and 32 dimensions.
     "cpu_74m__6m": PairShape(Shape(512, 1536, 12, 8, 8), Shape(96, 256, 2, 3, 3)),
 }
-"""Shapes by name: the pair of the paper's Table 1,
-and one whose forwards cost milliseconds on a CPU.
-"""
+"""Shapes by name: of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
 
 
 def find_shape(name: str) -> PairShape:

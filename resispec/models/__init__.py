@@ -1,5 +1,6 @@
-"""Language models behind small interfaces; only this package and `resispec.transformers` import
-transformers.
+"""Language models behind small interfaces.
+
+Only this package and `resispec.transformers` import transformers.
 
 A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an
 explicit mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.

@@ -1,6 +1,4 @@
-"""A language model as decoding uses it: sessions that forward tokens under explicit masks
-and positions.
-"""
+"""A language model in decoding: sessions forward tokens under explicit masks and positions."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,17 +11,14 @@ from resispec.errors import InvalidInput
 
 
 class Session(Protocol):
-    """One sequence in a model: the committed rows of its cache,
-    followed by the rows of the current step.
+    """One sequence in a model: the committed rows of its cache, then the rows of the current step.
 
     All state that changes lies in tensors on the device, so that the methods can be part of a
     captured unit, see `resispec.cuda_graphs`.
     """
 
     def extend(self, tokens: Tensor) -> Tensor:
-        """Commit K tokens (K,) int64, each of which sees all before it;
-        returns their features (K, H).
-        """
+        """Commit tokens (K,) int64, each of which sees all before it; returns features (K, H)."""
 
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """Append K tokens (K,) int64 to the current step and return their features (K, H).
@@ -34,9 +29,7 @@ class Session(Protocol):
         """
 
     def keep(self, rows: Tensor) -> None:
-        """Commit the step's rows at these places (K,) int64, in this order,
-        and forget the others.
-        """
+        """Commit the step's rows at places (K,) int64, in this order, and forget the others."""
 
     def clear(self) -> None:
         """Forget everything."""
@@ -50,9 +43,7 @@ class Model(Protocol):
     device: torch.device
 
     def session(self, capacity: int, drafted: int = 0) -> Session:
-        """Start an empty sequence; its cache holds `capacity` committed rows
-        and `drafted` rows of a step.
-        """
+        """Start an empty sequence for `capacity` committed rows and `drafted` rows of a step."""
 
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H)."""
@@ -72,8 +63,7 @@ def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]],
 def check_one_side(
     switches: Sequence[int], prompt_length: int, length: int, text: str, role: str
 ) -> None:
-    """Raise InvalidInput for a text in which a model's frequencies change,
-    see `causal.switches_in`.
+    """Raise InvalidInput for texts in which a model's frequencies change, see `causal.switches_in`.
 
     prompt_length: laws are read from the prompt's last token on. length: the positions that the
     model reads. text: what takes these positions; the line begins with it. role: such as "target".

@@ -96,8 +96,7 @@ class _Session:
 
 
 def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
-    """Token ids (B, L) int64 of left-padded prompts, and their mask (B, L) int64,
-    which is 0 at padding.
+    """Token ids (B, L) int64 of left-padded prompts, and their mask (B, L) int64, 0 at padding.
 
     value: the padding token.
     """
@@ -109,12 +108,11 @@ def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, T
 
 
 class TransformersModel:
-    """A `Model` around a transformers causal language model with layers of full
-    or sliding-window attention.
+    """A `Model` around a transformers causal language model of full or sliding-window attention.
 
     taps: see `tapping`. commit: the commit on the hub, None for a model from elsewhere.
-    rope_switches: see `switches_in`. by_row: whether
-    the tokens of a step are forwarded one at a time.
+    rope_switches: see `switches_in`. by_row: whether the tokens of a step are forwarded one at a
+    time.
 
     A plain Llama is forwarded by a `LeanBody`, if that gives the features of the modules of
     transformers but for rounding; anything else by these modules.
@@ -123,6 +121,7 @@ class TransformersModel:
     depend on tokens of other paths, as verifiers that start at the leaves presuppose. So a draft
     whose logits in a tree are not its own, for example one whose activations are quantised by the
     numbers of a whole forward, is forwarded token by token, and a warning says so.
+
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for attention
     that cannot take a tree's mask, for frequencies that a CUDA graph cannot compute, for a model
     that does not say how many positions it can attend to, and if the logits of a small tree differ
@@ -183,10 +182,10 @@ class TransformersModel:
         return end_token_ids(self.module)
 
     def state(self) -> ModuleState | None:
-        """The module's state. If the module has changed since it was read, it is read anew, as at
-        first; sessions from before then belong to another model.
+        """The module's state; a module that has changed since it was read is read anew.
 
-        Raises InvalidInput as at first, and for a module whose vocabulary has another size now.
+        It is read as at first, and sessions from before then belong to another model. Raises
+        InvalidInput as at first, and for a module whose vocabulary has another size now.
         """
         if self._state is None:  # it is being read
             return None
@@ -214,15 +213,14 @@ class TransformersModel:
         return model
 
     def lean_body(self) -> LeanBody | None:
-        """The lean body, with the module's present weights; None if the modules of transformers are
-        called.
-        """
+        """The lean body with present weights; None if the modules of transformers are called."""
         self.state()
         return self._lean
 
     def ways(self) -> dict[str, Any]:
-        """Its body (`forward`: "lean" or "modules of transformers"), and the ways of its linear
-        layers by shape.
+        """The kind of its body, and the ways of its linear layers by shape.
+
+        `forward` is "lean" or "modules of transformers".
         """
         body = self.lean_body()
         products = products_in(self.module) if body is None else body.products
@@ -234,8 +232,7 @@ class TransformersModel:
         }
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
-        """A copy of this model whose features also hold the inputs of these layers: (K,
-        (1 + len(taps)) H).
+        """A copy whose features, (K, (1 + len(taps)) H), also hold the inputs of these layers.
 
         taps: layer numbers from 0. The head reads the first H columns, which are the features
         without taps.
@@ -245,8 +242,7 @@ class TransformersModel:
         return model
 
     def in_vocabulary(self, size: int) -> TransformersModel:
-        """A copy of this model with a vocabulary of `size` tokens:
-        a draft for a target with as many tokens.
+        """A copy of this model with a vocabulary of `size` tokens, as many as its target has.
 
         Ids keep their meaning. Tokens that the model has no row for get probability 0, and are read
         as its last token where they were committed. Tokens from `size` on are cut off, and the law
@@ -257,8 +253,7 @@ class TransformersModel:
         return model
 
     def drafting(self, token_ids: Tensor) -> TransformersModel:
-        """A copy of this model that drafts only the tokens (D,)
-        int64 and computes only their logits.
+        """A copy of this model that drafts only tokens (D,) int64 and computes only their logits.
 
         All other tokens get probability 0 (FR-Spec, arXiv 2502.14856). Raises InvalidInput if the
         head is more than a linear layer.
@@ -311,16 +306,13 @@ def _sharing(weight: Any, bias: Any, grid: Grid | None) -> nn.Linear:
 
 
 def ropes_of(config: Any) -> list[Mapping[str, Any]]:
-    """The rotary parameters in a configuration of transformers: one,
-    or one for each kind of layer.
-    """
+    """The rotary parameters in a transformers configuration: one, or one for each kind of layer."""
     rope = getattr(config, "rope_parameters", None) or {}
     return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
 
 
 def switches_in(config: Any) -> tuple[int, ...]:
-    """The lengths beyond which a forward turns all its positions by other frequencies (rope_type
-    longrope).
+    """The lengths beyond which forwards turn positions by other frequencies (rope_type longrope).
 
     config: the transformers configuration of a model of text. The keys that are cached keep the
     frequencies of their own forward, and the deepest node of a tree decides for all others, so a
@@ -338,7 +330,5 @@ def switches_in(config: Any) -> tuple[int, ...]:
 
 
 def build_llama(**sizes: Any) -> LlamaForCausalLM:
-    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`,
-    ...).
-    """
+    """A freshly initialised Llama in float32, from fields of `LlamaConfig` (`hidden_size`, ...)."""
     return LlamaForCausalLM(LlamaConfig(**sizes))

@@ -42,9 +42,7 @@ _REFUSED = {
     "quantization_config": _QUANTISED,
     "compression_config": _QUANTISED,
 }
-"""Keys of config.json that make a model refused: transformers would ask the user about them
-or misread it.
-"""
+"""Keys of config.json that make a model refused: transformers would ask the user or misread it."""
 _REFUSED_FILES = {
     "hf_quant_config.json": _QUANTISED,
     "adapter_config.json": "it has an adapter (adapter_config.json), which is not read; merge it "
@@ -55,8 +53,10 @@ _CONSTANTS = re.compile(
     r"inv_freq$|\.(cos|sin)_cached$|\.(attn|attention)\.(masked_)?bias$|\.causal_mask$"
     r"|position_ids$|\.embed_positions\.weights$|\bdecoder\.version$"
 )
-"""Names in old checkpoints of what follows from the configuration, as rotary frequencies, masks and
-positions do. Transformers leaves them out, and for some kinds of models says so as of weights.
+"""Names of rotary frequencies, masks and positions in old checkpoints.
+
+They follow from the configuration. Transformers leaves them out, and for some kinds of models says
+so as of weights.
 """
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
@@ -107,8 +107,7 @@ def read_tokenizer(name: str, revision: str | None = None) -> Any:
 
 
 def end_token_ids(module: Any) -> tuple[int, ...]:
-    """The tokens that end a sequence, from generation_config.json or else config.json; ()
-    if both lack them.
+    """The tokens that end a sequence, from generation_config.json or else config.json; () if none.
 
     There may be several: chat models end a turn with another token than a document.
     """
@@ -131,9 +130,7 @@ def check_device(device: str) -> None:
 
 
 def found_device(name: str) -> str:
-    """The name of a torch device; "auto" means "cuda" if there is a CUDA device,
-    and "cpu" otherwise.
-    """
+    """The name of a torch device; "auto" means "cuda" if there is a CUDA device, else "cpu"."""
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -178,9 +175,7 @@ def cause(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing tables about problems that an error here states
-    in one line.
-    """
+    """Keep transformers from printing tables of problems that an error here states in one line."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:
@@ -191,9 +186,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Turn every error into an InvalidInput that says in one line what could not be loaded,
-    and why.
-    """
+    """Turn any error into an InvalidInput that says in a line what could not be loaded, and why."""
     try:
         with quiet():
             yield
@@ -227,8 +220,10 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
-    """Raise InvalidInput when a parameter has no fitting weight, when weights of the body or of the
-    output layer were not used, or when weights differ that the configuration ties.
+    """Raise InvalidInput when a configuration does not fit the weights.
+
+    This is so when a parameter has no fitting weight, when weights of the body or of the output
+    layer were not used, or when weights differ that the configuration ties.
     """
     sizes = [
         f"{key} is {tuple(shape)} in the weights and {tuple(expected)} by config.json"
@@ -283,8 +278,7 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
 
 
 def _check_conversion(tokenizer: Any, model: Path) -> None:
-    """Raise InvalidInput unless transformers' conversion of a sentencepiece model gives the same
-    ids.
+    """Raise InvalidInput unless transformers' conversion of a sentencepiece model gives its ids.
 
     Transformers takes the kind of conversion from tokenizer_config.json. Where that file does not
     name one, transformers leaves out the space before a text, and so gives other tokens for nearly

@@ -1,5 +1,4 @@
-"""The EAGLE drafter (arXiv 2401.15077, 2406.16858): one Llama layer
-that predicts the target's next feature.
+"""The EAGLE drafter (arXiv 2401.15077, 2406.16858): one Llama layer predicts the next feature.
 
 A feature is the target's hidden state after its final norm. Row t pairs feature f_t with the next
 token x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that into the law
@@ -23,8 +22,7 @@ CACHE = cache_argument(LlamaDecoderLayer.forward)
 
 
 class EagleModule(nn.Module):
-    """The drafter's network: fc(embedding, feature), then a Llama layer without first norm;
-    no final norm.
+    """The drafter's network: fc(embedding, feature), then a Llama layer; no first or final norm.
 
     Parameters have their published names.
     """
@@ -57,8 +55,7 @@ class EagleModule(nn.Module):
 
 
 class EagleSession:
-    """One sequence in an EAGLE drafter: committed rows of true features,
-    followed by the rows of a step.
+    """One sequence in an EAGLE drafter: committed rows of true features, then the rows of a step.
 
     It is like the `Session` of a model, but every row also takes the feature before its token.
     """
@@ -71,8 +68,7 @@ class EagleSession:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """Commit rows of tokens (K,) int64 and true features (K, H);
-        each row sees all rows before it.
+        """Commit rows of tokens (K,) int64 and true features (K, H); each sees all rows before it.
 
         Returns predicted features (K, H).
         """
@@ -119,9 +115,7 @@ class EagleModel:
         return {"forward": "modules of transformers", "linear": products}
 
     def session(self, capacity: int, drafted: int = 0) -> EagleSession:
-        """Start an empty sequence; its cache holds `capacity` committed rows
-        and `drafted` rows of a step.
-        """
+        """Start an empty sequence for `capacity` committed rows and `drafted` rows of a step."""
         return EagleSession(self.module, capacity, drafted)
 
 

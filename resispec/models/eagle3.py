@@ -1,5 +1,4 @@
-"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer that reads the inputs
-of three target layers.
+"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer reads the inputs of three target layers.
 
 Row t pairs the hidden states of token x_t at a low, a middle and a high layer with the next token
 x_{t+1}, has position t, and gives the law of x_{t+2} by a head of its own, over a vocabulary of its
@@ -28,9 +27,7 @@ NUM_TAPS = 3
 
 
 class _Layer(nn.Module):
-    """A Llama layer whose attention also reads embeddings;
-    it adds its results to the hidden states alone.
-    """
+    """A Llama layer that adds to hidden states alone, and whose attention also reads embeddings."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -51,8 +48,7 @@ class _Layer(nn.Module):
 
 
 class Eagle3Module(nn.Module):
-    """The drafter's network and its vocabulary; parameters and saved buffers have their published
-    names.
+    """The drafter's network and vocabulary; parameters and saved buffers have published names.
 
     config: for the drafter's layer; its `vocab_size` is the target's V. target_size: the target's
     hidden size. taps: the target's layers whose inputs are features. token_ids: (D,) int64, the
@@ -83,8 +79,7 @@ class Eagle3Module(nn.Module):
     def forward(
         self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any
     ) -> Tensor:
-        """Outputs of the layer (..., K, H): later rows take them as features,
-        and `head` reads them.
+        """Outputs of the layer (..., K, H), which later rows take as features and `head` reads.
 
         tokens, positions: (..., K) int64. features: the ones before each token, either this
         module's outputs (..., K, H) or the target's features, whose last columns are the inputs of
@@ -105,9 +100,7 @@ class Eagle3Module(nn.Module):
 
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:
-        """Logits (K, V) over the target's vocabulary of outputs (K, H);
-        -inf if a token cannot be drafted.
-        """
+        """Logits (K, V) of outputs (K, H), -inf for tokens of the target that cannot be drafted."""
         return spread(self.draft_logits(predicted), self.token_ids, self.config.vocab_size)
 
 
@@ -124,8 +117,7 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
 def unrolled(
     module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int
 ) -> Iterator[Tensor]:
-    """Outputs (B, T - 1 - s, H) of the drafter in steps s < `depth`,
-    fed with its own outputs, for training.
+    """The drafter's outputs (B, T - 1 - s, H) at steps s < `depth`, each fed with the last ones.
 
     tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s
     and the output of row t in step s - 1, as if s tokens had been drafted there. It sees rows 0 to

@@ -1,11 +1,10 @@
-"""EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin
-or model.safetensors.
+"""EAGLE drafters on disk, in the published layout.
 
-EAGLE-1 and EAGLE-2 use the target's head and final norm and do not store them. EAGLE-3, whose layer
-is called midlayer, has its own head, norm and vocabulary: token i of the drafter is token i +
-d2t[i] of the target (`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that the drafter
-has. If both vocabularies have the same size, `d2t` and `t2d` are not read, as in the authors' code.
-The embeddings may be stored.
+config.json lies beside pytorch_model.bin or model.safetensors. EAGLE-1 and EAGLE-2 use the target's
+head and final norm and do not store them. EAGLE-3, whose layer is called midlayer, has its own
+head, norm and vocabulary: token i of the drafter is token i + d2t[i] of the target (`d2t` (D,)),
+and `t2d` (V,) is True for the target's tokens that the drafter has. If both vocabularies have the
+same size, `d2t` and `t2d` are not read, as in the authors' code. The embeddings may be stored.
 """
 
 import json
@@ -67,8 +66,7 @@ def load_eagle_pair(
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
-    """An EAGLE drafter for a target, a `TransformersModel`,
-    on the target's device and in its precision.
+    """An EAGLE drafter for a target, a `TransformersModel`, on its device and in its precision.
 
     If the checkpoint has no embeddings, the target's are used. Raises InvalidInput, which names the
     file, the key or the size at fault.
@@ -189,8 +187,7 @@ def _eagle3(
     weights: dict[str, Tensor],
     target: Any,
 ) -> Eagle3Module:
-    """The untrained network of an EAGLE-3 checkpoint,
-    whose `d2t` and `t2d` replace those in `weights`.
+    """An EAGLE-3 checkpoint's untrained network, whose `d2t` and `t2d` replace those in `weights`.
 
     content: the checkpoint's config.json. config: the drafter's. target: the target's
     configuration. Raises InvalidInput, which names the drafter and what is wrong.

@@ -6,8 +6,7 @@ import numpy as np
 
 
 def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.ndarray:
-    """Weights (rows, columns) or (rows,), with the rows of queries and keys
-    in the other format's order.
+    """Weights (rows, columns) or (rows,) with rows of queries and keys in the other format's order.
 
     parts: the present shape of a head's rows: (-1, 2) for GGUF's pairs, (2, -1) for transformers'
     halves.

@@ -5,27 +5,23 @@ weights change no logit. The first H of the H' dimensions of its hidden state ho
 after them come
 
 - a *mark*, one dimension with the same small value for every token, 1e-8 or less of the state's
-square: it
-  lets the head push down the logits of tokens that the small model does not have;
+  square: it lets the head push down the logits of tokens that the small model does not have;
 - zeros, which no layer ever writes to, so that the weights that read them may be random.
 
 The places of the small model's numbers:
 
-- RMSNorm divides by the root of a mean over H' dimensions: its gain is multiplied by sqrt(H / H'),
-its
-  epsilon by H / H'.
-- A head of d dimensions lies in a head of D = m d. Rotary pair i of d / 2 turns by base^(-2 i / d),
-as pair
-  m i of D / 2 does. Attention divides by sqrt(D), so queries are multiplied by sqrt(D / d). In the
-  other
-  D - d dimensions keys and values are random, and queries and output weights are zero.
+- RMSNorm divides by the root of a mean over H' dimensions: its gain is multiplied by
+  sqrt(H / H'), its epsilon by H / H'.
+- A head of d dimensions lies in a head of D = m d. Rotary pair i of d / 2 turns by
+  base^(-2 i / d), as pair m i of D / 2 does. Attention divides by sqrt(D), so queries are
+  multiplied by sqrt(D / d). In the other D - d dimensions keys and values are random, and queries
+  and output weights are zero.
 - Query heads that share a key-value head also share one in the large model, or several copies of
-it.
+  it.
 - Additional heads, layers and columns of the MLP are random, except that their output projections
-are zero.
-- A token v beyond the small vocabulary of V tokens is read as token v mod V. Its logit is that of v
-mod V
-  minus some thousands, so that its mass is exactly 0 in every precision.
+  are zero.
+- A token v beyond the small vocabulary of V tokens is read as token v mod V. Its logit is that of
+  v mod V minus some thousands, so that its mass is exactly 0 in every precision.
 """
 
 import copy
@@ -44,12 +40,9 @@ from resispec.models.checkpoint import check_device, find_dtype
 from resispec.models.pair import Pair
 
 MARK = 1e-4
-"""The mark divided by the length of the shortest embedding;
-its square is too small to count in float32.
-"""
+"""The mark over the shortest embedding's length; its square is too small to count in float32."""
 PUSH = 4000.0
-"""The amount that a padded token's logit loses at the largest state that is tried,
-the least of all.
+"""The amount that a padded token's logit loses at the largest state tried, the least of all.
 
 At temperature 1 an amount of 104 would be enough. 4000 is small enough for float16, whose largest
 number is 65504, and large enough for states 38 times as large.
@@ -155,9 +148,7 @@ def _config(small: Any, sizes: Mapping[str, int]) -> LlamaConfig:
 
 
 def _check(small: Any, sizes: Mapping[str, int]) -> None:
-    """Raise InvalidInput unless `small` configures a plain Llama that a Llama
-    of these sizes can hold.
-    """
+    """Raise InvalidInput unless `small` configures a plain Llama that fits into these sizes."""
     kind = {
         name: getattr(small, name, False) for name in ("model_type", "attention_bias", "mlp_bias")
     }
@@ -192,8 +183,9 @@ def _check(small: Any, sizes: Mapping[str, int]) -> None:
 
 
 def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> None:
-    """Write `narrow`'s heads into `attention`, whose output weights are 0. small,
-    large: configurations.
+    """Write `narrow`'s heads into `attention`, whose output weights are 0.
+
+    small, large: the configurations.
     """
     width, ratio = small.hidden_size, large.head_dim // small.head_dim
     pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * ratio
@@ -223,17 +215,13 @@ def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> Non
 
 
 def _write_gain(gain: Tensor, small: Tensor) -> None:
-    """Write a norm's gain: 0 in every dimension that the small model lacks,
-    so that none of them is read.
-    """
+    """Write a norm's gain: 0 in dimensions that the small model lacks, so that none is read."""
     gain.zero_()
     gain[: len(small)] = small * math.sqrt(len(small) / len(gain))
 
 
 def _write_ends(large: Any, small: Any) -> None:
-    """Write the embeddings, the last norm and the head,
-    which pushes padded tokens down by the mark.
-    """
+    """Write embeddings, last norm and head, which pushes padded tokens down by the mark."""
     source = small.get_input_embeddings().weight
     size, width = source.shape
     lengths = source.norm(dim=1)
@@ -259,9 +247,7 @@ def _write_ends(large: Any, small: Any) -> None:
 
 
 def _largest_square(small: Any) -> float:
-    """The largest mean square of the state before the last norm,
-    over eight sequences of random tokens.
-    """
+    """The largest mean square of the state before the last norm, for eight random sequences."""
     shape = 8, min(64, small.config.max_position_embeddings)
     tokens = torch.randint(
         small.config.vocab_size, shape, generator=torch.Generator().manual_seed(0)
@@ -273,7 +259,5 @@ def _largest_square(small: Any) -> float:
 
 
 def _needed_copies(small: Any, group: int) -> int:
-    """The number of large key-value heads that replace a small one
-    if `group` query heads share each.
-    """
+    """The number of large key-value heads for a small one if `group` query heads share each."""
     return math.ceil(small.num_attention_heads // small.num_key_value_heads / group)

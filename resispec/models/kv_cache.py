@@ -1,5 +1,4 @@
-"""Keys and values in memory that is allocated once,
-in places that do not depend on what was accepted.
+"""Keys and values in memory allocated once, in places that do not depend on what was accepted.
 
 The rows of the current step come first, always at the same places; after them come the committed
 rows, in order. A forward reads all places, and its mask says which of them hold a row. So no shape
@@ -17,23 +16,19 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from resispec.errors import InvalidInput
 
 Mask = Tensor | dict[str, Tensor]
-"""The rows that each row may attend to, (1, 1, K, places): bool,
-or numbers that are added to the scores.
+"""The rows that each row may attend to, (1, 1, K, places): bool, or numbers added to the scores.
 
 It is a mask by kind of layer if there are several kinds.
 """
 
 Windows = Mapping[str, int | None]
-"""The window for each kind of layer: how many positions back a row sees,
-its own included; None for all.
-"""
+"""Windows by kind of layer: how many positions back a row sees, its own included; None for all."""
 
 FULL: Windows = {"full_attention": None}
 
 
 def cache_argument(forward: Callable[..., Any]) -> str:
-    """The name by which a forward takes its cache: `cache` since transformers 5.24,
-    `past_key_values` before.
+    """The name of a forward's cache: `cache` since transformers 5.24, `past_key_values` before.
 
     A forward's output gives the cache back under the same name.
     """
@@ -153,8 +148,7 @@ class _Layer(CacheLayerMixin):
 
 
 class KeyValues:
-    """The cache of one sequence: `drafted` places for the rows of a step,
-    then `capacity` for committed ones.
+    """A sequence's cache: `drafted` places for a step's rows, then `capacity` for committed ones.
 
     Every layer holds all rows; if a layer has a window, its mask leaves out the rows beyond the
     window. So neither the places of rows nor the keeping of a path depends on the window.
@@ -191,8 +185,9 @@ class KeyValues:
         return self._store.places
 
     def memory(self, heads: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
-        """The memory of each layer's keys and values, (2, heads, places, head_dim), for a forward
-        that writes its rows to `places` there instead of using `cache`.
+        """The memory of each layer's keys and values, (2, heads, places, head_dim).
+
+        It is for a forward that writes its rows to `places` there instead of using `cache`.
         """
         states = torch.empty(1, heads, 0, head_dim, dtype=dtype, device=self.past.device)
         for layer in range(self._store.num_layers):
@@ -228,9 +223,7 @@ class KeyValues:
         return positions[None], self._masked(torch.cat((visible, padding, committed), 1), positions)
 
     def _masked(self, visible: Tensor, positions: Tensor) -> Mask:
-        """The mask of rows at `positions` (K,): `visible` (K, places)
-        as far as the layers' windows reach.
-        """
+        """The mask of rows at `positions` (K,): `visible` (K, places) within layers' windows."""
         masks = {}
         for kind, window in self._windows.items():
             mask = visible

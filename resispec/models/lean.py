@@ -41,13 +41,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def is_plain(module: Any) -> bool:
-    """Whether a `LeanBody` can do what the body of a causal language model does, as far as its
-    configuration and its parts tell.
+    """Whether a `LeanBody` can do what the body of a causal language model does.
 
-    Not so with settings that differ between layers or norms, biases, windows, frequencies that
-    change, eager attention, hooks, adapters, other functions in place of transformers' own, and
-    parameters of several precisions, on several devices, or in memory that processes share: fusing
-    would take them out of it.
+    The body's configuration and its parts tell. Not so with settings that differ between layers or
+    norms, biases, windows, frequencies that change, eager attention, hooks, adapters, other
+    functions in place of transformers' own, and parameters of several precisions, on several
+    devices, or in memory that processes share: fusing would take them out of it.
     """
     body = module.base_model
     if type(body) is not modeling_llama.LlamaModel:
@@ -235,9 +234,7 @@ class LeanRows:
         self._known: dict[tuple[int, int], list[Callable[[Tensor], Any]]] = {}
 
     def writers(self) -> list[Callable[[Tensor], Any]]:
-        """A function for each layer that writes the forward's keys and values, (2, heads, K,
-        head_dim), to their places.
-        """
+        """Writers, one a layer, of keys and values (2, heads, K, head_dim) to their places."""
         places = self._rows.places
         if isinstance(places, Tensor):
             return [partial(memory.index_copy_, 2, places) for memory in self._memory]
@@ -248,9 +245,7 @@ class LeanRows:
 
 
 def _fused(layers: Sequence[Any]) -> Tensor:
-    """The weights of one or more linear layers as one, (sum of out, in), whose parts they
-    become.
-    """
+    """The weights of linear layers as one, (sum of out, in), whose parts they become."""
     first, *others = (layer.weight for layer in layers)
     follows, end = [], first
     for weight in others:

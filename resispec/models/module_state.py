@@ -26,8 +26,10 @@ GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 KNOWN = ("torch", "transformers", "resispec")
 """Packages whose functions are known, and whose parts keep settings in plain numbers and texts."""
 _NO_SETTINGS = (*vars(nn.Module()), "max_seq_len_cached")
-"""Attributes of parts that are no settings: those of every module, which are compared otherwise or
-are set by decoding, and one that a forward sets.
+"""Attributes of parts that are no settings.
+
+Those of every module are compared otherwise or are set by decoding; the last one is set by a
+forward.
 """
 MOVING = ("dynamic", "longrope")
 """Kinds of rotary frequencies that forwards change; a text may not cross where they do."""
@@ -37,14 +39,16 @@ SAMPLE = 4
 
 
 class ModuleState:
-    """A module's parts, their hooks, methods, settings and configurations, and its parameters and
-    buffers; states can be compared.
+    """The state of a module, which can be compared with another.
+
+    It holds the module's parts, their hooks, methods, settings and configurations, and the module's
+    parameters and buffers.
 
     called: functions that its parts call by their names, and that a program may replace.
 
     A change in place counts by torch's own number of changes. A change through `Tensor.data` has
-    none, so of tensors on a CPU the first numbers are compared, too; a GPU would have to be
-    waited for. It holds on to what it compares, so that no other object takes its place in memory.
+    none, so of tensors on a CPU the first numbers are compared, too; a GPU would have to be waited
+    for. It holds on to what it compares, so that no other object takes its place in memory.
     """
 
     def __init__(self, module: nn.Module, called: Iterable[Any] = ()) -> None:
@@ -79,16 +83,20 @@ class ModuleState:
 
 
 def version(tensor: Tensor) -> tuple[int, int | None]:
-    """A tensor's place in memory and its number of changes in place, which those that were made in
-    inference mode do not count. The place of a tensor that wraps others is 0.
+    """A tensor's place in memory and its number of changes in place.
+
+    Tensors made in inference mode do not count changes: the number is None. The place of a tensor
+    that wraps others is 0.
     """
     place = tensor.data_ptr() if _is_simple(tensor) else 0
     return place, None if tensor.is_inference() else tensor._version
 
 
 def is_untouched(part: Any) -> bool:
-    """Whether a part of a module does what its class said when its package was installed: no hooks,
-    no own `forward`, and none that a program has put in the place of its class's.
+    """Whether a part of a module does what its class said when its package was installed.
+
+    It must have no hooks, no `forward` of its own, and none that a program has put in the place of
+    its class's.
     """
     return (
         "forward" not in vars(part)

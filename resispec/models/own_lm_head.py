@@ -31,9 +31,7 @@ class _Output(tuple[Tensor]):
 
 
 class _Handed:
-    """A stand-in for a model's body, which returns the given embeddings
-    as its last hidden state.
-    """
+    """A stand-in for a model's body; it returns the given embeddings as its last hidden state."""
 
     def __call__(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Output:
         return _Output((inputs_embeds,))
@@ -45,8 +43,7 @@ class _Handed:
 
 
 def own_head(module: Any) -> Head:
-    """The function from features (K, H) to logits (K, V)
-    within the forward of a causal language model.
+    """The function from features (K, H) to logits (K, V) in a causal language model's forward.
 
     module: a transformers model, which stays as it is: the function calls a shallow copy without
     the body, which shares all weights.
@@ -59,16 +56,13 @@ def own_head(module: Any) -> Head:
 
 
 def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:
-    """The logits (K, D) of the tokens (D,) int64 as logits (K, size),
-    -inf for every other token.
-    """
+    """Logits (K, D) of tokens (D,) int64 as logits (K, size), -inf for every other token."""
     return logits.new_full((len(logits), size), -torch.inf).index_copy_(1, token_ids, logits)
 
 
 @torch.inference_mode()
 def shortened(own: Head, module: Any, features: Tensor) -> Head:
-    """`own`, or the module's output layer if `own` does nothing else,
-    which saves most of a call's time.
+    """`own`, or the output layer if `own` does nothing else, which saves most of a call's time.
 
     features: (K, H), of real tokens. `own` does nothing else if both give equal bits for features
     from a hundredth to a hundred times as large: a scale, a soft cap or another layer would change
@@ -117,9 +111,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 def _looks(model: Model, module: Any) -> list[tuple[float, Tensor]]:
-    """The values of `_gap` with the module's windows, and with windows of one token if it
-    has any.
-    """
+    """Values of `_gap` with the module's windows, and with windows of one token if it has any."""
     configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
     windows = [
         (config, window)
@@ -140,9 +132,9 @@ def _looks(model: Model, module: Any) -> list[tuple[float, Tensor]]:
 
 @torch.inference_mode()
 def follows_modules(model: Any, other: Any) -> bool:
-    """Whether a model has the features of another one, but for rounding, on a prompt, a tree of
-    unequal paths after it, and a token after a path that was kept.
+    """Whether a model has the features of another one, but for rounding.
 
+    Both read a prompt, a tree of unequal paths after it, and a token after a path that was kept.
     False for a model that cannot forward these.
     """
     tokens = torch.arange(13, device=model.device) * 7919 % model.config.vocab_size
@@ -167,8 +159,7 @@ def follows_modules(model: Any, other: Any) -> bool:
 
 @torch.inference_mode()
 def reads_one_path(model: Model) -> bool:
-    """Whether the logits at two nodes of a small tree stay the same, to the bit,
-    with other siblings.
+    """Whether the logits at two nodes of a small tree keep all their bits with other siblings.
 
     False for a model that cannot forward the tree.
     """
@@ -182,9 +173,7 @@ def reads_one_path(model: Model) -> bool:
 
 
 def _tokens(model: Model) -> Tensor:
-    """The four tokens of a tree of two levels, (4,) int64,
-    all different in a vocabulary of five or more.
-    """
+    """Tokens (4,) int64 of a tree of two levels, different in a vocabulary of five or more."""
     return torch.arange(1, 5, device=model.device) * model.vocab_size // 5
 
 
@@ -198,9 +187,7 @@ def _features(model: Model, tokens: Tensor) -> Tensor:
 
 
 def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
-    """The largest relative error of a tree's logits at its four nodes,
-    and the nodes' features (4, H).
-    """
+    """The largest relative error of a tree's logits at four nodes, and their features (4, H)."""
     tokens = _tokens(model)
     paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
     logits = module(input_ids=paths, use_cache=False, return_dict=True).logits

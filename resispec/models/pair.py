@@ -1,6 +1,4 @@
-"""A target and its draft: an independent model, a drafter that reads the target's features,
-or none.
-"""
+"""A target and its draft: an independent model, a drafter on the target's features, or none."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +15,7 @@ from resispec.models.tokenizer import TransformersTokenizer
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its draft (None if there is none) and the tokenizer
-    that they share (None if unknown).
-    """
+    """A target, its draft (or None) and the tokenizer that they share (None if unknown)."""
 
     target: Model
     draft: Model | EagleModel | None
@@ -37,8 +33,9 @@ class Pair:
         return {role: getattr(getattr(self, role), "commit", None) for role in ("target", "draft")}
 
     def ways(self) -> dict[str, Any]:
-        """The way of each model's forwards, by role, see `TransformersModel.ways`; None for a model
-        that has but one.
+        """The way of each model's forwards, by role, see `TransformersModel.ways`.
+
+        It is None for a model that has but one.
         """
         models = {role: getattr(self, role) for role in ("target", "draft")}
         return {
@@ -51,17 +48,16 @@ class Pair:
         return tuple(getattr(model, "module", None) for model in models)
 
     def states(self) -> tuple[ModuleState | None, ...]:
-        """The states of the modules of target and draft, see `TransformersModel.state`;
-        None for a model that has none.
+        """The states of the modules of target and draft, see `TransformersModel.state`.
+
+        A state is None for a model that has none.
         """
         models: tuple[Any, ...] = self.target, self.draft
         return tuple(model.state() if hasattr(model, "state") else None for model in models)
 
     @property
     def end_token_ids(self) -> frozenset[int]:
-        """The tokens that end a sequence: the ones that the target's files name,
-        or else the tokenizer's.
-        """
+        """The tokens that end a sequence, by the target's files or else by the tokenizer."""
         ids = getattr(self.target, "end_token_ids", ())
         return frozenset(ids) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
@@ -91,8 +87,7 @@ class Pair:
         return self.draft
 
     def eagle_head(self) -> Callable[[Tensor], Tensor]:
-        """The head from the EAGLE drafter's features (K, H) to logits (K, V):
-        its own, or the target's.
+        """The head from EAGLE features (K, H) to logits (K, V): the drafter's own, or the target's.
 
         Raises InvalidInput as `eagle_model`.
         """

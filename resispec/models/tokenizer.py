@@ -9,9 +9,7 @@ from resispec.data import CHAT, Prompt, check_turns
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
-"""The date that templates get as today's: Llama 3's template names it
-where it cannot ask for the date.
-"""
+"""The date that templates get as today's; Llama 3's names it if it cannot ask for the date."""
 
 _ANSWER = "(the answer)"  # stands for an answer where only what follows it is wanted
 # A macro that replaces transformers' own strftime_now when it is put before a template.
@@ -42,8 +40,7 @@ class TransformersTokenizer:
         return token_ids
 
     def encode_prompt(self, prompt: Prompt, num_tokens: int, template: str | None) -> list[int]:
-        """Token ids of a document's first tokens, in a template;
-        template and earlier turns are never cut.
+        """Token ids of a document's first tokens in a template; only the document is ever cut.
 
         template: a text with {text} in the document's place, to which the tokenizer adds the
         special tokens that the model expects; CHAT for the tokenizer's own chat template; None for
@@ -58,8 +55,7 @@ class TransformersTokenizer:
         return self.encode(template.replace("{text}", beginning))
 
     def encode_chat(self, text: str, earlier: Sequence[str] = ()) -> list[int]:
-        """Token ids of a chat in which the user says `text`;
-        the template writes the special tokens.
+        """Token ids of a chat where the user says `text`; the template writes the special tokens.
 
         earlier: the turns of user and assistant before `text`. Templates that write today's date
         get DAY, so that a prompt is the same every day. Raises InvalidInput when the tokenizer has
@@ -108,8 +104,9 @@ class TransformersTokenizer:
         return list(self.inner.encode(text, add_special_tokens=False, verbose=False))
 
     def _chat(self, messages: Sequence[dict[str, str]]) -> str:
-        """The text of a chat in the tokenizer's template, up to the answer; raises InvalidInput as
-        `encode_chat`.
+        """The text of a chat in the tokenizer's template, up to the answer.
+
+        Raises InvalidInput as `encode_chat`.
         """
         name = f"the tokenizer {self.inner.name_or_path}"
         if not self.inner.chat_template:

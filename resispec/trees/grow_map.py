@@ -66,8 +66,7 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
 
 
 def about(path: str | Path) -> dict[str, Any]:
-    """The origin of a map, as given to `save`; empty if the file does not say it,
-    or does not exist.
+    """The origin of a map, as given to `save`; empty if the file lacks it or does not exist.
 
     Raises InvalidInput when a `.json` map cannot be read or was changed since it was saved.
     """
@@ -77,9 +76,7 @@ def about(path: str | Path) -> dict[str, Any]:
 
 
 def _from_ours(content: Mapping[str, Any]) -> Topology:
-    """The topology of a map in our format, which may leave out the last level,
-    since it has no children.
-    """
+    """The topology of a map in our format, which may leave out the childless last level."""
     if content.get("format") != FORMAT:
         raise InvalidInput(
             f"'format' is {reprlib.repr(content.get('format'))}; allowed: '{FORMAT}'"

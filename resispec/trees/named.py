@@ -1,6 +1,4 @@
-"""Topologies by name, as a person types them: `d5b3`, `chain_4`, `best_64`,
-or a grow map's file.
-"""
+"""Topologies by name, as people type them: `d5b3`, `chain_4`, `best_64`, or a grow map's file."""
 
 import re
 from collections.abc import Callable
@@ -11,9 +9,7 @@ from resispec.trees import grow_map
 from resispec.trees.topology import Topology, chain, complete, root_only
 
 SHAPES = Path(__file__).parent / "shapes"
-"""The folder of the shapes of `best_N`: grow maps named KIND.N.json,
-each of which states its origin.
-"""
+"""The folder of the shapes of `best_N`: grow maps KIND.N.json, each of which states its origin."""
 
 
 def find(tree: str | Path | Topology, draws: str) -> Topology:

@@ -1,5 +1,4 @@
-"""The best topology for a budget of nodes, found by dynamic programming (Sequoia,
-arXiv 2402.12374).
+"""The best topology for a budget of nodes, by dynamic programming (Sequoia, arXiv 2402.12374).
 
 The search assumes that, whatever the prefix, the b-th child in draw order is the accepted one with
 probability p_b. A node is then reached with the product of the probabilities on its path. A step
@@ -21,14 +20,11 @@ IMPOSSIBLE = -math.inf
 """The value of a size that no tree within the limits has."""
 
 ROUNDING = 1e-5
-"""Allowed excess of measured probabilities, which are means in float32,
-over the bounds of a law.
-"""
+"""Allowed excess of measured probabilities, means in float32, over the bounds of a law."""
 
 
 def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
-    """Expected tokens per step: the sum, over all nodes,
-    of the product of the probabilities on their paths.
+    """Expected tokens per step: the sum over nodes of the product of probabilities on their paths.
 
     acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every
     node. Raises InvalidInput when `acceptance` holds no probabilities, IndexError when a node has
@@ -90,12 +86,13 @@ class Searched:
 
 
 def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Searched:
-    """The best tree of every size up to `num_nodes` and depth up to `num_levels`,
-    the root counted in both.
+    """The best tree of each size up to `num_nodes` and depth up to `num_levels`, the root counted.
 
     Sequoia's recurrence, where E_b[m, l] is the best value if the root has b children:
-        E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1,
-        l] = 1.
+
+        E_0[1, l] = 1
+        E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1]
+
     acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children
     win. Raises InvalidInput when `acceptance` holds no probabilities, or a limit is not from 1 to
     MAX_NODES.
@@ -156,8 +153,9 @@ class Times:
     draft_s: float
 
     def step_s(self, num_nodes: int, num_levels: int) -> float:
-        """Seconds of the forwards of a step: one of the draft a level, except for the last,
-        since leaves are never forwarded, and one of the target.
+        """Seconds of the forwards of a step: one of the target, and one of the draft a level.
+
+        The last level has no forward of the draft, since leaves are never forwarded.
         """
         return (num_levels - 1) * self.draft_s + self.target_s[num_nodes]
 

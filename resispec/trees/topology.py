@@ -55,9 +55,7 @@ class Topology:
                 )
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
-        """Make copies, in this or another process, from the parents alone,
-        without cached tensors.
-        """
+        """Make copies, in any process, from the parents alone, without cached tensors."""
         return Topology, (self.parents,)
 
     @property
@@ -97,18 +95,14 @@ class Topology:
 
     @cached_property
     def depths(self) -> Tensor:
-        """The nodes' depths (N,) int64, 0 for the root:
-        a node's position is the root's plus its depth.
-        """
+        """The nodes' depths (N,) int64, 0 for the root; positions are the root's plus the depth."""
         import torch
 
         return torch.tensor([depth for depth, level in enumerate(self.levels) for _ in level])
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """The nodes' attention mask (N, N) bool: entry (i, j)
-        says whether j is i or an ancestor of i.
-        """
+        """The attention mask (N, N) bool: entry (i, j) says whether j is i or an ancestor of i."""
         import numpy as np
         import torch
 
@@ -119,9 +113,7 @@ class Topology:
 
     @property
     def families(self) -> Families:
-        """Parents grouped by their number of children: pairs (parents (G,), children (G,
-        B)), both int64.
-        """
+        """Parents by number of children: pairs of parents (G,) and children (G, B), both int64."""
         import torch
 
         return families_on(self, torch.device("cpu")).groups
@@ -147,8 +139,7 @@ class Topology:
 def kept_with_topology(
     make: Callable[[Topology, torch.device], Derived],
 ) -> Callable[[Topology, torch.device], Derived]:
-    """A decorator that calls `make` once per topology and device;
-    results live as long as the topology.
+    """A decorator that calls `make` once per topology and device; results live with the topology.
 
     It is for tensors that follow from a topology: a captured graph reads them where they were at
     its capture, so they must stay in memory as long as the topology that the graph was captured
@@ -166,8 +157,7 @@ def kept_with_topology(
 
 
 class FamiliesOn(NamedTuple):
-    """`Topology.families` on a device, in groups and joined;
-    the children of one parent lie side by side.
+    """`Topology.families` on a device, in groups and joined; a parent's children lie side by side.
 
     parents: (I,). children: (J,). owners: (J,), the place of every child's parent among `parents`.
     ends: (I,), the place of every parent's last child among `children`. above: (N - 1,), for every
@@ -182,9 +172,7 @@ class FamiliesOn(NamedTuple):
     above: Tensor
 
     def sums(self, values: Tensor) -> Tensor:
-        """The sum (I,) of values (J,) over each parent's children, added in float64:
-        order hardly matters.
-        """
+        """Sums (I,) of values (J,) by parent, added in float64, so that order hardly matters."""
         import torch
 
         totals = values.cumsum(0, dtype=torch.float64).index_select(0, self.ends)
@@ -193,9 +181,7 @@ class FamiliesOn(NamedTuple):
 
 @kept_with_topology
 def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
-    """A topology's families on a device, sent at once,
-    since a tree may have another shape every step.
-    """
+    """A topology's families on a device, sent at once: a tree's shape may change every step."""
     groups, levels = topology._grouped(range(topology.num_nodes)), topology.levels
     parents = list(chained(*groups))
     owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
@@ -211,9 +197,7 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
 
 @kept_with_topology
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
-    """`families_on`'s groups, split so that the parents of one pair share a level,
-    from the root down.
-    """
+    """The groups of `families_on`, split by the parents' level, from the root down."""
     groups = [group for level in topology.levels for group in topology._grouped(level)]
     tensors = _sent([part for group in groups for part in (group, topology._below(group))], device)
     return _pairs(tensors[::2], tensors[1::2])
@@ -262,8 +246,7 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
 
 
 def from_widths(widths: Iterable[int], shape: str = "a tree of these widths") -> Topology:
-    """Build a topology from the number of nodes of every level below the root; `[3,
-    5, 2]` has 11 nodes.
+    """Build a topology from the number of nodes of each level below the root: `[3, 5, 2]` has 11.
 
     Children are spread as evenly as possible, earlier nodes first: a level that is narrower than
     the one above continues its first nodes only. shape: the name of the tree in messages. Raises
@@ -280,8 +263,7 @@ def from_widths(widths: Iterable[int], shape: str = "a tree of these widths") ->
 
 
 def complete(depth: int, branching: int) -> Topology:
-    """The paper's `dDbB`: `depth` levels, the root counted;
-    nodes above the last have `branching` children.
+    """The paper's `dDbB`: `depth` levels, the root counted, `branching` children of inner nodes.
 
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
@@ -300,8 +282,7 @@ def chain(num_drafted: int) -> Topology:
 
 
 def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
-    """`num_chains` paths of `num_drafted` tokens that branch at the root (SpecTr's K independent
-    drafts).
+    """`num_chains` paths of `num_drafted` tokens below the root (SpecTr's K independent drafts).
 
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
@@ -316,8 +297,7 @@ def root_only() -> Topology:
 
 
 def union(topologies: Sequence[Topology]) -> Topology:
-    """The smallest topology of which every given one is a part,
-    where a part keeps a node's first children.
+    """The smallest topology of which each given one is a part that keeps nodes' first children.
 
     Raises InvalidInput for more than `MAX_NODES` nodes.
     """
@@ -338,9 +318,7 @@ def union(topologies: Sequence[Topology]) -> Topology:
 
 
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
-    """Raise InvalidInput unless all are whole numbers from `least`;
-    configurations pass unchecked values.
-    """
+    """Raise InvalidInput unless all counts, unchecked before, are whole numbers from `least`."""
     if not all(type(count) is int and count >= least for count in counts.values()):
         numbers = ", ".join(f"{name} {count!r}" for name, count in counts.items())
         raise InvalidInput(f"{shape} takes whole numbers from {least}; found {numbers}")

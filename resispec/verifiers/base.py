@@ -1,6 +1,4 @@
-"""The contracts of verification: a rule gives a conditional law at one node,
-a verifier decides a tree.
-"""
+"""The contracts of verification: a rule gives a law at one node, a verifier decides a tree."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -24,6 +22,7 @@ class Law:
 
     select: (..., B) probability that sibling i is the emitted token through acceptance.
     residual: (..., V) law of the emitted token given that no sibling was selected.
+
     With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than
     1; the missing mass is the probability that this node itself is rejected, given that no sibling
     was selected.
@@ -73,8 +72,7 @@ class Verifier(Protocol):
 
 
 def interface_of(subject: object) -> type | None:
-    """Which contract a subject is used by: `SiblingRule` (it has a `law`), `Verifier`,
-    or None for neither.
+    """The contract a subject is used by: `SiblingRule` (it has a `law`), `Verifier`, or None.
 
     A class may inherit one of them and define the other, such as a rule's subclass with its own
     `verify`. Then the more specific one counts: the one that is defined nearer, in the order in
@@ -96,9 +94,7 @@ def interface_of(subject: object) -> type | None:
 
 
 def distance(subject: object, name: str) -> float:
-    """How far above a subject's class its attribute is defined, the contracts aside;
-    infinite for nowhere.
-    """
+    """Steps up from a subject's class to its attribute, contracts aside; infinite for nowhere."""
     if name in getattr(subject, "__dict__", {}):
         return 0
     classes = [kind for kind in type(subject).__mro__ if kind not in (SiblingRule, Verifier)]
@@ -146,8 +142,7 @@ def verifier_name(verifier: Verifier) -> str:
 
 
 def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = "") -> None:
-    """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V),
-    in the target's precision.
+    """Raise InvalidInput unless `select` is (..., B), `residual` (..., V), of the target's dtype.
 
     The check reads no value, so it costs no host synchronisation. whose: the beginning of the
     message.
@@ -213,8 +208,9 @@ def check_verdict(verifier: Verifier, verdict: Verdict, tree: Tree, vocab_size: 
 def unchanging(
     verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor
 ) -> Iterator[None]:
-    """A context after which InvalidInput is raised if the verifier has changed its inputs in place;
-    for audits, since it copies them and waits for the device.
+    """A context that raises InvalidInput if the verifier has changed its inputs in place.
+
+    It is for audits, since it copies them and waits for the device.
     """
     given = {"tokens": tree.tokens, "target_probs": target_probs, "draft_probs": draft_probs}
     kept = {name: tensor.clone() for name, tensor in given.items()}
@@ -229,9 +225,7 @@ def named(row: list[int]) -> str:
 
 @contextmanager
 def naming(law: str, node: int) -> Iterator[None]:
-    """A context that adds the name and the node of a law to a FloatingPointError about an invalid
-    law.
-    """
+    """A context that adds a law's name and node to a FloatingPointError about an invalid law."""
     try:
         yield
     except FloatingPointError as error:
@@ -245,8 +239,7 @@ def require_draws(name: str, draws: DrawsKind, supported: DrawsKind) -> None:
 
 
 def reads_numbers(verifier: Verifier | SiblingRule) -> bool:
-    """Whether the host reads numbers to compute the verifier's law,
-    so that no device can capture it whole.
+    """Whether the host reads numbers to compute the verifier's law, so no device can capture it.
 
     The verifier or its rule declares this by `reads_numbers = True`.
     """

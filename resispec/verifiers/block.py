@@ -1,5 +1,4 @@
-"""Block Verification (arXiv 2403.10444, Algorithm 2): every prefix of a chain is accepted
-or not as a whole.
+"""Block Verification (arXiv 2403.10444, Algorithm 2): a prefix of a chain is accepted whole or not.
 
 No exact verifier of a chain accepts more tokens in expectation. `Traversal` with standard weights
 has the same law on chains.
@@ -61,9 +60,7 @@ class Block:
     def prefixes(
         self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The chance h (N,) float64 of each prefix, and the unnormalised law (N, V)
-        of the final token.
-        """
+        """Chances h (N,) float64 of prefixes, and the final token's unnormalised laws (N, V)."""
         ratios, draft = chain_ratios(tree, target_probs, draft_probs)
         weights = [ratios.new_ones(1)]
         for ratio in ratios:

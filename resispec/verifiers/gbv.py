@@ -1,9 +1,8 @@
-"""Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths,
-verified as a block.
+"""Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths as a block.
 
-Written from the paper's abstract, its reviews and its authors' code, which orders tokens by min(1,
-p / q) and breaks ties one way in the choice and another way in its law, so it is not exact. Here
-the order is strict.
+Written from the paper's abstract, its reviews and its authors' code, which orders tokens by
+min(1, p / q) and breaks ties one way in the choice and another way in its law, so it is not exact.
+Here the order is strict.
 """
 
 from dataclasses import dataclass
@@ -29,8 +28,7 @@ class GreedyMultiPath:
     After each prefix, tokens are ordered by p / q, and by their ids if equal. Paths are compared at
     the first token in which they differ, and the largest path is chosen. With m(u) the draft's mass
     of a prefix u and A(u) the mass of all prefixes below u in this order, the chosen path begins
-    with u with probability
-    (A + m)^K - A^K, from which its law after each prefix follows.
+    with u with probability (A + m)^K - A^K, from which its law after each prefix follows.
     """
 
     reads_numbers: ClassVar[bool] = True
@@ -61,9 +59,7 @@ class GreedyMultiPath:
     def _chosen(
         self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
     ) -> tuple[tuple[int, ...], Tree, Tensor, Tensor]:
-        """The chosen path's nodes, the root first; the path as a chain;
-        p and the path's laws, (L+1, V).
-        """
+        """The chosen path: nodes, root first; a chain of them; p and the path's laws, (L+1, V)."""
         require_draws("gbv", tree.draws, Draws.IID)
         paths, tokens = _paths(tree.topology), tree.tokens.tolist()
         target, draft = target_probs.double(), draft_probs.double()
@@ -104,9 +100,7 @@ def _paths(topology: Topology) -> list[tuple[int, ...]]:
 
 
 def _powers(high: Tensor, low: Tensor, count: int) -> Tensor:
-    """The sum of high^(K-1-j) low^j: (high^K - low^K) / (high - low)
-    without a difference, K = count.
-    """
+    """The quotient (high^K - low^K) / (high - low), K = count, as the sum of high^(K-1-j) low^j."""
     total = torch.ones_like(high)
     for power in range(1, count):
         total = total * high + low**power

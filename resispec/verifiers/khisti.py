@@ -135,8 +135,7 @@ def _behind(masses: Floats) -> Floats:
 def _moved(
     p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], chances: Floats
 ) -> Floats:
-    """The mass (pairs,) that upsets move from earlier to later tokens to make sum min(p,
-    law) largest.
+    """The mass (pairs,) that upsets move from earlier to later tokens to maximise sum min(p, law).
 
     The rule is exact whatever the program's precision, since it uses the law that these masses
     give.

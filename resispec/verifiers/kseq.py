@@ -1,8 +1,8 @@
 """K-SEQ, the sequential rule of SpecTr (arXiv 2310.15141).
 
 A sibling passes its test with probability min(1, p(x) / (r q(x))). Siblings are tested in turn with
-the same factor r, so the residual is the same whatever was rejected. The acceptance is at least 1 -
-1/e of the best acceptance that an exact rule can have with independent draws.
+the same factor r, so the residual is the same whatever was rejected. The acceptance is at least
+1 - 1/e of the best acceptance that an exact rule can have with independent draws.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class KSeq:
     """K-SEQ with the least factor r for which the rule is exact.
 
     With b(r) = sum min(p / r, q), a test passes with probability b, and at least one of B tests
-    with
-    A = 1 - (1 - b)^B. Siblings then emit min(p / r, q) A / b, which stays below p iff A / b <= r.
-    Near p = q many factors accept almost equally often, and rounding chooses among them.
+    with A = 1 - (1 - b)^B. Siblings then emit min(p / r, q) A / b, which stays below p iff
+    A / b <= r. Near p = q many factors accept almost equally often, and rounding chooses among
+    them.
     """
 
     # A test passes with probability a p / q at most, and A / b >= 1 keeps what the residual adds
@@ -70,9 +70,7 @@ def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
 
 
 def _mean_tests(chance: Tensor, count: int) -> Tensor:
-    """A / b, the mean number of tests for B siblings that each pass with probability b;
-    B for b = 0.
-    """
+    """A / b, the mean number of tests if B siblings pass with probability b; B for b = 0."""
     tiny = torch.finfo(chance.dtype).tiny
     chance = chance.clamp(tiny, 1)
     return -torch.expm1(count * torch.log1p(-chance)) / chance

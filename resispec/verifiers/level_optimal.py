@@ -1,5 +1,4 @@
-r"""Optimal transport over whole levels: all nodes of a level compete at once
-for what their parents may give.
+r"""Optimal transport over levels: all nodes of a level compete at once for what parents may give.
 
 Levels are decided from the root down. Each node n of a level has a weight c_n: the probability that
 the walk passes n given all tokens drafted so far, averaged over the drafts below; the root's is 1.
@@ -7,10 +6,10 @@ A token y below n may get c_n p_n(y) at most. All drafts of the next level compe
 siblings of `optimal` do. But drafts of different parents have different laws, and a parent should
 win as often as its weight says. So the score of each of the B children of n has the distribution
 function u^e with e = c_n / (B C), where C is the sum of the weights: the largest score of all is
-uniform, and belongs to a child of n with probability
-c_n / C. Within its share each parent is a separate problem, see `transport`. A winner's token y is
-accepted with probability min(1, c_n p_n(y) / m_n(y)); the chance to win and be accepted, given all
-drafts, is the child's weight.
+uniform, and belongs to a child of n with probability c_n / C. Within its share each parent is a
+separate problem, see `transport`. A winner's token y is accepted with probability
+min(1, c_n p_n(y) / m_n(y)); the chance to win and be accepted, given all drafts, is the child's
+weight.
 
 The mass that parent n could not pass on is s_n, with which the walk stops at n; the final token
 then has the law (c_n p_n - m_n)+. Since the weights were fixed level by level, a verdict is drawn
@@ -82,8 +81,7 @@ class LevelOptimal:
     def verify(
         self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator
     ) -> Verdict:
-        """Draw from the law of `outcomes`, reading the laws only of nodes that compete,
-        and of the last node.
+        """Draw from the law of `outcomes`, reading laws only of competing nodes and of the last.
 
         The host waits for the device at every level. Raises InvalidInput for draws other than IID,
         and FloatingPointError when it would draw from an invalid law, see `read_verdict`.

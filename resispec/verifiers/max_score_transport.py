@@ -1,13 +1,14 @@
-r"""Optimal transport from drafts to a target law by the largest score,
-for `optimal` and `level_optimal`.
+r"""Optimal transport from drafts to a target by largest score, for `optimal` and `level_optimal`.
 
 Drafts with law q compete by scores: the largest score wins, and a score's law depends on its
 draft's token alone. Averaged over tokens a score is uniform on [0, 1], and a draft with score t
 wins with chance g'(t): for B equal drafts g(t) = t^B counts the wins of all of them. So tokens from
-a set H win with probability at most 1 - g(1 - Q(H)), whatever the scores, and any law m with M(H)
->= g(Q(H)) for every prefix H of the tokens, in increasing order of p / q, can be reached. The
+a set H win with probability at most 1 - g(1 - Q(H)), whatever the scores, and any law m with
+M(H) >= g(Q(H)) for every prefix H of the tokens, in increasing order of p / q, can be reached. The
 reachable law that agrees best with p is
+
     m = clip(p, c0 q, c1 q),
+
 and sum min(p, m) = 1 - d with d = max_H [g(Q(H)) - P(H)] (Hu et al., arXiv 2502.18779, for equal
 drafts).
 
@@ -60,14 +61,15 @@ def prefix_sums(masses: Tensor) -> Tensor:
 def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Tensor, Tensor]:
     """The factors c0 and c1 of m = clip(p, c0 q, c1 q), (..., 1) each.
 
-    p: (..., K), masses of the groups. ratio: (..., K), p / q, never decreasing. below: (..., K +
-    1), the sums Q_0 to Q_K. reached: (..., K + 1), the values of g at these sums.
-    c0 raises the tokens of smallest p / q until they have gained the mass d: c0 = min_k (P_k + d) /
-    Q_k.
-    c1 lowers the tokens of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 -
-    Q_k). For tiny 1 - Q_k this ratio is all rounding, so the maximum is not searched for. Clipping
-    at the ratio of token k takes the mass 1 - P_k - ratio (1 - Q_k) away, less and less for larger
-    k, so the number of tokens at which that is more than d is the k of the maximum.
+    p: (..., K), masses of the groups. ratio: (..., K), p / q, never decreasing. below:
+    (..., K + 1), the sums Q_0 to Q_K. reached: (..., K + 1), the values of g at these sums.
+
+    c0 raises the tokens of smallest p / q until they have gained the mass d:
+    c0 = min_k (P_k + d) / Q_k. c1 lowers the tokens of largest p / q until they have lost d:
+    c1 = max_k (1 - P_k - d) / (1 - Q_k). For tiny 1 - Q_k this ratio is all rounding, so the
+    maximum is not searched for. Clipping at the ratio of token k takes the mass
+    1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so the number of tokens at which
+    that is more than d is the k of the maximum.
     """
     target = pad(p.cumsum(-1), (1, 0))
     gap = (reached - target).amax(-1, keepdim=True)
@@ -90,9 +92,9 @@ def log_chain(knots: Tensor, below: Tensor) -> Tensor:
 
     With b_k the largest root of g(b) = M_k + r_k (b - Q_k), where r = m / q, and
     h_k = (b_{k-1} - Q_{k-1}) / (b_k - Q_{k-1}), the score of a token that is drawn from q is
-    uniform on
-    [0, 1], and tokens of group k win with mass m_k. (Group k = 1, 2, ... in turn replaces the slope
-    of g on (Q_{k-1}, b_k] by its average, after which g agrees with M at Q_0, ..., Q_k.)
+    uniform on [0, 1], and tokens of group k win with mass m_k. (Group k = 1, 2, ... in turn
+    replaces the slope of g on (Q_{k-1}, b_k] by its average, after which g agrees with M at
+    Q_0, ..., Q_k.)
     """
     start = below[..., :-1]
     before = pad(knots[..., :-1], (1, 0))
@@ -166,9 +168,7 @@ class Scores(NamedTuple):
     share: Tensor
 
     def of(self, owners: Tensor, groups: Tensor) -> Tensor:
-        """Distribution functions (J, R + 1) of the scores of tokens in these groups (J,)
-        of these parents.
-        """
+        """The scores' distribution functions (J, R + 1) for tokens of parents and groups (J,)."""
         chain = self.chain[owners, groups + 1][:, None]
         high, low = (
             (chain - self.chain.gather(-1, self.above - shift)[owners]).clamp_max(0).exp()
@@ -178,8 +178,9 @@ class Scores(NamedTuple):
 
 
 def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
-    """The ratio m / q of each group (K, G), and the scores that reach m. p, q: (K, G),
-    the groups' masses.
+    """The ratio m / q of each group (K, G), and the scores that reach m.
+
+    p, q: (K, G), the groups' masses.
     """
     below = prefix_sums(q)
     q = below.diff(dim=-1)
@@ -201,8 +202,7 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
 
 
 def win_masses(functions: Tensor) -> Tensor:
-    """The probability (J, R) that each of J independent scores is the largest and lies
-    in each of R classes.
+    """The chance (J, R) that each of J independent scores is largest and lies in each of R classes.
 
     functions: (J, R + 1), distribution functions at the ends of the classes, linear in between. The
     integral of dF_i prod_{j != i} F_j over a class is one of a polynomial of degree J - 1, for

@@ -1,5 +1,4 @@
-"""The naive rule of SpecInfer (arXiv 2305.09781): draw from the target
-and see whether the token was drafted.
+"""The naive rule of SpecInfer (arXiv 2305.09781): draw from the target and see if it was drafted.
 
 The rule is exact however the siblings were chosen, and the best exact rule when they were chosen
 deterministically (EAGLE-2, 2406.16858).

@@ -1,11 +1,10 @@
-"""The best exact rule for independent draws: it attains the ceiling
-of optimal transport in closed form.
+"""The best exact rule for independent draws attains optimal transport's ceiling in closed form.
 
-It is reached in two steps, the decomposition of Khisti et al. (arXiv 2410.18234). First one sibling
-is chosen by the largest score, so that its token has the law m of `max_score_transport`, with g(t)
-= t^B for B siblings. Then that sibling is tested as in plain speculative sampling: accepted with
-probability min(1, p / m), else the walk continues from norm(max(p - m, 0)). Unlike a proxy that
-depends on the rejected token, m is fixed beforehand, so the output has law p.
+The rule has two steps, the decomposition of Khisti et al. (arXiv 2410.18234). First one sibling
+is chosen by the largest score, so that its token has the law m of `max_score_transport`, with
+g(t) = t^B for B siblings. Then that sibling is tested as in plain speculative sampling: accepted
+with probability min(1, p / m), else the walk continues from norm(max(p - m, 0)). Unlike a proxy
+that depends on the rejected token, m is fixed beforehand, so the output has law p.
 """
 
 from dataclasses import dataclass
@@ -74,8 +73,8 @@ class Optimal:
         """The law m and the scores that choose a sibling with the law m.
 
         Returns every token's group (..., V) int64, numbered in increasing order of p / q, and, for
-        each of the K groups, m / q and the law of its scores as `log_chain` encodes it, both (...,
-        K) float64.
+        each of the K groups, m / q and the law of its scores as `log_chain` encodes it, both
+        (..., K) float64.
         """
         if self.bins:
             groups = ratio_groups(p, q, num_siblings, self.bins)
@@ -127,8 +126,7 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
 
 
 def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
-    """The probability (..., B) float64 that each sibling, given its group (..., B),
-    has the largest score.
+    """The chance (..., B) float64 of each sibling, given its group (..., B), to score highest.
 
     The score of sibling i has a distribution function F_i that is linear between the knots. At the
     knots below that of its own group g it is F_i(b_k) = exp(c_g - c_k), and from there on 1. The

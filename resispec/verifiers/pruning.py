@@ -1,5 +1,4 @@
-"""Pruning of subtrees in which no node can be accepted,
-so that verification from the leaves up skips them.
+"""Pruning of subtrees in which no node can be accepted, in verification from the leaves up.
 
 Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is
 accepted only if its coin is below the node's chance. The exact chance requires the law of every
@@ -28,11 +27,11 @@ def lookahead(
     whether the node or anything below it can still be accepted.
 
     The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`. For a
-    target of mass a with odds o = a / (1 - a), the rule's residual gives no token y more than o
-    p(y), and a sibling x gets by selection and residual together at most o p(x) / q(x), where q(x)
-    is the chance of x under the sibling's own law, see `DrawsKind.least_chances`. For other rules
-    the function always returns True. So it does for a class that inherits the promise and has a
-    law of its own, of which nobody has promised anything.
+    target of mass a with odds o = a / (1 - a), the rule's residual gives no token y more than
+    o p(y), and a sibling x gets by selection and residual together at most o p(x) / q(x), where
+    q(x) is the chance of x under the sibling's own law, see `DrawsKind.least_chances`. For other
+    rules the function always returns True. So it does for a class that inherits the promise and has
+    a law of its own, of which nobody has promised anything.
     """
     made_by = min(distance(rule, name) for name in ("law", "reshape", "in_turn"))
     if not getattr(rule, "is_bounded", False) or distance(rule, "is_bounded") > made_by:

@@ -1,5 +1,4 @@
-"""Algorithm 1 of the paper: siblings are tested one after another,
-and every rejection leaves a residual.
+"""Algorithm 1 of the paper: siblings are tested in turn, and every rejection leaves a residual.
 
 `Standard` and `ResiSpec` differ only in how they reshape that residual (the algorithm's underlined
 step). The kinds of draws differ only in how the draft's law changes from one sibling to the next,
@@ -17,8 +16,7 @@ from resispec.verifiers.base import DrawsKind, Law, check_tensor, rule_name
 
 
 class Recursive:
-    """Accepts sibling i with probability min(1, p_i(x_i) / q_i(x_i)),
-    else p_{i+1} is the reshaped residual.
+    """Accepts sibling i with chance min(1, p_i(x_i) / q_i(x_i)), else reshapes p_i into p_{i+1}.
 
     The law is computed in closed form, without coins: the chance to select sibling i is the product
     of the chances to reject all siblings before i and to accept i. A target of mass a < 1 is a law
@@ -50,8 +48,7 @@ class Recursive:
     def in_turn(
         self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: DrawsKind
     ) -> Iterator[Tensor]:
-        """The law piece by piece: the chance (..., 1) to select each sibling,
-        and then the residual (..., V).
+        """The law in pieces: a chance (..., 1) to select each sibling, then the residual (..., V).
 
         Pieces that the caller does not ask for are not computed.
         """

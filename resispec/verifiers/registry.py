@@ -1,6 +1,4 @@
-"""Acceptance rules and tree verifiers by name; `resispec.plugins` says how third parties add
-theirs.
-"""
+"""Acceptance rules and tree verifiers by name, also of third parties, see `resispec.plugins`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,8 +14,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
-    """A decorator that gives a name to a rule's or a verifier's class,
-    or to a function that makes one.
+    """A decorator that names the class of a rule or verifier, or a function that makes one.
 
     Raises InvalidInput for a name that one of another file has.
     """
@@ -55,8 +52,7 @@ def get_rule(name: str, **options: Any) -> SiblingRule:
 
 
 def get_verifier(name: str, **options: Any) -> Verifier:
-    """Make a tree verifier by name; a sibling rule is applied from the root down,
-    see `as_verifier`.
+    """Make a tree verifier by name; a sibling rule is applied from the root down (`as_verifier`).
 
     Raises InvalidInput as `get_rule`.
     """

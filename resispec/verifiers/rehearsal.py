@@ -1,6 +1,4 @@
-"""A trial of a verifier on a made-up tree, before models are read,
-shows what it is not defined for.
-"""
+"""A trial of a verifier on a made-up tree, before models are read, to see if it is defined."""
 
 import torch
 

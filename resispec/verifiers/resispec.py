@@ -1,8 +1,8 @@
 """ResiSpec (arXiv 2608.24411), Algorithm 1 with GetProxy, as published.
 
-After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass Z
-= q(x0) - p(x0) that follows q where p has room. The residual depends on x0, which the paper's proof
-does not take into account, so the output is biased toward the draft.
+After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass
+Z = q(x0) - p(x0) that follows q where p has room. The residual depends on x0, which the paper's
+proof does not take into account, so the output is biased toward the draft.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,14 @@ from resispec.verifiers.registry import register
 class ResiSpec(Recursive):
     """Algorithm 1 with the residual of GetProxy.
 
-    spread: where the mass lost by clipping at p goes: "proportional" to the remaining capacity p -
-    r of the
-        other tokens, or "water_fill" toward q, raising the level of min(level * q, p) until the
-        budget is met.
-    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x),
-    Z), as in the text, at most the capacity of the other tokens, p's mass without x0. Raises
-    InvalidInput for an unknown option.
+    spread: where the mass lost by clipping at p goes: "proportional" to the remaining capacity
+        p - r of the other tokens, or "water_fill" toward q, raising the level of min(level * q, p)
+        until the budget is met.
+    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is
+        max(min_x p(x) / q(x), Z), as in the text, at most the capacity of the other tokens, p's
+        mass without x0.
+
+    Raises InvalidInput for an unknown option.
     """
 
     spread: str = "proportional"
@@ -44,11 +45,11 @@ class ResiSpec(Recursive):
                 )
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`; returns r, which is the standard residual
-        if the draft is a point mass.
+        """See `Recursive.reshape`; returns r, the standard residual if the draft is a point mass.
 
-        These are the paper's steps 1 and 2. Step 3, "proxy formulation", is left to `law`: k = p -
-        r is never formed, since max(p - k, 0) is r again, and only the normalisation remains.
+        These are the paper's steps 1 and 2. Step 3, "proxy formulation", is left to `law`:
+        k = p - r is never formed, since max(p - k, 0) is r again, and only the normalisation
+        remains.
         """
         with part("budget"):  # and the initial projection
             budget = self._budget(target, draft, rejected)
@@ -72,8 +73,7 @@ class ResiSpec(Recursive):
 
 
 def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:
-    """The level l (..., 1) at which sum(min(l q, capacity)) is the budget,
-    or that fills all tokens of q > 0.
+    """The level l (..., 1) with sum(min(l q, capacity)) = budget, or that fills all with q > 0.
 
     Tokens reach their capacity in increasing order of capacity / q. When the first k have, the sum
     is C_k + l (Q - Q_k), with C_k and Q_k the capacity and the mass under q of those k: solve it

@@ -17,8 +17,7 @@ from resispec.verifiers.greedy import Greedy
 
 @dataclass(frozen=True)
 class SpecHub:
-    """Accepts the other token x with chance min(1, p(x) / r(x)),
-    else emits the hub a or one of (p - r)+.
+    """Accepts the other token x with chance min(1, p(x) / r(x)), else hub a or one of (p - r)+.
 
     The rule has no registered name, since audits of registered rules ask for more siblings.
 

@@ -21,7 +21,5 @@ class Standard(Recursive):
     is_bounded: ClassVar[bool] = True
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`; returns the target's excess over the draft,
-        whatever token was refused.
-        """
+        """See `Recursive.reshape`: the target's excess over the draft, whatever was refused."""
         return (target - draft).clamp_min_(0)

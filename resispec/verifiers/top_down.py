@@ -1,6 +1,4 @@
-"""Walk a tree from its root with a sibling rule: accept a child and go on there,
-or emit a residual token.
-"""
+"""Walk a tree from its root with a sibling rule: accept a child, or emit a residual token."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,9 +102,7 @@ class TopDown:
         return iter((*law.select.split(1), law.residual))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the precision of `target_probs`;
-        every node is visited.
-        """
+        """The law that `verify` draws from, in the target's precision; every node is visited."""
         families = families_on(tree.topology, target_probs.device)
         if not families.groups:
             return Outcomes(torch.ones_like(target_probs[:, 0]), target_probs.clone())

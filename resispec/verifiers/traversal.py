@@ -1,5 +1,4 @@
-"""Verification from the leaves up: Traversal Verification (arXiv 2505.12398)
-with any rule's weights.
+"""Verification from the leaves up: Traversal Verification (arXiv 2505.12398) by any rule's weights.
 
 A path that no rule would accept token by token may still be worth accepting as a whole, so a node
 is decided only after its whole subtree was examined. With the standard rule's weights this is the
@@ -34,8 +33,7 @@ from resispec.verifiers.registry import get_rule, register
 
 @dataclass(frozen=True)
 class Traversal:
-    """Examines node n with a mass a_n: the probability, averaged over what lies below,
-    that n is accepted.
+    """Examines node n with a mass a_n: the mean chance, over what lies below, that n is accepted.
 
     The root has a = 1 and a leaf is accepted with probability a. At a node in between, the law of
     `rule` for the target a_n p_n gives every child k a weight w_k: the probability that k is
@@ -116,9 +114,7 @@ class Traversal:
         return numbers[:count], stay
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the target's precision;
-        visits every node, level by level.
-        """
+        """The law that `verify` draws from, in the target's precision; visits every node."""
         families = families_by_level_on(tree.topology, target_probs.device)
         # Probability of accepting a node itself once all its children have failed; for a leaf, its
         # mass a.
@@ -162,18 +158,17 @@ def univer() -> Traversal:
     with the weights of their rule.
 
     Its weights are those of an implementation that cites it. With w the node's mass, s the law of
-    the drawn sibling u and Z = 1 - w + sum (w p - s)+, u has the weight f(u) = min(1, w p(u) /
-    s(u)), a chosen sibling d has w p(d) (1 - f(u)) / Z, and the node is rejected with probability
-    (1 - f(u)) (1 - w) / Z. `_decide` finds the same weights for `Greedy`. The paper's own text was
-    not at hand.
+    the drawn sibling u and Z = 1 - w + sum (w p - s)+, u has the weight
+    f(u) = min(1, w p(u) / s(u)), a chosen sibling d has w p(d) (1 - f(u)) / Z, and the node is
+    rejected with probability (1 - f(u)) (1 - w) / Z. `_decide` finds the same weights for `Greedy`.
+    The paper's own text was not at hand.
     """
     return traversal("greedy")
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """Decisions about a node and its children, in the order of examination;
-    float64 but for `final`.
+    """Decisions about a node and its children, in order of examination; float64 but for `final`.
 
     masses: (..., B), the masses with which the children are examined. stay: (..., 1) probability of
     stopping at the node, not rejecting it, once all children have failed. final: (..., V), the
@@ -189,9 +184,7 @@ class _Decision:
 
 
 def _decide(law: Law, siblings: Tensor) -> _Decision:
-    """Turn the law at a node, given its siblings (..., B),
-    into decisions that are made one after another.
-    """
+    """Turn the law at a node, given siblings (..., B), into decisions one after another."""
     # The residual's mass on a drafted token goes to that child before its subtree is examined. That
     # changes no emitted law. Once the subtree was examined and has failed, its tokens are no longer
     # fresh draws from the draft, so a residual token could not go on there.

@@ -1,6 +1,4 @@
-"""The audit command on material that is known through and through,
-and rules of one's own in a file.
-"""
+"""The audit command on material that is known exactly, and rules of one's own in a file."""
 
 import torch
 
@@ -15,9 +13,7 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_length=256, ignore_e
 
 
 def toy_material(num_prompts=18, num_tuples=600):
-    """A bigram pair of 12 tokens and two pairs of laws in place of a trained pair
-    and of V = 32,000.
-    """
+    """A bigram pair of 12 tokens, and laws as small in place of recorded ones and V = 32,000."""
     generator = torch.Generator().manual_seed(0)
     nodes = {
         kind: Nodes([pair_of_laws("random", 12, generator)], [3], num_tuples)

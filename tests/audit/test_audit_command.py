@@ -187,9 +187,7 @@ def test_an_unknown_ceiling_is_1():
 
 
 def test_material_is_that_of_the_configuration(tmp_path):
-    """Prompts are encoded as cells encode them; laws are those of the pair,
-    which prompts in turn decode.
-    """
+    """Prompts are encoded as in cells; laws are of the pair, which decodes the prompts in turn."""
     [cell] = cells_of(toy_overrides(save_toys(tmp_path), tmp_path / "results"))
     material = gather(cell.config, [Prompt("long", "abc def gh a" * 4), Prompt("short", "abc")])
     encode = material.pair.tokenizer.encode

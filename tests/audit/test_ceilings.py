@@ -21,9 +21,7 @@ RANDOM_DRAWS = [Draws.IID, Draws.WITHOUT_REPLACEMENT]
 
 
 def brute_force(p, q, count, draws):
-    """1 + min over all sets H of P(H) - Pr(all siblings in H);
-    of tied choices the most favourable one.
-    """
+    """1 + min over all sets H of P(H) - Pr(all siblings in H); of tied choices the best one."""
     if draws is Draws.POINT_MASS:
         return max(float(p[chosen].sum()) for chosen in likeliest(q, count))
     sets = [

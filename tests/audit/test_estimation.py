@@ -69,9 +69,7 @@ def test_an_estimate_agrees_with_enumeration(monkeypatch, name, draws, dtype):
 
 
 def test_tuples_that_all_look_alike_raise_no_alarm():
-    """A law so peaked that no rare token is drafted: the empirical variance is 0,
-    the deviation is not.
-    """
+    """A peaked law, no rare token drafted: the empirical variance is 0, the deviation is not."""
     p = torch.full((1000,), 1e-7, dtype=torch.float64)
     p[0] = 1 - 999e-7
     for seed in range(5):
@@ -81,9 +79,7 @@ def test_tuples_that_all_look_alike_raise_no_alarm():
 
 
 def test_rounding_of_float32_is_no_excess():
-    """A select that sums to 1 + 1.2e-7, as float32 may, is not above a ceiling of 1:
-    nothing is random.
-    """
+    """Without randomness a select that sums to 1 + 1.2e-7 (float32) is not above a ceiling of 1."""
 
     class Rounded:
         def law(self, target_probs, draft_probs, siblings, draws):
@@ -125,9 +121,7 @@ def test_the_mean_of_controls_over_all_tuples_is_zero(draws):
 
 @pytest.mark.parametrize("name", ["optimal", "standard"])
 def test_estimates_become_less_noisy(monkeypatch, name):
-    """At least a third less than without controls; hardly any of the standard rule's noise is
-    left.
-    """
+    """Controls remove a third of the noise or more, and nearly all of the standard rule's."""
     p, q = (
         torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1)
         for seed in (0, 1)

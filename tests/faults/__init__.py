@@ -1,5 +1,4 @@
-"""Planted faults: verifiers, drafters and loops that are wrong in one small way,
-and innocent look-alikes.
+"""Planted faults: verifiers, drafters and loops wrong in one small way, and innocent look-alikes.
 
 A module holds the faults of one kind, in its table FAULTS; here all of them stand by name. A fault
 is built on the exact parts by the smallest change (`parts`). `truth` computes its bias.

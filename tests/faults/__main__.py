@@ -1,6 +1,4 @@
-"""What the audit says of every planted fault: `make faults`,
-which writes results/PROFILE/faults.{csv,md}.
-"""
+"""The audit's verdicts on planted faults: `make faults` writes results/PROFILE/faults.{csv,md}."""
 
 import math
 import sys

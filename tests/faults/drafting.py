@@ -13,9 +13,7 @@ def drawing(name, total_variation, draws):
 
 
 class DistinctToldAsIndependent(Iid):
-    """Siblings are drawn without replacement, and the rule is told
-    that they are independent draws.
-    """
+    """Siblings are drawn without replacement, and the rule is told that they are independent."""
 
     are_independent = False
     real = WithoutReplacement()
@@ -31,8 +29,8 @@ class ArgmaxToldAsSampled(DistinctToldAsIndependent):
     """The likeliest tokens are drafted, and the rule is told that they were drawn from q.
 
     transformers issue 47932 (pull request 47961): a candidate generator drafts by argmax and
-    returns logits as q. In transformers 5.23.0 one path of it was still there. With p = (.5, .5), q
-    = (.6, .4) it emits (.833, .167).
+    returns logits as q. In transformers 5.23.0 one path of it was still there.
+    With p = (.5, .5), q = (.6, .4) it emits (.833, .167).
     """
 
     are_distinct = True
@@ -40,9 +38,7 @@ class ArgmaxToldAsSampled(DistinctToldAsIndependent):
 
 
 class SiblingsShareNoise(Iid):
-    """All siblings of a node are drawn with one random number,
-    so that they are copies of one token.
-    """
+    """All siblings of a node are drawn with one random number, and are copies of one token."""
 
     are_independent = False
 
@@ -56,9 +52,7 @@ class SiblingsShareNoise(Iid):
 
 
 class FromAnotherLaw(Iid):
-    """Independent draws from `law(q)`, told as draws from `told(q)`:
-    functions of modules, for processes.
-    """
+    """Independent draws from `law(q)`, told as from `told(q)`; the functions can be pickled."""
 
     def __init__(self, law, told=None):
         self.law, self.told = law, told
@@ -74,9 +68,7 @@ class FromAnotherLaw(Iid):
 
 
 def from_bfloat16_logits(law):
-    """DeepSpec (issues 31 and 48) drew so and had the draft's law in the ratio
-    in full precision.
-    """
+    """DeepSpec (issues 31 and 48) drew so, with the draft's law in full precision in the ratio."""
     return torch.softmax(law.log().to(torch.bfloat16).to(law.dtype), -1)
 
 

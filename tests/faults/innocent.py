@@ -12,34 +12,26 @@ from tests.faults.rules import STANDARD
 
 
 def first_sibling_only(target_probs, draft_probs, siblings, draws):
-    """Only the first sibling is tested, the others are ignored: exact,
-    with fewer accepted tokens.
-    """
+    """Only the first sibling is tested, others are ignored: exact, with fewer accepted tokens."""
     law = STANDARD.law(target_probs, draft_probs, siblings[..., :1], draws)
     ignored = torch.zeros_like(siblings[..., 1:], dtype=law.select.dtype)
     return Law(torch.cat((law.select, ignored), -1), law.residual)
 
 
 def in_float32(target_probs, draft_probs, siblings, draws):
-    """The standard rule in float32 for laws in float64: sums are off by some 1e-8,
-    as in every engine.
-    """
+    """The standard rule in float32 for float64 laws: sums are off by some 1e-8, as in engines."""
     law = STANDARD.law(target_probs.float(), draft_probs.float(), siblings, draws)
     return Law(law.select.to(target_probs.dtype), law.residual.to(target_probs.dtype))
 
 
 def in_reverse_order(target_probs, draft_probs, siblings, draws):
-    """Independent siblings are tested from the last to the first:
-    any order fixed beforehand is exact.
-    """
+    """Independent siblings are tested in reverse order: any order fixed beforehand is exact."""
     law = STANDARD.law(target_probs, draft_probs, siblings.flip(-1), draws)
     return Law(law.select.flip(-1), law.residual)
 
 
 def split_among_copies(target_probs, draft_probs, siblings, draws):
-    """The naive rule, whose mass for a token that was drafted several times is split among its
-    copies.
-    """
+    """The naive rule, whose mass for a token drafted several times is split among its copies."""
     copies = (siblings[..., :, None] == siblings[..., None, :]).sum(-1)
     law = Naive().law(target_probs, draft_probs, siblings, draws)
     return Law(target_probs.gather(-1, siblings) / copies, law.residual)
@@ -61,8 +53,7 @@ class LastCopy(LastCopyUntold):
 
 @dataclass(frozen=True)
 class StopsAtResidual(Walk):
-    """A residual token that equals a drafted sibling ends the walk:
-    the same law with fewer tokens a step.
+    """A residual token that equals a sibling ends the walk: the same law, fewer tokens a step.
 
     Of this rule the residual often holds a drafted token; that of the standard rule holds none.
     """
@@ -76,9 +67,7 @@ class StopsAtResidual(Walk):
 
 
 def own_generator(memory, verify, *given):
-    """The verifier decides with a generator of its own,
-    seeded once from the one that it is given.
-    """
+    """The verifier decides with its own generator, seeded once from the one that it is given."""
     *rest, generator = given
     if not memory:
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))

@@ -12,9 +12,7 @@ def taking(name, total_variation, wrong, **options):
 
 
 def bonus(name, total_variation, change, vocab=6):
-    """A fault that changes the target's laws (K, V) at leaves;
-    nothing else depends on these laws.
-    """
+    """A fault that changes the target's laws (K, V) at leaves; nothing else depends on them."""
 
     def wrong(tree, target_probs, draft_probs):
         is_leaf = torch.tensor([not children for children in tree.topology.children])

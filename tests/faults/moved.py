@@ -1,6 +1,4 @@
-"""Errors of `verify` alone that move MOVED of the mass to or from a set of tokens,
-at one place of a walk.
-"""
+"""Errors of `verify` alone that move MOVED of the mass to or from tokens at one place of a walk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,9 +56,7 @@ def where_peaked(tree, place, law):  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Moved(Walk):
-    """The token at some nodes is now and then drawn from the target within an event,
-    whatever was drafted.
-    """
+    """At some nodes the token is at times drawn from the target's law within an event instead."""
 
     event: Callable = even
     where: Callable = everywhere
@@ -130,9 +126,7 @@ class EvenError(Walk):
 
 @dataclass(frozen=True)
 class LawMoved:
-    """The standard rule, but so much of the law's mass is moved to the even tokens;
-    `law` says so.
-    """
+    """The standard rule with `size` of its mass moved to the even tokens; `law` says so."""
 
     size: float = 0.02
 

@@ -129,9 +129,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Walk(TopDown):
-    """The walk of `TopDown`; a fault overrides a part,
-    and `outcomes` goes on saying what is right.
-    """
+    """The walk of `TopDown`; a fault overrides a part, and `outcomes` still says what is right."""
 
     rule: SiblingRule = field(default_factory=Standard)
 
@@ -216,9 +214,7 @@ class Walk(TopDown):
 
 @dataclass(frozen=True)
 class WrongInputs(TopDown):
-    """`verify` works with the laws `wrong(tree, p, q)` in place of p and q;
-    `outcomes` says what is right.
-    """
+    """`verify` uses the laws `wrong(tree, p, q)` for p and q; `outcomes` says what is right."""
 
     rule: SiblingRule = field(default_factory=Standard)
     wrong: Callable[[Tree, Tensor, Tensor], tuple[Tensor, Tensor]] = lambda _, p, q: (p, q)
@@ -232,9 +228,7 @@ class WrongInputs(TopDown):
 
 @dataclass(frozen=True)
 class Remembering(TopDown):
-    """`verify` is `step(memory, verify, tree, p, q, generator)`,
-    where the last `verify` is the right one.
-    """
+    """`verify` is `step(memory, verify, tree, p, q, generator)`, given the right `verify`."""
 
     rule: SiblingRule = field(default_factory=Standard)
     step: Callable[..., Verdict] = lambda _, verify, *given: verify(*given)

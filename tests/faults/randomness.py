@@ -29,8 +29,7 @@ class DraftsNoise(Walk):
         return None, int((race / node.law.residual).argmin())
 
     def drawn(self, node):
-        """The residual emits y with probability r_y times the integral of 1 / A(k)^2
-        from q_y / r_y on.
+        """The residual emits y with chance r_y times the integral of 1 / A(k)^2 from q_y / r_y on.
 
         A(k) = sum of max(q_v, r_v k) is linear between the places q_v / r_v.
         """
@@ -74,8 +73,7 @@ def rewound(memory, verify, *given):
 
 
 def noise_kept(memory, verify, *given):
-    """The numbers that decide in the first step of a sequence decide in all of them:
-    a buffer filled once.
+    """The numbers that decide in the first step of a sequence decide in all: a buffer filled once.
 
     Drafting goes on with fresh numbers.
     """
@@ -85,9 +83,7 @@ def noise_kept(memory, verify, *given):
 
 
 def seeded_anew(_, verify, *given):
-    """The generator is seeded anew in every step: all steps decide and draft
-    with the same numbers.
-    """
+    """The generator is seeded anew in every step: all decide and draft with the same numbers."""
     *rest, generator = given
     return verify(*rest, generator.manual_seed(0))
 

@@ -1,6 +1,4 @@
-"""Wrong rules: the test of a sibling, the law after a rejection,
-and what only several siblings show.
-"""
+"""Wrong rules: a sibling's test, the law after a rejection, what only several siblings show."""
 
 import torch
 
@@ -29,8 +27,7 @@ def leaving(name, total_variation, left, **options):
 
 
 def rounded_draft(sibling):
-    """The draft's mass is rounded to bfloat16 in the ratio,
-    while siblings are drawn from the precise law.
+    """The draft's mass in the ratio is rounded to bfloat16; siblings come from the precise law.
 
     DeepSpec (issues 31 and 48) had it the other way round. Both differ by a thousandth.
     """
@@ -39,9 +36,7 @@ def rounded_draft(sibling):
 
 
 def top_p_target(sibling):
-    """The target is cut to top-p .9 in the test of a sibling, not in the residual:
-    a warper on one side.
-    """
+    """The target is cut to top-p .9 in the test, not in the residual: a warper on one side."""
     masses, order = sibling.target.sort(-1, descending=True)
     kept = torch.where(masses.cumsum(-1) - masses < 0.9, masses, 0.0)
     cut = normalise(torch.zeros_like(kept).scatter(-1, order, kept), sibling.target)
@@ -49,17 +44,13 @@ def top_p_target(sibling):
 
 
 def typical(sibling):
-    """Medusa (arXiv 2401.10774), with its defaults: p above min(.3, .09 exp(-H)),
-    H the target's entropy.
-    """
+    """Medusa (arXiv 2401.10774) by default: p over min(.3, .09 exp(-H)), H the target's entropy."""
     entropy = torch.special.entr(sibling.target).sum(-1, keepdim=True)
     return (sibling.p > (0.09 * (-entropy).exp()).clamp_max(0.3)).to(sibling.p.dtype)
 
 
 def more_often(factor):
-    """Somebody tuned the acceptance, in vocabularies of more than 5 tokens only:
-    small tests stay green.
-    """
+    """Acceptance is tuned only in vocabularies of more than 5 tokens: small tests stay green."""
     return lambda s: ((factor if s.target.shape[-1] > 5 else 1.0) * s.p / s.q).clamp_max(1)
 
 
@@ -78,9 +69,7 @@ def not_renormalised(target_probs, *given):
 
 
 def cut_to(count):
-    """The standard rule, whose last residual keeps `count` tokens,
-    as engines do that sort for a top-k.
-    """
+    """The standard rule with a last residual of `count` tokens, as in engines that sort a top-k."""
 
     def law(*given):
         law = STANDARD.law(*given)
@@ -93,8 +82,7 @@ def cut_to(count):
 
 
 def copies_retested(target_probs, draft_probs, siblings, draws):
-    """A token that was drafted twice is tested twice with the same ratio p / q,
-    by a cache of ratios.
+    """A token that was drafted twice is tested twice with one cached ratio p / q.
 
     After its first rejection the residual gives the token nothing, so a copy must never pass.
     """
@@ -132,8 +120,7 @@ def last_always_accepted(*given):
 
 
 def sorted_by_target(target_probs, draft_probs, siblings, draws):
-    """Siblings are sorted by the target's mass before they are tested,
-    so that the likeliest comes first.
+    """Siblings are sorted by the target's mass before they are tested, the likeliest first.
 
     What is tested first is then no fresh draw from q. Sampled siblings may not be ranked.
     """

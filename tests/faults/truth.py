@@ -1,5 +1,4 @@
-"""The true bias of a planted fault: the total variation of what is emitted to the target,
-on stated laws.
+"""The true bias of a planted fault: the output's total variation to the target, on stated laws.
 
 The laws: p is Zipf's (rank r has a mass proportional to 1 / r), with the tokens in a random order
 after every token; q is p with normal noise on its logits, whose standard deviation the fault says.

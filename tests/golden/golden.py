@@ -51,9 +51,7 @@ CASES = [
 
 
 def experiments() -> list[str]:
-    """The experiments whose cells are written down for every profile,
-    the parts of an artefact one by one.
-    """
+    """The experiments whose cells are written down for every profile, each part of one apart."""
     paths = sorted((CONF / "experiment").glob("*.yaml"))
     return [
         f"{path.stem}/{part}" if part else path.stem
@@ -63,9 +61,7 @@ def experiments() -> list[str]:
 
 
 def cells_digest(experiment: str, profile: str) -> dict[str, Any]:
-    """The number of an experiment's cells, and 16 hexadecimal digits
-    of their labels and identities.
-    """
+    """An experiment's number of cells, and 16 hexadecimal digits of their labels and identities."""
     cells = cells_of([f"experiment={experiment}", f"profile={profile}", NOWHERE])
     named = sorted(json.dumps([_printed(cell), _identity(cell)], sort_keys=True) for cell in cells)
     return {

@@ -1,6 +1,4 @@
-"""The benches at tiny sizes: rows, what they are divided by, memory, refused input; no speed is
-asserted.
-"""
+"""Benches at tiny sizes: rows, what divides them, memory, refused input; no speed is asserted."""
 
 import re
 import runpy

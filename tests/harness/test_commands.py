@@ -104,9 +104,7 @@ PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.sm
 
 
 def ended(line, **variables):
-    """The exit code of a shell's line, or of the first of its commands,
-    with what it said on stderr.
-    """
+    """The exit code of a shell's line, or of its first command, with what it said on stderr."""
     line = f"{line}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", line],
@@ -127,9 +125,7 @@ def test_without_docstrings_no_command_runs(command):
 
 @pytest.mark.parametrize("command", PACKAGES)
 def test_ctrl_c_while_a_command_is_imported_is_one_line(command, tmp_path):
-    """Early, every command imports a module that stands for one
-    which makes another error of Ctrl-C.
-    """
+    """A module that all commands import early stands for one that makes another error of Ctrl-C."""
     work = "signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n raise ImportError"
     (tmp_path / "dataclasses.py").write_text(f"import signal\ntry:\n {work}\n")
     assert ended(f"{PYTHON} -m {command}", PYTHONPATH=str(tmp_path)) == (

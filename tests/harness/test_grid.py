@@ -1,6 +1,4 @@
-"""From a command line to cells: what is composed, what names a cell,
-what is refused, and the plan.
-"""
+"""From a command line to cells: what is composed, what names a cell, what is refused, the plan."""
 
 import hashlib
 import json
@@ -130,9 +128,7 @@ def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_
 
 
 def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named():
-    """A whole artefact where a glob names it, a part also where its artefact is named;
-    both say so.
-    """
+    """A whole artefact where a glob names it, a part also where its artefact is; both say so."""
     words = ["profile=smollm2", "artefacts.table6=null"]
     parts = parts_of(["experiment=glob([table6,frontier])", *words])
     asked = {part.name: part for part in parts}
@@ -148,9 +144,7 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
 
 
 def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
-    """Not by where files lie, nor by the modules of our classes;
-    a new field counts from the start.
-    """
+    """Not by where files lie or by our classes' modules; a new field counts from the start."""
 
     def cell_id(*overrides):
         [cell] = cells_of([*toy, *overrides])
@@ -185,9 +179,7 @@ def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
 
 
 def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
-    """A rule's file, a folder without a slash in its name,
-    and of a tree's file the topology alone.
-    """
+    """A rule's file, a folder with no slash in its name, and of a tree's file only the topology."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights").mkdir()
     [cell] = cells_of(toy)
@@ -669,8 +661,9 @@ def test_options_of_a_folder_of_ones_own_are_added_to_ours(tmp_path, capsys):
     ],
 )
 def test_what_would_count_wrongly_or_twice_is_refused(line, message, tmp_path):
-    """Defects: times of a task without audits beside other work; a file in place of three data
-    sets, whose prompts counted three times.
+    """Defects: times beside other work in tasks without audits, and prompts counted three times.
+
+    The prompts were those of one file in place of three data sets.
     """
     path = tmp_path / "mine.jsonl"
     path.write_text('{"text": "a"}')

@@ -1,6 +1,4 @@
-"""Third parties' verifiers, data sets and decoders,
-from a package's entry points or from a file.
-"""
+"""Third parties' verifiers, data sets and decoders, from a package's entry points or a file."""
 
 import pickle
 

@@ -205,9 +205,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys)
 
 
 def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys):
-    """Defect: a search whose measurements were there already counted as
-    so much work done in no time.
-    """
+    """Defect: a search whose measurements were there already counted as work done in no time."""
     monkeypatch.setattr(scheduler, "LINES_S", 0.0)
     progress = scheduler.Progress(20, 2)
     report = progress.start(1, "a", 10)

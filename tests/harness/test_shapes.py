@@ -1,6 +1,4 @@
-"""Shapes of trees: the candidates, their comparison on one drafted tree,
-and the winners among them.
-"""
+"""Shapes of trees: the candidates, their comparison on one drafted tree, and the winners."""
 
 import itertools
 import random

@@ -1,6 +1,4 @@
-"""Cells whose code has changed: what counts as their code,
-and what becomes of them and their rows.
-"""
+"""Cells whose code has changed: what counts as code, and what becomes of them and their rows."""
 
 import json
 import shutil
@@ -49,9 +47,7 @@ def edit(path, old, new):
 
 
 def save(folder):
-    """A rule of the user's own, which imports a module beside it;
-    returns how a command line names it.
-    """
+    """Write a user's rule that imports a module beside it; returns how a command line names it."""
     (folder / "helper_of_rule.py").write_text("SHARE = 0.5\n")
     (folder / "rule.py").write_text(RULE)
     return [f"verifier.name={folder}/rule.py:Rule", "verifier=custom"]

@@ -72,9 +72,7 @@ def test_a_cell_runs_while_its_lock_is_held(tmp_path):
 
 
 def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path):
-    """Medians of seconds a prompt; of the same tree 1, of the decoder 2,
-    else of all of the task.
-    """
+    """Medians of seconds a prompt: of the same tree 1, of the decoder 2, or else of all cells."""
     measured = {"a": ("d5b3", 2.0), "b": ("d5b3", 2.0), "c": ("d5b3", 200.0), "d": ("d4b4", 4.0)}
     measured |= {"e": ("d7b2", 4.0)}
     cells = [cell_of(tmp_path, name, "done", of[1], tree=of[0]) for name, of in measured.items()]

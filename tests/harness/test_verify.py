@@ -32,9 +32,7 @@ class Model(Kept):
 
 @pytest.fixture
 def results(toy, tmp_path, monkeypatch):
-    """A results folder, and a cache of models, with everything that has a checksum,
-    as runs write it.
-    """
+    """A results folder and a cache of models with all that has a checksum, as runs write it."""
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
     Model().folder()
     results = tmp_path / "results"

@@ -39,9 +39,7 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
 
 
 def save_rule(folder: Path, body: str) -> str:
-    """Write a rule of the user's own, whose law has this body;
-    returns how a command line names it.
-    """
+    """Write a user's rule whose law has this body; returns how a command line names it."""
     imports = ("import os, sys, time", "from resispec.errors import NotDefined")
     imports += ("from resispec.verifiers import Law, Standard",)
     law = "\n        ".join(("def law(self, p, q, s, draws):", *imports, body))
@@ -50,9 +48,7 @@ def save_rule(folder: Path, body: str) -> str:
 
 
 def run(*overrides: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, whose server of workers has its imports done;
-    workers are real.
-    """
+    """The command in this process, its server of workers with imports done; workers are real."""
     handler = signal.getsignal(signal.SIGTERM)
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -85,8 +81,6 @@ def run_here(cell: Cell) -> Cell:
 
 
 def messages(text: str) -> list[str]:
-    """What is left of stderr for people to read: without the progress line,
-    which is written over.
-    """
+    """Lines of stderr for people to read: without the progress line, which is written over."""
     lines = [line.rpartition("\r")[2].rstrip() for line in text.splitlines()]
     return [line for line in lines if line and "%" not in line]

@@ -28,9 +28,7 @@ RULES = [
 
 
 def two_level_shapes(widest, most_nodes):
-    """Every tree with up to `widest` children a node on two levels below the root;
-    leaves at any depth.
-    """
+    """All trees of up to `widest` children a node, two levels below the root, leaves anywhere."""
     counts = (
         row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width)
     )

@@ -1,6 +1,4 @@
-"""Prompts from files, from the hub and of benchmarks,
-and what a user is told when there are none.
-"""
+"""Prompts from files, the hub and benchmarks, and what a user is told when there are none."""
 
 import gzip
 import hashlib
@@ -29,9 +27,7 @@ def write(path, *lines):
 
 
 def test_lines_in_order_with_ids(tmp_path):
-    """Later lines are not read, so that their ids may repeat;
-    a file may begin with a byte order mark.
-    """
+    """Later lines are not read, so their ids may repeat; a byte order mark may come first."""
     lines = [
         *({"text": "one", "id": name} for name in ("a", None, 7)),
         {"text": "two"},
@@ -158,9 +154,7 @@ HUMANEVAL = [
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """The data set of a file of conf/dataset, whose url is that of a small file
-    of the same format.
-    """
+    """The data set of a file of conf/dataset, with the url of a small file of its format."""
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
 
     def make(name, rows, **changed):

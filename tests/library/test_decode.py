@@ -30,9 +30,7 @@ DRAFTERS = {
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_law_is_the_targets(name):
-    """Chi-square of 3-token outputs against the chain rule; seeded,
-    a fresh seed fails with rate 1e-4.
-    """
+    """Chi-square of 3-token outputs against the chain rule; a fresh seed fails with rate 1e-4."""
     pair, runs = table_pair(vocab=3, seed=1), 400
     law = sequence_law(pair.target, 0, 3, temperature=0.8)
     counts = dict.fromkeys(law, 0)
@@ -173,9 +171,7 @@ def test_what_is_said_to_fit_does():
 
 
 def test_the_cache_length_is_checked_before_the_first_token():
-    """6 prompt tokens, 8 new ones, a tree of 7 nodes: the last root is token 13,
-    after 12 cached ones.
-    """
+    """6 prompt tokens, 8 new ones, a tree of 7 nodes: the last root is token 13, 12 are cached."""
     decoder = Decoder(DRAFTERS["without replacement"], get_verifier("standard"), cache_length=18)
     pair, generator = table_pair(), torch.Generator().manual_seed(0)
     for sampling in (Sampling(1.0, 80, 14), Sampling(1.0, 8, 64)):
@@ -277,9 +273,7 @@ def test_laws_of_bfloat16_are_laws_and_audits_look_at_them_in_every_step():
 
 
 def test_laws_that_lack_mass_reach_the_verifier_with_all_of_it():
-    """Defect: what a softmax in bfloat16 lacks counted as an outcome of its own, and biased exact
-    rules by as much.
-    """
+    """Defect: what a bfloat16 softmax lacks was an outcome, and biased exact rules by as much."""
     seen = []
 
     class Watching(Standard):

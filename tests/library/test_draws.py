@@ -122,8 +122,7 @@ NUM_DRAWN = 20_000
 @pytest.mark.parametrize("masses", SCARCE.values(), ids=SCARCE)
 @pytest.mark.parametrize("draws", list(Draws))
 def test_draws_their_laws_and_ceilings_agree_on_when_the_draft_is_exhausted(draws, masses, dtype):
-    """Frequencies are those of the laws, so that the standard rule emits p. Up
-    to 5 standard errors.
+    """Frequencies are those of the laws, so that the standard rule emits p, to 5 standard errors.
 
     The ceiling by definition: 1 + min over all sets H of P(H) - Pr(all siblings in H).
     """
@@ -218,9 +217,7 @@ def test_other_draws_with_a_name_of_their_own_inherit_no_bound_of_the_known_kind
 
 
 def test_other_draws_say_themselves_what_they_are():
-    """Defect: random draws that derive from point masses counted as determined, and an emitted law
-    had the sum 2.
-    """
+    """Defect: random draws derived from point masses counted as fixed; an emitted law had sum 2."""
     with pytest.raises(
         InvalidInput, match="draws rand have a draw of their own, and are_random of"
     ):

@@ -1,6 +1,4 @@
-"""Every exact rule and verifier by enumeration: whatever is drafted,
-the emitted law is the target's.
-"""
+"""Every exact rule and verifier by enumeration: for any draft, the emitted law is the target's."""
 
 import pytest
 
@@ -16,9 +14,7 @@ pytestmark = pytest.mark.numerics
 
 @pytest.mark.parametrize(("name", "options", "draws"), RULES)
 def test_a_rules_emitted_law_is_the_targets(name, options, draws):
-    """V up to 6, B up to 4, zeros in p and q; and a target of mass a: V gets a p,
-    and no token gets 1 - a.
-    """
+    """V up to 6, B up to 4, zeros in p and q; a target of mass a leaves 1 - a without a token."""
     for seed, (vocab, num_siblings, mass) in enumerate(
         [(6, 2, 1), (4, 4, 1), (4, 3, 0.4), (5, 2, 0.05), (3, 1, 0.9), (4, 2, 0)]
     ):

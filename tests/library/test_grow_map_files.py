@@ -1,6 +1,4 @@
-"""Grow maps: a map that is written is read; one that holds no topology is refused
-with its place.
-"""
+"""Grow maps: a written map is read; one that holds no topology is refused with its place."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""What the library needs: no torch to name a tree or a prompt,
-nothing of the harness, its own wheel.
-"""
+"""The library's needs: no torch to name a tree or prompt, none of the harness, its own wheel."""
 
 import ast
 import pkgutil
@@ -101,9 +99,7 @@ def distributions(packages):
 
 
 def test_what_is_imported_is_declared():
-    """At the top of a module only dependencies of the library,
-    in functions four of the harness as well.
-    """
+    """At a module's top only dependencies of the library; in functions four of the harness, too."""
     top, anywhere = set(), set()
     for path in (ROOT / "resispec").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

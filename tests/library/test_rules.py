@@ -64,9 +64,7 @@ def test_other_draws_are_refused(name):
     ("name", "options", "draws"), [case for case in ALL if case[0] != "khisti"]
 )
 def test_a_law_is_batched_and_no_branch_looks_at_the_data(name, options, draws):
-    """Tracing refuses to read a value; a trace made with some laws gives the law of others,
-    corners too.
-    """
+    """Tracing refuses to read values; a trace of some laws is right for others, corners, too."""
 
     def traced(p, q, siblings):
         laws = get_rule(name, **options).law(p, q, siblings, draws)
@@ -101,9 +99,7 @@ def test_laws_are_laws(name, options, draws, case):
 
 
 def test_a_nan_is_not_hidden():
-    """Where it was at a token that was not drafted, the law before it stood,
-    as if nothing were wrong.
-    """
+    """A NaN at a token that was not drafted left the law before it, as if nothing were wrong."""
     p, q = law(0.5, 0.3, 0.2), law(0.2, 0.4, torch.nan)
     for name in ("standard", "resispec"):
         assert laws_of(name, p, q, [1, 0]).residual.isnan().any()
@@ -115,9 +111,7 @@ def test_a_nan_is_not_hidden():
 
 
 def test_a_point_mass_leaves_no_freedom():
-    """For deterministic candidates every recursive rule is exact,
-    and ResiSpec equals the standard rule.
-    """
+    """Recursive rules are exact for deterministic candidates; ResiSpec is the standard rule."""
     p, q, siblings = random_law(6, rng(1), 1), random_law(6, rng(2)), [4, 0, 2]
     for name, options in [("standard", {}), *(("resispec", options) for options in RESISPEC)]:
         laws = laws_of(name, p, q, siblings, Draws.POINT_MASS, **options)
@@ -127,9 +121,7 @@ def test_a_point_mass_leaves_no_freedom():
 
 
 def algorithm_1(p, q, siblings):
-    """The paper's Algorithm 1 with GetProxy, on Python floats:
-    (acceptance of each sibling, last R).
-    """
+    """The paper's Algorithm 1 with GetProxy, on floats: (acceptance of each sibling, last R)."""
 
     def get_proxy(p, q, x0):
         budget = q[x0] - p[x0]
@@ -199,9 +191,7 @@ def test_the_capacity_budget_never_exceeds_the_capacity(spread):
 
 
 def test_kseq_takes_the_least_factor_that_is_exact():
-    """By scanning r: the conditions of the paper, 1 - (1 - b)^B <= r b for b = sum min(p / r,
-    q).
-    """
+    """By scanning r: the paper's condition 1 - (1 - b)^B <= r b for b = sum min(p / r, q)."""
     for seed, num_siblings in itertools.product(range(4), (1, 2, 3, 8)):
         p, q = random_law(30, rng(seed), 3), random_law(30, rng(seed + 50), 3)
         factors = torch.linspace(1, num_siblings, 20001, dtype=torch.float64)
@@ -214,9 +204,7 @@ def test_kseq_takes_the_least_factor_that_is_exact():
 
 
 def test_acceptances_keep_to_the_ceiling():
-    """Optimal attains it, kseq all but 1/e of it; greedy its own,
-    with ties that of the best choice.
-    """
+    """Optimal attains it, kseq all but 1/e; greedy its own, with ties that of the best choice."""
     for case, kind in enumerate(KINDS * 8):
         vocab, num_siblings = 3 + case % 4, 1 + case % 3
         p, q = pair_of_laws(kind, vocab, rng(case))
@@ -233,9 +221,7 @@ def test_acceptances_keep_to_the_ceiling():
 
 @pytest.mark.parametrize("power", [2, 3, 7, 100])
 def test_roots_of_lines_against_a_power(power):
-    """From simple roots to double ones, where a root is known to the square root
-    of the precision.
-    """
+    """From simple roots to double ones, known only to the square root of the precision."""
     least = power ** (-1 / (power - 1))
     near = least + torch.logspace(-9, -2, 50).double()
     root = torch.cat((torch.linspace(least, 1, 2001).double(), near)).clamp_max(1)

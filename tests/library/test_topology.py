@@ -1,6 +1,4 @@
-"""Topologies that a reader can check by eye, and sizes that are refused
-before anything is built.
-"""
+"""Topologies that can be checked by eye, and sizes that are refused before anything is built."""
 
 import pickle
 import weakref

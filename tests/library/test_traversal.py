@@ -42,9 +42,7 @@ def test_accepted_tokens_by_hand():
 
 
 def test_hsd_gains_what_it_is_biased_by_on_chains_of_two_and_more():
-    """12/9 of two, where no exact verifier accepts more than 11/9;
-    the second token is 1 too rarely.
-    """
+    """12/9 of two, where exact verifiers accept 11/9 at most; the second token is 1 too rarely."""
     target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
     hsd, rows = get_verifier("hsd"), (target, target.flip(-1))
     assert accepted_tokens(hsd, chain(2), rows) == pytest.approx(12 / 9, abs=1e-12)
@@ -99,9 +97,7 @@ def test_laws_are_computed_at_reached_nodes_only():
 
 @pytest.mark.parametrize(("name", "options", "draws"), BOUNDED)
 def test_bounded_rules_keep_their_promise(name, options, draws):
-    """See `lookahead`: for a target of mass a, residuals and siblings' weights against a / (1 -
-    a).
-    """
+    """See `lookahead`: a / (1 - a) bounds residuals and siblings' weights for targets of mass a."""
     generator, rule = rng(10), get_rule(name, **options)
     assert rule.is_bounded
     for kind, mass, num_siblings in itertools.product(KINDS, (1e-6, 0.3, 0.49), (1, 3)):

@@ -28,9 +28,7 @@ def breadth_first_parents(num_nodes):
 
 
 def account(parents, acceptance):
-    """(levels, expected tokens) by walking up from every node;
-    None when a node has too many children.
-    """
+    """(levels, expected tokens) by walking up from all nodes; None if one has too many children."""
     depths, total = [], 0.0
     for node in range(len(parents)):
         product, depth = 1.0, 0

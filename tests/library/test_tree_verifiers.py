@@ -1,6 +1,4 @@
-"""Properties of every tree verifier: verdicts are drawn from its law,
-and no law is hidden that is none.
-"""
+"""Properties of tree verifiers: verdicts follow their law, and what is no law is not hidden."""
 
 import itertools
 from dataclasses import replace
@@ -64,9 +62,7 @@ WALKS = [
 
 @pytest.mark.parametrize(("name", "draws", "topology"), WALKS)
 def test_verdicts_are_drawn_from_outcomes(name, draws, topology):
-    """Walking from node to node, and with two draws from the whole law,
-    as where waiting costs time.
-    """
+    """Walking from node to node, and with two draws from the whole law, where waits cost time."""
     tree, target, draft = drafted(topology, 4, draws, seed=5)
     verifier, generator = get_verifier(name), rng(1)
 
@@ -86,9 +82,7 @@ def test_verdicts_are_drawn_from_outcomes(name, draws, topology):
 
 @pytest.mark.parametrize("name", available())
 def test_a_root_alone_emits_one_token_of_the_target(name):
-    """A drafter that proposes nothing has no law, not even one with as many columns
-    as there are tokens.
-    """
+    """A drafter that proposes nothing has no law, even with as many columns as tokens."""
     verifier, generator = get_verifier(name), rng(0)
     target = law(0.1, 0.2, 0.0, 0.7).float()
     for columns in (0, 4):
@@ -171,9 +165,7 @@ def test_outcomes_that_are_no_law_are_not_drawn_from(factor, moved):
 
 
 def test_the_root_is_never_rejected_and_a_residual_that_rounding_removed_is_no_failure(monkeypatch):
-    """Laws that lack more than rounding leaves: the walk ends at the root,
-    or draws from the target.
-    """
+    """Laws that lack more than by rounding: the walk ends at the root or draws from the target."""
     tree, target = (
         Tree(complete(2, 2), torch.tensor([0, 0, 0]), Draws.IID),
         torch.tensor([0.0, 0.25, 0.25]),
@@ -354,9 +346,7 @@ def test_verifiers_refuse_draws_and_trees_that_they_are_not_exact_for():
 
 
 def test_a_walk_shapes_a_residual_where_a_sibling_was_refused_and_by_the_rule_s_own_law():
-    """The chances to refuse are .25 for the first sibling;
-    the other two are looked at as often, at most.
-    """
+    """The first sibling is refused with chance .25; the others are looked at no more often."""
 
     class Counting(Standard):
         shaped = 0

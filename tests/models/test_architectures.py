@@ -1,6 +1,4 @@
-"""Six kinds of causal language models: their logits are their own,
-or they are refused in one line.
-"""
+"""Kinds of causal language models: their logits are their own, or they are refused in one line."""
 
 import warnings
 from threading import Event, Thread
@@ -239,9 +237,7 @@ LONGROPE = {
 
 @pytest.mark.parametrize("tree", ["root", "d4b2"])
 def test_a_text_lies_on_one_side_of_the_length_at_which_frequencies_change(tree):
-    """A Phi-3 whose greedy text would leave transformers' own at the switch,
-    or with a tree before it.
-    """
+    """A greedy Phi-3 would leave transformers' own text at the switch, or with a tree before it."""
     options = LLAMA | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 24}
     target, draft = build("Phi3", options).double(), build("Llama", LLAMA, seed=1).double()
     levels = {"root": 1, "d4b2": 4}[tree]

@@ -1,6 +1,4 @@
-"""Model folders with something wrong: one line says what,
-and nothing that they bring along is run.
-"""
+"""Faulty model folders: one line says what is wrong, and nothing that they bring along is run."""
 
 import json
 import shutil
@@ -159,9 +157,7 @@ def good_folder(tmp_path_factory):
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(
     good_folder, tmp_path, name, monkeypatch, capfd
 ):
-    """Nothing is asked, nothing that the folder brings is run,
-    and no table is printed beside the line.
-    """
+    """Nothing is asked, nothing of the folder is run, and no table is printed beside the line."""
     change, message = MODEL_FAULTS[name]
     folder = tmp_path / "model"
     shutil.copytree(good_folder, folder)
@@ -200,8 +196,9 @@ def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path
 
 
 def test_weights_in_files_that_hold_the_same_are_read(good_folder, tmp_path, recwarn):
-    """An index may name the one file, as MLX writes it, or files that are gone, and a pickle may
-    lie beside, which is said.
+    """An index may name the one file, as MLX writes it, or files that are gone.
+
+    A pickle may lie beside; a warning says which of the two is read.
     """
     shutil.copytree(good_folder, folder := tmp_path / "model")
     index = folder / "model.safetensors.index.json"
@@ -216,9 +213,7 @@ def test_weights_in_files_that_hold_the_same_are_read(good_folder, tmp_path, rec
 
 
 def test_a_window_that_no_layer_of_a_llama_reads_is_not_there(good_folder, tmp_path):
-    """Defect: the cache of transformers dropped rows beyond it, so a text in pieces had another law
-    than the text at once.
-    """
+    """Defect: transformers' cache dropped rows beyond it: a text in pieces had another law."""
     shutil.copytree(good_folder, folder := tmp_path / "model")
     edited(sliding_window=3, use_sliding_window=False)(folder)
     (scorer,) = load_scorers([str(folder)], "cpu")

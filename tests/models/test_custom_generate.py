@@ -1,6 +1,4 @@
-"""The `generate` of transformers with our `custom_generate`: its own arguments,
-streamers and criteria.
-"""
+"""The `generate` of transformers with our `custom_generate`: arguments, streamers, criteria."""
 
 import warnings
 from types import SimpleNamespace

@@ -1,6 +1,4 @@
-"""EAGLE-1 and EAGLE-3 in the one loop: what drafters are told and remember,
-which readings are exact.
-"""
+"""EAGLE-1 and EAGLE-3 in the one loop: drafters' inputs and memory, which readings are exact."""
 
 import pytest
 import torch
@@ -140,8 +138,7 @@ def whole(probs):
 
 
 def deviation(step, verifier):
-    """How far the law that a deterministic tree's verification emits is from the target's,
-    at worst.
+    """The largest deviation from the target of the law that verifying a deterministic tree emits.
 
     Stopping at node n with token v outside its children is emitting path(n) v: exact iff that has
     the chain rule's probability.

@@ -1,6 +1,4 @@
-"""EAGLE-1 and EAGLE-3 drafters: files in the published layout, networks,
-and what they read of a target.
-"""
+"""EAGLE-1 and EAGLE-3 drafters: published files, networks, and what they read of a target."""
 
 import json
 import pickle
@@ -53,9 +51,7 @@ SIZES = {"eagle": {}, "eagle3": {"draft_vocab_size": len(TOKENS)}}
 
 
 def published(kind, module=None):
-    """A drafter's weights as its authors publish them: in half precision;
-    EAGLE-3 without embeddings.
-    """
+    """A drafter's weights as published: in half precision; EAGLE-3 without embeddings."""
     module = module or (tiny_eagle(vocab=64) if kind == "eagle" else tiny_eagle3(TOKENS))
     weights = dict(module.state_dict())
     if kind == "eagle3":

@@ -1,6 +1,4 @@
-"""Training of EAGLE drafters and distilled drafts: the losses, the checkpoints,
-the checks of the command.
-"""
+"""Training of EAGLE drafters and distilled drafts: losses, checkpoints, checks of the command."""
 
 import dataclasses
 
@@ -25,9 +23,7 @@ from tests.toys import save_tiny_pair, tiny_eagle3, tiny_llama
 
 @torch.inference_mode()
 def test_the_loss_of_eagle3_is_the_papers():
-    """Row by row: after s tokens on its own outputs the law of the token behind them;
-    unlikely ones apart.
-    """
+    """Row by row: the law of the token after s own outputs, if the likeliest can be drafted."""
     module = tiny_eagle3(tuple(range(0, 64, 2)))
     generator = torch.Generator().manual_seed(1)
     tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)  # two of padding

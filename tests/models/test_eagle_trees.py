@@ -1,6 +1,4 @@
-"""How EAGLE's trees grow, against EAGLE-1's ranks and EAGLE-2's algorithm written out over
-paths.
-"""
+"""Trees of EAGLE, against EAGLE-1's ranks and EAGLE-2's algorithm written out over paths."""
 
 import itertools
 

@@ -1,6 +1,4 @@
-"""The embedded text and models, their recipes' keys, and the cache that holds each result whole
-or not at all.
-"""
+"""The embedded text and models, recipes' keys, and the cache, which holds only whole results."""
 
 import copy
 import dataclasses
@@ -43,9 +41,7 @@ def plain(monkeypatch):
 
 @pytest.mark.usefixtures("plain")
 def test_keys_are_golden():
-    """A changed key trains every pair of a user anew,
-    and renames the cells that were measured on it.
-    """
+    """A changed key trains every pair of a user anew, and renames the cells measured on it."""
     assert (
         TEXT_RECIPE.key() == "4a7a0450b3ee1124"
         and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
@@ -194,9 +190,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def fork(work):
-    """Run `work` in a child process that ends without pytest's clean-up;
-    returns a function for its code.
-    """
+    """Run `work` in a child, ended without pytest's clean-up; returns a function for its code."""
     child = os.fork()
     if child == 0:
         try:

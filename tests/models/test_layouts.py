@@ -30,9 +30,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
-    """By its hub name, from the cache alone: parameters bit by bit,
-    logits as the plain module has them.
-    """
+    """By its hub name, from the cache alone: parameters bit by bit, logits of the plain module."""
     config, *_ = LAYOUTS[name]
     cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
     pair = load_pair(name, None)

@@ -1,6 +1,4 @@
-"""Questions for SmolLM2: two sides that share nothing, kinds, cuts, counts,
-and the data sets of them.
-"""
+"""Questions for SmolLM2: two sides that share nothing, kinds, cuts, counts, and their data sets."""
 
 import dataclasses
 import hashlib
@@ -40,9 +38,7 @@ def page(number):
 
 
 def write_sources():
-    """Files of three functions and a class with a long docstring each,
-    and a reference of thirty topics.
-    """
+    """Files of three functions and a class with a long docstring; a reference of thirty topics."""
     sources = {}
     for number in range(120):
         text = 'class C:\n    """' + f"What class {number} is for, in words. " * 9 + '"""\n\n\n'

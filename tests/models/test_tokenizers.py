@@ -1,6 +1,4 @@
-"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut,
-pairs of unlike numbers of rows.
-"""
+"""Tokenizers and vocabularies: sentencepiece's ids, cut texts, pairs of unlike numbers of rows."""
 
 import json
 import random
@@ -43,9 +41,7 @@ CLASS = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_to
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A sentencepiece model as Llama's: pairs with byte fallback, digits apart,
-    a space before every text.
-    """
+    """A sentencepiece model of pairs, as Llama's: byte fallback, digits apart, a space in front."""
     folder = tmp_path_factory.mktemp("sentencepiece")
     generator = random.Random(0)
     text = [" ".join(generator.choices(WORDS, k=12)).replace("\n", "") for _ in range(200)]
@@ -67,9 +63,7 @@ def checkpoint(folder, model, tokenizer_config):
 
 
 def texts():
-    """Texts of words, parts of words, characters that no piece has, and ties;
-    none begins with a space.
-    """
+    """Texts of words, their parts, characters of no piece, and ties; none begins with a space."""
     generator = random.Random(1)
     for _ in range(300):
         parts = generator.choices(
@@ -161,9 +155,7 @@ def bigram(rows, seed):
 
 
 def table(model):
-    """The next token's law after every token of the pair, (SIZE, SIZE),
-    at a temperature that mixes.
-    """
+    """The next token's law after every token of the pair, (SIZE, SIZE), at a mixing temperature."""
     features = torch.cat([features_of(model, [token]) for token in range(SIZE)])
     return Warp(temperature=40.0).law(model.head(features))
 

@@ -73,8 +73,8 @@ SLIDING = {
 }
 KINDS = SCALED | PLAIN | SLIDING
 SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3", "DeepseekV3")
-"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in
-turn; last values of another shape than keys.
+"""Plain; a scale behind the head; a projection before it; a wide head; windows everywhere;
+windows in turn; values of another shape than keys.
 """
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
@@ -119,9 +119,7 @@ def distance(found, expected):
 
 
 def check_trees(module):
-    """Two trees come with a scattered path between them, then a chain,
-    and a third tree level by level.
-    """
+    """Two trees with a scattered path between them, then a chain, and a third tree by levels."""
     model = TransformersModel(module)
     session = model.session(32, drafted=TOPOLOGY.num_nodes)
     session.extend(torch.tensor(PROMPT))

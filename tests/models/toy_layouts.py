@@ -102,9 +102,7 @@ def write_layout(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def cached(home: Path, name: str, commit: str, write) -> Path:
-    """Lay what `write(folder)` writes into a hub cache under `home`;
-    returns the snapshot's folder.
-    """
+    """Lay the files of `write(folder)` in a hub cache in `home`; returns the snapshot's folder."""
     repo = home / "hub" / f"models--{name.replace('/', '--')}"
     write(repo / "plain")
     snapshot = repo / "snapshots" / commit
@@ -120,9 +118,7 @@ def cached(home: Path, name: str, commit: str, write) -> Path:
 
 
 def _write_tokenizer(folder: Path, has_sentencepiece: bool) -> None:
-    """A Llama tokenizer of a few words: tokenizer.json,
-    and beside it a sentencepiece model's name.
-    """
+    """A Llama tokenizer of a few words: tokenizer.json, and maybe a sentencepiece model's name."""
     words, space = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"], "\u2581"
     vocabulary = {word: index for index, word in enumerate(words)}
     pairs = [("a", "b"), ("ab", "c")]

@@ -1,6 +1,4 @@
-"""A chat model of SmolLM2's kind, small enough for a test, and its GGUF file,
-quantised as the real one.
-"""
+"""A small chat model of SmolLM2's kind for tests, and its GGUF file, quantised as the real one."""
 
 from pathlib import Path
 
@@ -23,9 +21,7 @@ TEXT = (
 
 
 def toy_tokenizer() -> Tokenizer:
-    """A byte-level BPE tokenizer of 320 tokens, the first four of them special,
-    that keeps digits apart.
-    """
+    """A byte-level BPE tokenizer of 320 tokens, the first four special, that keeps digits apart."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
@@ -42,8 +38,7 @@ def toy_tokenizer() -> Tokenizer:
 
 
 def toy_pair(folder: Path, is_tied: bool = True) -> Pair:
-    """A target in a folder of transformers whose weights are such
-    that quantising them changes nothing.
+    """A target in a folder of transformers, with weights that quantising does not change.
 
     Queries and keys have another number of heads each, and no two sizes are the same.
     """

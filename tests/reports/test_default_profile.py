@@ -1,6 +1,4 @@
-"""The profile of a command that names none: one rule,
-by what torch can use and which models there are.
-"""
+"""The profile of a command that names none: one rule, by torch's devices and the models here."""
 
 import os
 import shlex
@@ -21,9 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def gpu_machine(tmp_path, monkeypatch):
-    """A machine whose driver lists a device and whose torch can use it; no hub,
-    no profile given.
-    """
+    """A machine whose driver lists a device that its torch can use; no hub, no profile given."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (tmp_path / "torch.py").write_text(

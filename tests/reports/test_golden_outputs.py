@@ -42,9 +42,7 @@ def compare(found, stem):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """A results folder; what is published and which sweeps there are does not depend
-    on the repository.
-    """
+    """A results folder; the repository decides neither what is published nor which sweeps exist."""
     for name in toy_artefacts.ARTEFACTS:
         (tmp_path / "experiment").mkdir(exist_ok=True)
         (tmp_path / "experiment" / f"{name}.yaml").touch()

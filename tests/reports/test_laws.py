@@ -1,6 +1,4 @@
-"""Tables 4 and 5 and Figure 1 beyond the toy cells of test_golden_outputs.py: gaps,
-ties and lone prompts.
-"""
+"""Tables 4 and 5 and Figure 1 beyond test_golden_outputs.py: gaps, ties and lone prompts."""
 
 import math
 

@@ -158,9 +158,7 @@ def test_table6_tells_decoders_apart(tmp_path):
 
 
 def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path):
-    """Of three drafts the middle one has two of two data sets,
-    the weakest one of them, the best none.
-    """
+    """Of three drafts the middle one has both data sets, the weakest one of them, the best none."""
     cells = [
         make_cell(tmp_path, "standard", dataset, pair=f"embedded_800k__{size}")
         for size in ("80k", "180k", "420k")

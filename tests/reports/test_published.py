@@ -102,9 +102,7 @@ def agreement(ours, folder, compared):
 
 
 def test_overlapping_intervals_agree(tmp_path):
-    """Bounds that touch agree; a number without an interval is a point;
-    a row's own keys tell it apart.
-    """
+    """Bounds that touch agree; a number with no interval is a point; own keys tell rows apart."""
     columns = ["dataset", "temperature", "verifier", "level", "num_prompts", "quantity"]
     columns += ["value", "lower", "upper"]
     theirs = [
@@ -189,9 +187,7 @@ def test_trees_that_a_plan_names_are_published(tmp_path):
 
 
 def published_in(root, monkeypatch):
-    """The archive of table1 in a repository that has nothing else;
-    here is a folder without results.
-    """
+    """The archive of table1 in a repository with nothing else; the folder here has no results."""
     monkeypatch.setattr(publish, "ROOT", root)
     monkeypatch.setattr(published, "FOLDER", root / "results" / "published")
     (root / "here").mkdir(parents=True)
@@ -228,9 +224,7 @@ def test_what_quotes_a_new_artefact_is_renewed_when_all_are_published(tmp_path, 
 def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     tmp_path, monkeypatch, capsys
 ):
-    """With gaps, audits, categories, trees, rows that call something else tokens,
-    and a cell's id twice.
-    """
+    """Gaps, audits, categories, trees, rows that call something else tokens, a cell's id twice."""
     archive = published_in(tmp_path, monkeypatch)
     monkeypatch.setattr("analysis.figures.save_figure", lambda *_: [])
     names, made = ("table1", "figure2", "frontier", "speed"), dict[str, bytes]()
@@ -315,9 +309,7 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
 
 
 def test_published_cells_name_no_folder_of_the_machine(tmp_path):
-    """Neither that of the results, nor the clone, nor the home;
-    what is published is a whole cell still.
-    """
+    """Neither results, nor clone, nor home; what is published is a whole cell still."""
     results = tmp_path / "results"
     config = {
         "results": str(results),
@@ -436,9 +428,7 @@ def test_what_is_damaged_in_an_archive_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_compact_audits_give_the_same_statistics():
-    """To the last bit, whatever the terms are, and as many of them;
-    also where none is known of a prompt.
-    """
+    """To the last bit, with as many terms, whatever they are; also where a prompt has none."""
     generator = random.Random(0)
     rows = [
         {name: [generator.gauss(0, 9) ** 2 for _ in range(size)] for name in audits.TERMS}

@@ -1,6 +1,4 @@
-"""Numbers in the prose of README and docs come from results/published,
-or publishing says what is missing.
-"""
+"""Numbers in prose come from results/published, or publishing says what is missing."""
 
 import itertools
 import re
@@ -87,8 +85,9 @@ def quoted():
 
 
 def test_one_claim_has_one_number():
-    """Cells of one method, tree and data set are quoted from one artefact alone, since others may
-    have measured other prompts; but an artefact's own page may quote its own.
+    """Cells of one method, tree and data set are quoted from one artefact alone.
+
+    Others may have measured other prompts; but an artefact's own page may quote its own.
     """
     names, artefacts = quotes.claims(ROOT), {}
     for name, pages in quoted().items():

@@ -22,10 +22,10 @@ REASON = "out of <b>memory</b> & more"
 
 
 def write_results(results: Path) -> None:
-    """Table 1 with one data set complete and audited, and of the other two cells failed
-    and missing; others.
+    """Plans and cells of table 1 and others: one data set is complete and audited.
 
-    The rows of the standard rule audit as exact, those of ResiSpec as biased.
+    Of the other data set one cell failed and one is missing. The rows of the standard rule audit as
+    exact, those of ResiSpec as biased.
     """
     cells = [
         save(make_cell(results, method), repeated(rows_of(measured)))

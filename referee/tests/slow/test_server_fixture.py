@@ -1,5 +1,6 @@
-"""The fixture `resispec_server` in another repository's test of three lines,
-on llama.cpp that a command of ours serves.
+"""The fixture `resispec_server` in another repository's test of three lines.
+
+The server is llama.cpp, which a command of ours starts.
 """
 
 import json

@@ -21,9 +21,7 @@ def test_nothing():
 
 
 def run(folder, *options):
-    """pytest in a folder of its own, where nothing but the entry point says
-    that there is a plug-in.
-    """
+    """pytest in a folder of its own, where the entry point alone says that there is a plug-in."""
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
@@ -59,9 +57,7 @@ FEWER = (
         "battery.TREES[:6]\n",
     ),
 )
-"""Changes of the examples, as (old, new): fewer samples, and no deep trees,
-which tests of the audit have.
-"""
+"""Changes of the examples, as (old, new): fewer samples; the audit's tests have the deep trees."""
 OPTIONS = ("-n1", "--resispec-seed=5", "--resispec-samples=1200", "--junit-xml=report.xml")
 # the fault that the page speaks of
 CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]
@@ -74,9 +70,7 @@ def masked(text):
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """Pytest's output on all files of the page and the two faults that it speaks of,
-    and the XML of it.
-    """
+    """Pytest's output and XML report for all files of the page and the two faults it speaks of."""
     folder = tmp_path_factory.mktemp("engine")
     blocks = re.findall(r"(?:^`(\w+\.py)`:\n\n)?^```python\n(.*?)^```$", PAGE, re.M | re.S)
     files = {name or f"test_{number}.py": text for number, (name, text) in enumerate(blocks)}

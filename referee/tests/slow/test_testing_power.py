@@ -1,6 +1,4 @@
-"""Planted faults that `assert_exact_sampler` finds, its negative control,
-its false alarms and its power.
-"""
+"""Planted faults that `assert_exact_sampler` finds, its control, its false alarms and its power."""
 
 import math
 import re
@@ -60,9 +58,7 @@ def p_values(stage, share, samples):
     [(0, "iid"), (0, "point_mass"), (3, "without_replacement"), (2, "greedy")],
 )
 def test_the_control_has_the_bias_that_it_says(siblings, draws):
-    """With p given at one position, or the first of a chain:
-    a total variation of .1, counted directly.
-    """
+    """With p at one position or a chain's first one: a total variation of .1, counted directly."""
     p, q = torch.tensor([0.5, 0.2, 0.2, 0.1, 0.0]), torch.tensor([0.1, 0.3, 0.2, 0.2, 0.2])
     given = (p, q) if siblings else (p.expand(2, -1), q[None])
     stage = stage_of(5, 0, *given, siblings=siblings, draws=draws)
@@ -73,9 +69,7 @@ def test_the_control_has_the_bias_that_it_says(siblings, draws):
 
 
 def test_false_alarms_are_as_rare_as_stated():
-    """40 seeds of an exact sampler: 800 dependent p-values are as uniform
-    as 270 independent ones.
-    """
+    """40 seeds, all exact: 800 dependent p-values are as uniform as 270 independent ones."""
     found = torch.tensor(
         [
             p
@@ -91,9 +85,7 @@ def test_false_alarms_are_as_rare_as_stated():
 
 
 def test_the_smallest_bias_is_found_nine_times_of_ten():
-    """A blind share moves exactly that much mass from one half of the tokens to the other:
-    40 seeds.
-    """
+    """40 seeds: a blind share moves exactly that much mass from half of the tokens to the rest."""
     p, q = torch.full((16,), 1 / 16), torch.tensor([1.9 / 16] * 8 + [0.1 / 16] * 8)
     level, share = 1e-4, smallest_bias(2000, 1e-4) / 0.45
     hits = sum(
@@ -104,9 +96,7 @@ def test_the_smallest_bias_is_found_nine_times_of_ten():
 
 
 def test_rare_cells_are_counted_together_and_nothing_is_lost():
-    """200 tokens, 120, 60, 12 and 8 expected: the last two join the second,
-    or make a cell where enough.
-    """
+    """200 tokens, 120, 60, 12, 8 expected: the last two join the second, or each other if many."""
     tokens = torch.tensor([0] * 100 + [1] * 60 + [2] * 30 + [3] * 10)
     names, expected, found = token_cells(torch.tensor([0.6, 0.3, 0.06, 0.04]), tokens)
     assert names == [0, 1] and expected.tolist() == pytest.approx([120, 80], rel=1e-6)

@@ -14,9 +14,7 @@ from tests.faults import FAULTS
 
 @pytest.fixture(autouse=True)
 def fewer_trees(monkeypatch):
-    """A few trees are enumerated: how a subject is given is tested here,
-    and trees in test_exact.py.
-    """
+    """Few trees are enumerated: ways to give a subject are tested here, trees in test_exact.py."""
     monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
 
 

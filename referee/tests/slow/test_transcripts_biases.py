@@ -1,6 +1,4 @@
-"""The audit of transcripts over laws and seeds: exact engines,
-biases by what finds them, and its power.
-"""
+"""Audits of transcripts over laws and seeds: exact engines, biases by what finds them, power."""
 
 import math
 
@@ -56,9 +54,7 @@ def test_the_smallest_bias_is_the_one_that_is_found_nine_times_in_ten(smallest_b
 
 
 def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
-    """Of all chances a tenth are below 0.1, within 4 standard errors,
-    and so for their smaller half.
-    """
+    """Of all chances a tenth are below 0.1, half below 0.5, within 4 standard errors and 0.02."""
     alone, differences, last = [], [], None
     for seed in range(12):
         terms = measure(write(seed=seed, rows=40), target(), draft()).terms
@@ -82,9 +78,7 @@ def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
 
 
 def test_a_shift_that_only_the_target_shows_and_not_the_difference_is_undecided(smallest_bias):
-    """Speculation that deviates by hardly more than is allowed,
-    when the difference varies twice as much.
-    """
+    """Speculation deviates by hardly more than is allowed; the difference varies twice as much."""
     shift = 0.65 * smallest_bias["a shift to the draft"]
     report = audit(write(toward_draft(shift)), target(), draft(), write(seed=2))
     assert [str(one.finding) for one in report.judgements] == [

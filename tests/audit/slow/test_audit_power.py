@@ -1,6 +1,4 @@
-"""Power and false alarms of the audits: planted faults are caught,
-exact verifiers are not accused.
-"""
+"""Power and false alarms of audits: they catch planted faults and accuse no exact verifier."""
 
 import math
 from itertools import combinations
@@ -100,9 +98,7 @@ def test_the_estimates_z_is_calibrated(draws):
     "name", [name for name, fault in FAULTS.items() if fault.where is Where.LAW]
 )
 def test_enumeration_catches_every_fault_of_a_law_and_no_other(name, monkeypatch):
-    """Of rules without a bias only the one in float32, whose rounding adds up,
-    is enumerated on all trees.
-    """
+    """Of unbiased rules only one in float32, whose rounding adds up, is enumerated on all trees."""
     fault = FAULTS[name]
     if not fault.is_biased and name != "rule in float32":
         monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
@@ -151,8 +147,7 @@ SHOWN_IN = {
     "mass moved to even tokens, residual": ("single, 64 tokens", NUM_TURNS),
     "mass moved to the first quarter, residual": ("single, 64 tokens", NUM_TURNS),
 }
-"""Faults that enumeration does not see, each with a scene that shows it
-and the turns that this takes.
+"""Faults that enumeration does not see, each with a scene that shows it and the turns it takes.
 
 An audit has NUM_TURNS. What needs all of them only has to look suspicious, since it is then
 measured four times as long; results/published/embedded/power.md has how often it is found.
@@ -239,9 +234,7 @@ def test_ranks_catch_a_biased_loop():
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
 def test_estimation_catches_resispec_at_a_real_vocabulary(draws):
-    """V = 32,000, Zipf-like, float32, 400 tuples: by total variation,
-    and by acceptance above the ceiling.
-    """
+    """V = 32,000, Zipf-like, float32, 400 tuples: total variation, acceptance above the ceiling."""
     generator = rng(0)
     zipf = -1.2 * torch.arange(1, 32001).log()
     logits = zipf + torch.randn(32000, generator=generator)
@@ -262,9 +255,7 @@ def test_estimation_catches_resispec_at_a_real_vocabulary(draws):
 
 @pytest.mark.parametrize(("decoder", "temperature"), [("d3b2", 0.6), ("without replacement", 1.0)])
 def test_both_z_scores_catch_resispec(decoder, temperature):
-    """The draft is flatter than the target, as small models are:
-    a bias toward it raises surprisal, too.
-    """
+    """The draft is flatter, as small models are, so that a bias toward it raises surprisal, too."""
     sharp = table_pair(vocab=8, seed=5)
     pair = Pair(
         TableModel(2 * sharp.target.logits), TableModel(sharp.draft.logits), sharp.tokenizer

@@ -19,8 +19,7 @@ from tests.harness.toy_runs import save_rule, save_toys, toy_overrides
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
-    """Verifiers are audited on few laws, trees, tokens;
-    test_exact.py and test_battery.py have more trees.
+    """Audits use few laws, trees, tokens; test_exact.py and test_battery.py have more trees.
 
     One whose verdict depends on the draws is audited with all of their kinds, an exact one with
     two, and the others with their first, which is never without replacement. Of wide residuals the
@@ -99,9 +98,7 @@ def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path):
 
 
 def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path):
-    """`kill` reaches the command alone, which ends the others;
-    Ctrl-C reaches all of a terminal's.
-    """
+    """`kill` reaches the command alone, which ends the others; Ctrl-C reaches all of them."""
     marks = tmp_path / "marks"
     body = f"open({str(marks)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     process = subprocess.Popen(

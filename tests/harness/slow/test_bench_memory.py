@@ -1,6 +1,4 @@
-"""Memory, by the account of torch's allocator: flat in prompts and tokens,
-proportional to nodes and V.
-"""
+"""Memory by torch's allocator: flat in prompts and tokens, proportional to nodes and V."""
 
 import sys
 

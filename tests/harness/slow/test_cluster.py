@@ -107,10 +107,7 @@ def test_two_commands_at_the_same_time_measure_each_cell_once(toy):
 
 
 def test_a_launcher_s_cells_need_no_device_of_this_machine(toy):
-    """A login node has none.
-
-    Here the job runs on the same machine, and its cell fails for want of one.
-    """
+    """A login node has none; the job, here on the same machine, fails its cell for want of one."""
     sweep = [*(word for word in toy if word != "device=cpu"), "device=cuda", "tree=chain"]
     done = run(*sweep, LOCAL)
     lines = messages(done.stderr)

@@ -1,6 +1,4 @@
-"""What the doctor finds out about repositories: from a hub,
-a hub that does not answer, and copies here.
-"""
+"""The doctor's findings about repositories: from a hub, a hub that is silent, and copies here."""
 
 import json
 import time

@@ -54,8 +54,7 @@ GOLDEN = {
 
 
 def toy_cells():
-    """Files of every group, each named once, but for pairs with a fingerprint,
-    which would be trained.
+    """Files of every group, each once, but for pairs with a fingerprint, which would be trained.
 
     Data sets and decoders of one's own are in test_plugins.py, those of GOLDEN in test_golden.py.
     """

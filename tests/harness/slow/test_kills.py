@@ -60,9 +60,7 @@ def measuring(command):
 
 
 def check(command, expected):
-    """Every prompt once and in order, with the tokens of an undisturbed run,
-    and nobody left at work.
-    """
+    """Every prompt once and in order, an undisturbed run's tokens, and nobody left at work."""
     cells = cells_of(command)
     for cell, tokens in zip(cells, expected, strict=True):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(len(tokens)))
@@ -83,9 +81,7 @@ def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow):
 
 
 def test_two_runs_at_once_share_the_work(slow, calm):
-    """The second one, this process, begins while the first one measures;
-    its workers' imports are done.
-    """
+    """The second, this process, begins while the first measures; its workers' imports are done."""
     rehearse_cells(cells_of(slow))
     process = measuring(slow)
     done = run(*slow)

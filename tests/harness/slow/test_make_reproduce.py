@@ -1,6 +1,4 @@
-"""`make reproduce`: all artefacts as one sweep that can be stopped,
-then every table, then the page.
-"""
+"""`make reproduce`: one sweep of all artefacts that can be stopped, every table, then the page."""
 
 import json
 import os
@@ -50,9 +48,7 @@ parts:
 """,
     "analysis/page.py": 'from pathlib import Path\n\nPath("page").write_text("written")\n',
 }
-"""A profile of toys without an EAGLE drafter, two artefacts that share a cell,
-a page that only says so.
-"""
+"""A profile of toys with no EAGLE drafter, two artefacts that share a cell, a page of one word."""
 
 
 def with_makefile(root, *folders):

@@ -1,6 +1,4 @@
-"""Plans of the profile smollm2: whole, of prompts that are there,
-with drafters that go together.
-"""
+"""Plans of the profile smollm2: whole, of prompts that exist, with drafters that go together."""
 
 from omegaconf import OmegaConf
 
@@ -11,9 +9,7 @@ from experiments.schema import CONF
 
 
 def test_the_profile_smollm2_has_a_plan_of_every_artefact():
-    """Prompts of all its cells and searches are there,
-    and what it names exists and goes together.
-    """
+    """Prompts of all cells and searches are there, and what it names exists and goes together."""
     parts = parts_of(["experiment=glob(*)", "profile=smollm2"])
     planned = {part.artefact for part in parts if part.cells}
     stems = {path.stem for path in (CONF / "experiment").glob("*.yaml")}

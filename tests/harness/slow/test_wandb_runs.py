@@ -107,9 +107,7 @@ def test_a_sweep_that_runs_again_writes_the_same_runs_once(shown):
 
 
 def test_all_that_a_run_holds_is_there(shown):
-    """Of cells with and without a tree, an audit and the table;
-    test_dashboard.py has what they hold.
-    """
+    """Cells with and without a tree, an audit, the table; test_dashboard.py has what they hold."""
     results, _, _, runs = shown
     [plan] = readable_plans("embedded", results)
     held = [of_cell(plan, request) for request in plan.requests]

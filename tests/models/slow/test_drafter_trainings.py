@@ -39,9 +39,7 @@ LAST = [start % 5 for start in range(30)]  # from where sequences are learnt
 def test_a_recipe_s_losses_change_with_its_version_and_the_target_stays(
     recipe, learnt_from, losses
 ):
-    """Whatever changes these losses changes what is trained,
-    and takes a new version of the recipe.
-    """
+    """A change of these losses changes what is trained and needs a new version of the recipe."""
     under_way, random_state = training(recipe, learnt_from=learnt_from), torch.get_rng_state()
     before = {name: weight.clone() for name, weight in under_way._target.state_dict().items()}
     history = [under_way.step() for _ in range(13)]

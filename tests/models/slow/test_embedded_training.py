@@ -41,9 +41,7 @@ def trained(recipe, checkpoint, teacher=None):
 
 
 def test_the_results_of_a_recipe_change_with_its_version(tmp_path):
-    """Whatever changes these losses changes what is trained,
-    and takes a new version of the recipe.
-    """
+    """A change of these losses changes what is trained and needs a new version of the recipe."""
     target = trained(dataclasses.replace(TARGET, steps=8), tmp_path / "target.pt")
     draft = trained(dataclasses.replace(DRAFT, steps=20), tmp_path / "draft.pt", target.module)
     losses = [history[place][0] for history in (target.history, draft.history) for place in (0, -1)]

@@ -1,5 +1,4 @@
-"""The real SmolLM2-135M-Instruct, beside llama.cpp on the file that it was converted from,
-and its questions.
+"""The real SmolLM2-135M-Instruct, beside llama.cpp on its original file, and its questions.
 
 The model's tests are skipped where neither the cache nor RESISPEC_WHEELS has the file.
 """
@@ -57,9 +56,7 @@ def pair():
 
 @pytest.fixture(scope="module", params=["quantised", "float32"])
 def engine(request, pair, tmp_path_factory):
-    """llama.cpp on the package's file, or on one in float32 that is written
-    from the converted model.
-    """
+    """llama.cpp on the package's file, or on one in float32 written from the converted model."""
     pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
     from referee.engines.llama_cpp import LlamaCppEngine
 
@@ -72,9 +69,7 @@ def engine(request, pair, tmp_path_factory):
 
 
 def margins_of(pair, prompt, answer):
-    """By how much the best token's logit exceeds that of an answer's token,
-    at each of its places.
-    """
+    """The best token's logit less that of an answer's token, at each of the answer's places."""
     tokens = torch.tensor([[*prompt, *answer]])
     with torch.inference_mode():
         logits = pair.target.module(tokens).logits[0, len(prompt) - 1 : -1]
@@ -82,9 +77,10 @@ def margins_of(pair, prompt, answer):
 
 
 def test_greedy_answers_are_llama_cpps_but_where_two_tokens_are_nearly_as_good(pair, engine):
-    """In float32 they are the same. On the quantised file it rounds activations to 8 bits,
-    which decides
-    few tokens: measured were 25 of 875, where our best token's logit was at most 0.28 above theirs.
+    """In float32 they are the same, on the quantised file all but a few tokens.
+
+    There llama.cpp rounds activations to 8 bits, which decided 25 of 875 tokens when measured; our
+    best token's logit was at most 0.28 above theirs.
     """
     settings = Sampling(temperature=0, max_new_tokens=NUM_TOKENS)
     margins = []

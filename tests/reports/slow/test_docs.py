@@ -1,6 +1,4 @@
-"""README and docs name what exists: commands that compose, targets, modules, files,
-options and links.
-"""
+"""README and docs name what exists: commands, targets, modules, files, options and links."""
 
 import importlib.util
 import re
@@ -31,8 +29,9 @@ ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
 
 
 def commands(page):
-    """Everything that starts with `python -m` or `resispec`, in blocks and in text, without
-    comments, all with the module that is called.
+    """Everything that starts with `python -m` or `resispec`, in blocks and in text.
+
+    Comments are left out, and every command has the module that is called.
     """
     text = TEXTS[page].replace("\\\n", " ")
     text = re.sub(r" (\[(--)?[A-Z]+[^]]*\]|KEY=VALUE\b)", "", text)  # they stand for words

@@ -1,6 +1,4 @@
-"""docs/extend.md, followed literally in a copy of the repository: its files,
-its edits, its commands.
-"""
+"""docs/extend.md, followed literally in a copy of the repository: files, edits and commands."""
 
 import os
 import re
@@ -92,10 +90,10 @@ FEWER = (
     ),
     ("resispec/audit/battery.py", "(1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)", "(1e-1, 1e-6)"),
 )
-"""Edits of the copy, as (path, old, new), for short audits:
-too few tokens are decoded for a verdict anyway.
+"""Edits of the copy, as (path, old, new), for short audits.
 
-The page's rule is still enumerated at one node with laws of all kinds; other tests have more trees.
+Too few tokens are decoded for a verdict anyway. The page's rule is still enumerated at one node
+with laws of all kinds; other tests have more trees.
 """
 
 
@@ -110,9 +108,7 @@ FIND_A_RULE = (
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The repository with everything on the page in it,
-    beside two tiny models and a few documents.
-    """
+    """The repository with everything on the page, beside two tiny models and a few documents."""
     root = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
         source, target = ROOT / name, root / name
@@ -140,9 +136,7 @@ def copy(tmp_path_factory):
 
 
 def run(root, line):
-    """A command of the page, typed in the copy; a run of models
-    that is no artefact is made a toy.
-    """
+    """A command of the page, typed in the copy; a run of models that is no artefact is a toy."""
     [program, *words] = shlex.split(line)
     assert program in ("python", "resispec")
     is_toy = program == "resispec" and words[0] in ("run", "audit")

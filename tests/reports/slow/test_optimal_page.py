@@ -102,9 +102,7 @@ def tokens(name, topology, p, q):
 
 
 def test_subtrees_examined_one_after_the_other():
-    """The optimum, and the decision that attains it: of two paths take the one whose child is token
-    2.
-    """
+    """The optimum, attained by this decision: of two paths take the one whose child is token 2."""
     [p, q] = [[1 / 4, 3 / 4], [1 / 2, 1 / 2]]
     assert "p = (1/4, 3/4), q = (1/2, 1/2) below" in FLAT
     topology = from_child_counts([[2], [1, 1]])

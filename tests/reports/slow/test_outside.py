@@ -1,6 +1,4 @@
-"""Containers, citation, workflow and issue forms say what the project says;
-the linters read all of them.
-"""
+"""Containers, citation, workflow and issue forms agree with the project; linters read them all."""
 
 import os
 import re

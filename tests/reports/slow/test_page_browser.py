@@ -1,6 +1,4 @@
-"""The page in headless Chromium: it fits, sorts, filters, can be read in both schemes,
-and says no error.
-"""
+"""The page in headless Chromium fits, sorts, filters, is legible in both schemes, has no error."""
 
 import shutil
 
@@ -67,9 +65,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser, path):
-    """`opened(width, height, scheme)` opens the page; in the end nothing was fetched,
-    nothing complained.
-    """
+    """`opened(width, height, scheme)` opens the page; nothing is fetched, and nothing complains."""
     pages, complaints, requests = [], [], []
 
     def open_page(width=1280, height=900, scheme="light", **options):
@@ -129,9 +125,7 @@ def test_what_names_a_row_stays_while_its_numbers_scroll(opened):
 
 
 def test_numbers_are_sorted_as_numbers_and_text_as_text(opened):
-    """By the first number of "6.0 [4.5, 7.5]": as text 21.3 would come before 6.0. Gaps are
-    last.
-    """
+    """By the first number of "6.0 [4.5, 7.5]"; as text 21.3 comes before 6.0. Gaps are last."""
     page = opened()
     assert column(page, "table1", "Tokens/s")[0] == "6.0 [4.5, 7.5]"
     button = page.locator("#data-table1 th", has_text="Tokens/s").first.locator("button")

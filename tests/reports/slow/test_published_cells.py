@@ -1,6 +1,4 @@
-"""Committed cells give the committed numbers: what is published is drawn again,
-or one of both is old.
-"""
+"""Committed cells give the committed numbers when drawn again, or else one of both is old."""
 
 import re
 import shutil

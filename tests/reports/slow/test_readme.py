@@ -61,9 +61,7 @@ def test_every_option_that_is_listed_exists():
 
 
 def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
-    """An option that someone adds needs no line before a number of it is published;
-    `--help` lists it.
-    """
+    """An added option needs no line before a number of it is published; `--help` lists it."""
     used = {group: set() for group in LABELS}
     for path in PUBLISHED.glob("*.csv"):
         frame = pd.read_csv(path)
