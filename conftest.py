@@ -9,6 +9,7 @@ os.environ["RESISPEC_LINEAR"] = "plain"  # nothing depends on what is fast here
 os.environ["WANDB_MODE"] = "disabled"  # whatever key this machine knows
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
@@ -21,7 +22,13 @@ for name in [name for name in os.environ if name.startswith("MAKE")]:
 
 
 def pytest_collection_modifyitems(items):
-    """What lies in a folder `slow` is for `make test-all`; `make test` leaves it out."""
+    """What lies in a folder `slow` is for `make test-all`; `make test` leaves it out.
+
+    What is marked `cuda` is skipped where there is no device.
+    """
+    has_device = torch.cuda.is_available()
     for item in items:
         if "slow" in item.path.parts:
             item.add_marker("slow")
+        if not has_device and item.get_closest_marker("cuda"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

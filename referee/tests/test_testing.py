@@ -241,7 +241,6 @@ def test_subjects_that_are_no_rule_are_refused():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_kernel_on_a_device():
     def on_device(p, q, drafted, generator):
         assert p.is_cuda and q.is_cuda and drafted.is_cuda and generator.device.type == "cuda"

@@ -38,9 +38,7 @@ def more_often():
 
 
 def no_residual():
-    """From depth 4 on the token after a rejection is drawn from the target itself,
-    unknown to `outcomes`.
-    """
+    """From depth 4 on rejections draw from the target itself, unknown to `outcomes`."""
     return OtherBelow(other=Sequential(left=lambda sibling: sibling.target), first_depth=4)
 
 
@@ -67,9 +65,7 @@ class CoinAgain(Walk):
         return None, draw_one(node.law.residual, generator)
 
     def drawn(self, node):
-        """On a chain, whose nodes are numbered by depth: the coin lies below the chance
-        that it met first.
-        """
+        """On a chain, numbered by depth, the coin lies below the chance that it met first."""
         if node.place != self.again:
             return node.law
         met = self.node_at(node.tree, self.first, node.target_probs, node.draft_probs)
@@ -82,9 +78,7 @@ def last_coin():
 
 
 class CoinOfSiblings(Walk):
-    """One random number tests all siblings of a node:
-    who was refused with it is likelier to be again.
-    """
+    """One random number tests all siblings of a node: a refusal makes the next one likelier."""
 
     def draw(self, node, generator):
         coin = float(torch.rand((), generator=generator, dtype=torch.float64))
@@ -94,9 +88,7 @@ class CoinOfSiblings(Walk):
         return None, draw_one(node.law.residual, generator)
 
     def drawn(self, node):
-        """A sibling is accepted if the coin lies below its chance
-        and above all chances before it.
-        """
+        """A sibling is accepted if the coin is below its chance and above all chances before it."""
         before = node.law.select.cumsum(-1) - node.law.select
         chances = node.law.select / (1 - before).clamp_min(1e-30)
         highest = chances.cummax(-1).values
@@ -104,9 +96,7 @@ class CoinOfSiblings(Walk):
 
 
 class LevelsForget(LevelOptimal):
-    """Whole levels at once: from depth 3 on a node stops as if it had passed nothing
-    on to its children.
-    """
+    """Whole levels at once: from depth 3 on a node stops as if it gave nothing to its children."""
 
     def _decide(self, level, masses, tree, target_probs, draft_probs):
         kept = super()._decide(level, masses, tree, target_probs, draft_probs)
@@ -134,11 +124,9 @@ def liking(node, child):
 
 
 class WithoutWeight(Block):
-    """Block verification draws its final token from (p - q)+ and not from (w p - q)+,
-    w the prefix's weight.
+    """Block verification with a final token from (p - q)+, not (w p - q)+, w the prefix's weight.
 
-    With one drafted token the two are the same. vllm-ascend (issues 7807, 7808, 7839) resampled
-    wrongly.
+    With one drafted token both agree. vllm-ascend (issues 7807, 7808, 7839) resampled wrongly.
     """
 
     def verify(self, tree, target_probs, draft_probs, generator):
@@ -162,11 +150,9 @@ def residual(target_probs, draft_probs):
 
 
 class NullMassDropped(Standard):
-    """From the leaves up, a node whose children have failed is never rejected:
-    its residual is renormalised.
+    """From the leaves up, no node whose children failed is rejected: its residual is renormalised.
 
-    Top-down, and at the root, the residual is a law in any case, so only trees of three levels show
-    it.
+    Top-down, and at the root, the residual is a law anyway, so only trees of three levels show it.
     """
 
     def law(self, *given):
@@ -175,7 +161,6 @@ class NullMassDropped(Standard):
 
 
 DEEP = {"vocab": 4, "topology": chain(4)}
-LONG = {"vocab": 3, "topology": chain(6)}
 FAULTS = [
     Fault("acceptance times 1.15 from depth 3", more_often, Where.LAW, 0.0060, **DEEP),
     Fault(

@@ -46,17 +46,6 @@ def test_what_reads_numbers_is_not_captured(name, monkeypatch):
     assert len(decoder.generate(table_pair(), [0], Sampling(1.0, 12, 64), rng(0)).tokens) == 12
 
 
-def test_a_kind_of_one_s_own_is_an_object_that_is_not_among_the_known_ones():
-    """What it does not say is refused, and not guessed."""
-    hub, q = Hub(), random_law(6, rng(1))
-    assert hub not in list(Draws) and str(hub) == "hub" and Draws(hub) is hub
-    unknown = "hub draws: the ceiling of exact rules is not known; allowed: draws with a `ceiling`"
-    with pytest.raises(NotDefined, match=unknown):
-        hub.ceiling(q, q, 2)
-    with pytest.raises(InvalidInput, match="kseq is not exact for draws 'hub'; supported: iid"):
-        get_rule("kseq").law(q, q, torch.tensor([0]), hub)
-
-
 def test_gbv_takes_paths_only():
     for topology in (complete(3, 2), from_child_counts([[2], [1, 0]])):
         with pytest.raises(InvalidInput, match="allowed: paths of one length"):

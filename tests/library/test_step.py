@@ -1,6 +1,4 @@
-"""A step as an accelerator runs it: units of fixed shape,
-the verdict drawn from its whole law, few waits.
-"""
+"""Steps on an accelerator: units of fixed shape, verdicts drawn from whole laws, few waits."""
 
 import gc
 import platform
@@ -154,7 +152,6 @@ def test_a_decoder_goes_on_from_its_generator_and_leaves_it_where_it_drew_to():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", TREES | EAGLES)
 def test_captured_units_change_no_token(name, monkeypatch):
     made = eagle_pair() if name in EAGLES else llama_pair()
@@ -212,9 +209,7 @@ def test_a_decoder_with_another_verifier_decodes_with_that_one():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")
 def test_the_memory_of_a_step_is_not_given_back():
-    """Laws of 24 MiB take the place of those before them;
-    every page from the system would be a fault.
-    """
+    """Laws of 24 MiB take the place of the last; every page from the system would be a fault."""
     decoder = Decoder(NoDraft(), get_verifier("standard"))
     decoder.generate(table_pair(vocab=8), [1, 2], SAMPLING, torch.Generator())
     faults = []

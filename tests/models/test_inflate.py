@@ -1,6 +1,4 @@
-"""Inflated Llamas: the law of a small one at the cost of a large one;
-named shapes, and the command.
-"""
+"""Inflated Llamas: a small one's law at a large one's cost; named shapes, and the command."""
 
 import copy
 import json
@@ -37,9 +35,7 @@ TOY = PairShape(Shape(384, 100, 3, 6, 6, 200), Shape(128, 64, 2, 4, 4, 200))
 
 
 def llama(heads, shared, width, tied=False):
-    """An untrained Llama whose laws are far from uniform and whose norms have gains
-    of their own.
-    """
+    """An untrained Llama whose laws are far from uniform and whose norms have their own gains."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = build_llama(
@@ -96,9 +92,7 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
 
 
 def test_no_kernel_finds_anything_to_skip():
-    """Zeros are in what would leak alone: embeddings, queries of small heads,
-    output projections, gains.
-    """
+    """Only what would leak is zero: embeddings, small heads' queries, output projections, gains."""
     large = large_of(llama(2, 2, 32))
     added = large.model.layers[2]
     assert added.self_attn.q_proj.weight.count_nonzero() == 384 * 384
@@ -142,7 +136,6 @@ def test_what_cannot_be_inflated_is_refused(of_small, of_large, message):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_large_one_is_made_on_the_device():
     small = llama(2, 1, 32)
     for dtype, most in ((torch.bfloat16, 0.05), (torch.float32, 1e-3)):

@@ -70,9 +70,3 @@ def test_runs_of_other_prompts_are_refused(tmp_path):
     again[1] = run(tmp_path, "resispec", 100, RESISPEC[:1])
     with pytest.raises(InvalidInput, match="measured 1 prompts, and not the 2 of"):
         made(tmp_path, first, again)
-
-
-def test_without_further_runs_there_is_no_table(tmp_path):
-    first, _ = both(tmp_path)
-    write_plan(tmp_path, "table1", first, part="main")
-    assert len(table1.make(read_plan("table1", "embedded", tmp_path)).tables) == 1

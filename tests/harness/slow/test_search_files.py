@@ -1,6 +1,4 @@
-"""Searches from end to end on a tiny pair: what their files say is what was measured,
-and decodes.
-"""
+"""Searches from end to end on a tiny pair: files say what was measured, and their trees decode."""
 
 import itertools
 import json
@@ -48,10 +46,7 @@ def toy(tmp_path_factory):
     return [*toy_overrides(folder, folder / "results"), "first_tuning_prompt=3"]
 
 
-ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, ON_CUDA])])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def test_forwards_are_timed_by_decoding(device, monkeypatch):
     pair = Pair(
         *(type(model)(model.module.to(device)) for model in (tiny_llama(), tiny_llama(seed=1))),

@@ -89,9 +89,7 @@ def test_laws_at_a_large_vocabulary(name, options, draws, vocab):
 )
 @pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
 def test_trees_at_a_large_vocabulary(name, topology, draws, scale):
-    """Flat, Zipf-like and peaked laws: float64's outcomes to within float32's rounding,
-    and no NaN.
-    """
+    """Flat, Zipf-like and peaked laws: float64's outcomes within float32's rounding, and no NaN."""
     generator, verifier = rng(8), get_verifier(name)
     ranks = torch.arange(1, 32_001, dtype=torch.float32).log()
     logits = -scale * ranks + 0.5 * torch.randn(topology.num_nodes, 32_000, generator=generator)
@@ -138,7 +136,6 @@ def test_bins_of_the_optimal_rule_give_away_less_than_a_thousandth():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", ["traversal", "traversal_optimal"])
 def test_traversal_on_cuda(name):
     """The law of the CPU, and verdicts that are drawn from it."""
