@@ -11,14 +11,17 @@ from itertools import chain
 from typing import Any
 
 from referee.transcripts import (
+    MODE,
     MODEL,
+    MODES,
+    NOTED,
     NUM_DRAFTED,
     SPEC_DECODE,
     Condition,
     Transcript,
 )
 from resispec.audit.verdict import Finding
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, printable
 
 SAME_RUN = 1e-6
 """The chance of so many equal rows below which a control is taken for the same run."""
@@ -26,10 +29,14 @@ VERSIONS = ("weight_version", "weight_versions", "policy_version", "model_versio
 """The keys of rows under which engines and trainers write of which weights a row is."""
 STEPS = ("step", "global_step", "train_step", "training_step")
 """The keys of rows for the step of a training, after which weights may be others."""
+CHANCE_TOKENS = 8
+"""The number of equal tokens, of prompts that outputs repeat or of a filling, that is no chance."""
+SHOWN = 5
+"""The most lines or names of one kind that are shown."""
+FILLED = 8
+"""The least number of rows that end with one token twice or more for it to be a filling."""
 LATER = 2
-"""Turns from this one on are one arm: they go on from the engine's own answers, and the first does
-not.
-"""
+"""Turns from this one on are one arm, since they go on from the engine's own answers."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +124,105 @@ def by_condition(rows: Iterable[Transcript]) -> dict[Condition, list[int]]:
     return {condition: parts[condition] for condition in in_order(parts)}
 
 
-def check_other_run(
+def written_by(rows: Iterable[Transcript]) -> Iterator[str]:
+    """A line that names the engines of rows, if they name any."""
+    names = (f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine)
+    if engines := Counter(names):
+        counts = (f"{engine} ({count} rows)" for engine, count in engines.items())
+        yield f"written by {', '.join(counts)}"
+
+
+def unread_keys(rows: Iterable[Transcript]) -> Iterator[str]:
+    """A line that names the keys of rows that no audit reads or knows, if there are any."""
+    if keys := {key for row in rows for key in row.extra if key not in NOTED}:
+        names = [printable(key)[:40] for key in sorted(keys)]
+        others = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        yield f"keys of the rows that were not read: {', '.join(names[:SHOWN])}{others}"
+
+
+def check_emitted(transcripts: Sequence[Transcript], ends: Collection[int] | None = None) -> None:
+    """Raise InvalidInput for outputs that hold more than what was emitted.
+
+    Such outputs all begin with their own prompts, or are filled up behind their ends. ends: the
+    tokens that end a sequence; None if they are not known, and then it is the token that many rows
+    end with again and again.
+    """
+    _check_echo(transcripts)
+    _check_filling(transcripts, _repeated_ends(transcripts) if ends is None else ends)
+
+
+def _repeated_ends(transcripts: Sequence[Transcript]) -> list[int]:
+    """The token that at least FILLED rows end with twice or more; none if there is none."""
+    outputs = [row.output_token_ids for row in transcripts]
+    last = Counter(output[-1] for output in outputs if output[-2:-1] == output[-1:])
+    return [token for token, number in last.most_common(1) if number >= FILLED]
+
+
+def _check_echo(transcripts: Sequence[Transcript]) -> None:
+    """Raise InvalidInput if all outputs begin with their prompts, which are too long for chance."""
+    pairs = [transcript.written for transcript in transcripts]
+    is_echo = all(output[: len(prompt)] == prompt for prompt, output in pairs)
+    if is_echo and sum(len(prompt) for prompt, _ in pairs) >= CHANCE_TOKENS:
+        raise InvalidInput(
+            f"{transcripts[0].place}: the outputs of all {len(pairs)} rows begin with their own "
+            "prompts, as where prompt and output are returned in one; allowed: the emitted tokens "
+            "alone"
+        )
+
+
+def _check_filling(transcripts: Sequence[Transcript], ends: Collection[int]) -> None:
+    """Raise InvalidInput if all that follows first ends of sequence is one token, many times.
+
+    An engine that ignores ends of sequence emits further tokens of its law, which differ; where
+    they need not, as at a low temperature, a row can say `ignore_eos`.
+    """
+    tails = []
+    for transcript in transcripts:
+        output = transcript.output_token_ids
+        first = next((place for place, token in enumerate(output) if token in ends), len(output))
+        if first < len(output) - 1:
+            tails.append((transcript, output[first + 1 :]))
+    longest = max((len(tail) for _, tail in tails), default=0)
+    tokens = {token for _, tail in tails for token in tail}
+    is_said = any(_says_ignored(transcript.extra) for transcript, _ in tails)
+    if len(tokens) == 1 and longest >= CHANCE_TOKENS and not is_said:
+        raise InvalidInput(
+            f"{tails[0][0].place}: behind an end of sequence there is nothing but token "
+            f"{tokens.pop()}, here and in all {len(tails)} rows that go on; what fills rows up is "
+            "not emitted, so cut it off (an engine that went on by itself is said by ignore_eos: "
+            "true)"
+        )
+
+
+def _says_ignored(extra: Mapping[str, Any]) -> bool:
+    """Whether a row's further keys, nested ones too, say that ends of sequence were ignored."""
+    mappings = [extra, *(value for value in extra.values() if isinstance(value, Mapping))]
+    return any(mapping.get("ignore_eos") is True for mapping in mappings)
+
+
+def check_arms(
+    transcripts: Sequence[Transcript],
+    control: Sequence[Transcript] | None = None,
+    chance_of: Callable[[int], float] | None = None,
+) -> list[str]:
+    """Raise InvalidInput unless a control compares with the transcripts; lines about the models.
+
+    It compares if it is another run, without drafts, under the same settings, and if rows of one
+    side name one model. Without a control the transcripts alone are checked. chance_of: see
+    `_check_other_run`.
+    """
+    arms = [transcripts] if control is None else [transcripts, control]
+    if control is not None:
+        _check_other_run(transcripts, control, chance_of)
+        _check_without_drafts(control)
+    _check_settings(arms)
+    return _models_lines(arms)
+
+
+def _check_other_run(
     transcripts: Sequence[Transcript],
     control: Sequence[Transcript],
-    chance_of: Callable[[int], float] | None = None,
+    chance_of: Callable[[int], float] | None,
 ) -> None:
     """Raise InvalidInput for a control that is no other run.
 
@@ -147,8 +249,9 @@ def check_other_run(
 
 
 def _explained(arms: Sequence[Sequence[Transcript]]) -> Counter[Any]:
-    """The number of pairs of rows that are equal but not in every key, and name the same seed, by
-    what they have written and their setting.
+    """The number of pairs of rows with one seed that are equal, but not in every key.
+
+    They are counted by what the rows have written and their setting.
     """
     seeded = [[row for row in rows if row.seed is not None] for rows in arms]
     pairs: Counter[Any] = Counter()
@@ -163,9 +266,14 @@ def _explained(arms: Sequence[Sequence[Transcript]]) -> Counter[Any]:
     return pairs
 
 
-def check_without_drafts(control: Iterable[Transcript]) -> None:
+def _check_without_drafts(control: Iterable[Transcript]) -> None:
     """Raise InvalidInput if a row of a control says that tokens were drafted."""
     for row in control:
+        if (mode := row.extra.get(MODE)) in MODES[1:]:
+            raise InvalidInput(
+                f"{row.place}: this row of the control says mode {mode}; allowed: {MODES[0]}, a "
+                "control that was written without speculation"
+            )
         record = row.extra.get(SPEC_DECODE)
         number = record.get(NUM_DRAFTED) if isinstance(record, Mapping) else None
         if isinstance(number, int) and number > 0:
@@ -179,13 +287,14 @@ def _num_tokens(rows: Counter[tuple[Any, ...]]) -> int:
     return sum(number * len(key[0][1]) for key, number in rows.items())
 
 
-def models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
-    """Lines about the weights that rows name: if the transcripts and the control name different
-    models, and if rows are of several training steps.
+def _models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
+    """Lines about the weights that rows name.
 
-    One model can be served under two names, and weights need not change at each step, so these
-    alone are no reason to refuse. Raises InvalidInput if rows of one side name several models, or
-    several versions of the weights.
+    They say that the transcripts and the control name different models, or that rows are of several
+    training steps. One model can be served under two names, and weights need not change at each
+    step, so these alone are no reason to refuse.
+
+    Raises InvalidInput if rows of one side name several models, or several versions of the weights.
     """
     names = []
     lines = []
@@ -209,15 +318,13 @@ def models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
 
 
 def _values(key: str, rows: Iterable[Transcript]) -> dict[str, Transcript]:
-    """The values that rows have for a key, in words, each with the last row that has it; those in a
-    list count each.
-    """
+    """The values of a key, those in lists too, in words, each with the last row that has it."""
     found = {}
     for row in rows:
         value = row.extra.get(key)
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, str | int):
-                found[ascii(one)[:60]] = row
+                found[ascii(one)] = row
     return found
 
 
@@ -225,15 +332,13 @@ def _check_one(key: str, values: Mapping[str, Transcript]) -> None:
     if len(values) > 1:
         raise InvalidInput(
             f"{[*values.values()][1].place}: rows name {len(values)} values of {key}, as "
-            f"{' and '.join([*values][:2])}; allowed: rows of one in a file, since each has a law "
-            "of its own"
+            f"{' and '.join(value[:200] for value in [*values][:2])}; allowed: rows of one in a "
+            "file, since each has a law of its own"
         )
 
 
-def check_settings(sides: Iterable[Sequence[Transcript]]) -> None:
-    """Raise InvalidInput unless every condition has the same settings, in transcripts and in a
-    control if there is one.
-    """
+def _check_settings(sides: Iterable[Sequence[Transcript]]) -> None:
+    """Raise InvalidInput unless all conditions, of the control too, have the same settings."""
     settings = [
         {rows[number].setting for number in numbers}
         for rows in sides
@@ -284,8 +389,7 @@ def _without(condition: Condition, kind: ConditionKind) -> Condition:
 
 
 def control_for(condition: Condition, controls: Sequence[Condition]) -> Condition:
-    """The condition of the control's rows with which an arm is compared: its own, else the first
-    with prompts of its kind.
+    """The condition of the control for an arm: its own, else the first with prompts of its kind.
 
     Raises InvalidInput if there is none.
     """

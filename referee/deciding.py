@@ -17,8 +17,9 @@ if TYPE_CHECKING:  # these import torch
 LOOK = 25
 """The least prompts between two looks."""
 Ask = Callable[[int], list[Transcript]]
-"""A function from a number n to the rows of the first n prompts, by load; they stand in a file, so
-what was asked before is not asked again.
+"""A function from a number n to the rows of the first n prompts, by load.
+
+They stand in a file, so what was asked before is not asked again.
 """
 
 
@@ -42,40 +43,39 @@ class InterimEvidence:
         return None if self.best is None else self.best.took(self.limit)
 
 
-def step_of(concurrency: Sequence[int]) -> int:
-    """The prompts between two looks at an engine that has so many requests at a time."""
-    return max(LOOK, 2 * max(concurrency, default=1))
-
-
 def looks(
-    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int
+    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], loads: Sequence[int]
 ) -> Iterator[InterimEvidence]:
-    """Ask for prompts, and look at the evidence after every `step` of them.
+    """Ask for prompts, and look at the evidence after every few of them.
 
     An e-value may be looked at as often as one likes, see `referee.audit.bets`. That is done when
     all answers are there, so that none is left out for its length. num_prompts: the most prompts.
-    scorers: the target's, and the draft's if there is one.
+    scorers: the target's, and the draft's if there is one. loads: the numbers of requests at a
+    time; there are at least LOOK prompts between two looks, and twice the largest load.
     """
     from referee.audit.arm import joined, measure
     from referee.audit.comparisons import BET_RATE
+    from referee.conditions import between
 
     arms: list[Arm] = []
-    begin = 0
+    begin, step = 0, max(LOOK, 2 * max(loads, default=1))
     for end in (*range(step, num_prompts, step), num_prompts):
         rows = ask(end)
         new = [row for row in rows if row.extra[INDEX] >= begin]
         arms.append(measure(new, *scorers, seed=begin))
         begin = end
         whole = joined(arms)
-        loads = whole.by_condition.values()
-        bets = (arm.wealth for arm in loads)
+        parts = whole.by_condition
+        bets = (arm.wealth for arm in parts.values())
         known = [wealth for wealth in bets if wealth is not None]
         best = max(known, key=lambda wealth: wealth.largest_log, default=None)
-        yield InterimEvidence(rows, whole, best, len(loads) / BET_RATE)
+        # as many bets as the judge may have: of each arm, and of arms beside each other
+        num_bets = len(parts) + len([*between([*parts], has_control=False)])
+        yield InterimEvidence(rows, whole, best, num_bets / BET_RATE)
 
 
 def until_decided(
-    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], step: int
+    ask: Ask, num_prompts: int, scorers: Sequence[Scorer], loads: Sequence[int]
 ) -> tuple[list[Transcript], str]:
     """Ask for prompts until bets decide; returns the rows, and one line that says what was found.
 
@@ -83,7 +83,7 @@ def until_decided(
     """
     from referee.audit.bets import in_figures
 
-    for look in looks(ask, num_prompts, scorers, step):
+    for look in looks(ask, num_prompts, scorers, loads):
         best, limit = look.best, look.limit
         if look.took is not None:
             return look.rows, (

@@ -80,13 +80,12 @@ def add_model_options(group: Any) -> None:
 
 def is_pair(name: str) -> bool:
     """Whether this is the name of a pair of conf/pair, or EMBEDDED, which the package brings."""
-    return name == EMBEDDED or (CONF / "pair" / f"{name}.yaml").is_file()
+    is_path = Path(name).name != name  # "./smollm2" is a folder, whatever pairs there are
+    return name == EMBEDDED or (not is_path and (CONF / "pair" / f"{name}.yaml").is_file())
 
 
 def model_folders(*names: str | None) -> list[Path]:
-    """The models that are read from a folder, of these;
-    the others are pairs of conf/pair or hub names.
-    """
+    """The folders of these models, without pairs of conf/pair and hub names."""
     return [Path(name) for name in names if name and not is_pair(name) and Path(name).is_dir()]
 
 
@@ -120,9 +119,7 @@ def _pair(name: str, device: str, dtype: str) -> Pair:
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
-    """Scorers of the target and, if there is one, of the draft;
-    names and errors are those of `pair_of`.
-    """
+    """Scorers of the target and of any draft; names and errors are those of `pair_of`."""
     from referee.rescoring import load_scorers, pair_scorers
 
     if is_pair(target):
@@ -169,8 +166,9 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
 
 
 def with_tokens(ids: Sequence[int], place: str) -> tuple[int, ...]:
-    """Ids of a prompt, at least one. Raises InvalidInput, which begins with `place`, for none, and
-    for what is no id.
+    """Ids of a prompt, at least one.
+
+    Raises InvalidInput, which begins with `place`, for none, and for what is no id.
     """
     return Transcript(tuple(ids), (0,), place=place).prompt_token_ids
 

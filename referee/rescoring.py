@@ -6,7 +6,7 @@ that a large vocabulary and a long output fit into memory. Any causal language m
 works, sliding windows included.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import pairwise, product
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
+from referee.conditions import check_emitted
 from referee.transcripts import TOKENS, Transcript
 from resispec.errors import InvalidInput, NoVerdict
 from resispec.models.base import check_one_side
@@ -35,8 +36,6 @@ from resispec.sampling import Warp
 
 MAX_LOGITS = 2**24
 """The most logits that are held at a time, 64 MiB in float32."""
-CHANCE_TOKENS = 8
-"""The number of equal tokens, of prompts that outputs repeat or of a filling, that is no chance."""
 MAX_POSITIONS = 8192
 """The most tokens of a batch, padding included."""
 SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -73,10 +72,11 @@ class Scorer:
     """A causal language model of transformers that rescores.
 
     eos_token_ids: the tokens at which engines stop: those that the model's files name, and
-    `eos_token_id`, usually the tokenizer's, at which many engines stop as well.
-    defaults: the sampling settings of the model's generation_config.json, which some engines apply
-    unasked. precision: the model's dtype in words, such as "float16".
-    switches: lengths at which the model's frequencies change, see `switches_in`.
+    `eos_token_id`, usually the tokenizer's, at which many engines stop as well. defaults: the
+    sampling settings of the model's generation_config.json, which some engines apply unasked.
+    precision: the model's dtype in words, such as "float16". switches: lengths at which the model's
+    frequencies change, see `switches_in`.
+
     Raises InvalidInput for a Llama with a window, which its cache would read and no layer.
     """
 
@@ -98,8 +98,7 @@ class Scorer:
 
     @torch.inference_mode()
     def after(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Logits (B, V) float32 after the last of the tokens (B, C),
-        and the module's cache with the tokens.
+        """Logits (B, V) float32 after the last of tokens (B, C), and the cache with the tokens.
 
         cache: that of the tokens before, None if there are none.
         """
@@ -113,9 +112,7 @@ class Scorer:
 
     @torch.inference_mode()
     def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """First column, and logits (B, C, V) float32 after tokens (B, W),
-        for each piece between `edges`.
-        """
+        """First column, logits (B, C, V) float32 after tokens (B, W), by piece between `edges`."""
         tokens, cache = tokens.to(self.device), None
         if edges[0] > 0:
             _, cache = self.after(tokens[:, : edges[0]], None)
@@ -128,11 +125,11 @@ class Scorer:
 def rescore(
     scorers: Sequence[Scorer], transcripts: Sequence[Transcript]
 ) -> Iterator[tuple[Stretch, ...]]:
-    """Every emitted token once, in stretches, with rows in no particular order;
-    a `Stretch` for each scorer.
+    """Every emitted token once, in stretches of rows in any order; a `Stretch` for each scorer.
 
     scorers: the target's, then the draft's if there is one, on one device. transcripts: rows that
     `check_fit` allows.
+
     Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
@@ -182,8 +179,7 @@ def _batches(widths: Sequence[int], switches: Sequence[int] = ()) -> Iterator[li
 
 
 def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: str) -> None:
-    """Raise NoVerdict, a line that begins with `place`,
-    unless the logits of every token make a law.
+    """Raise NoVerdict, which begins with `place`, unless every token's logits make a law.
 
     logits: of each scorer, (K, V) for K tokens. The largest logit of every token must be finite,
     which it is not if one is NaN or +inf, or if all are -inf. Single logits of -inf are allowed: a
@@ -201,16 +197,14 @@ def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: st
 
 
 def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> None:
-    """Raise InvalidInput if there are no rows, or for a row that a model cannot have read
-    or written.
+    """Raise InvalidInput if there are no rows, or for one that a model cannot have read or written.
 
     Nor have engines emitted outputs that all begin with their own prompts, or that are filled up
     behind an end of sequence. The line about a row begins with its place.
     """
     if not transcripts:
         raise InvalidInput("there are no transcripts; at least one row is needed")
-    _check_echo(transcripts)
-    _check_filling(transcripts, scorers[0].eos_token_ids)
+    check_emitted(transcripts, scorers[0].eos_token_ids)
     models = zip(("target", "draft"), scorers, strict=False)
     for transcript, (role, scorer) in product(transcripts, models):
         place, sequence = transcript.place, transcript.written
@@ -228,52 +222,6 @@ def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> N
                 f"{place}: {counts}; allowed: {scorer.context + 1} together, since the {role} "
                 f"attends to {scorer.context}"
             )
-
-
-def _check_echo(transcripts: Sequence[Transcript]) -> None:
-    """Raise InvalidInput if every output begins with its prompt,
-    and they are too long to do so by chance.
-    """
-    pairs = [transcript.written for transcript in transcripts]
-    is_echo = all(output[: len(prompt)] == prompt for prompt, output in pairs)
-    if is_echo and sum(len(prompt) for prompt, _ in pairs) >= CHANCE_TOKENS:
-        raise InvalidInput(
-            f"{transcripts[0].place}: the outputs of all {len(pairs)} rows begin with their own "
-            "prompts, as where prompt and output are returned in one; allowed: the emitted tokens "
-            "alone"
-        )
-
-
-def _check_filling(transcripts: Sequence[Transcript], ends: Sequence[int]) -> None:
-    """Raise InvalidInput if all that follows first ends of sequence is one token, many times.
-
-    An engine that ignores ends of sequence emits further tokens of its law, which differ; where
-    they need not, as at a low temperature, a row can say `ignore_eos`.
-    """
-    tails = []
-    for transcript in transcripts:
-        output = transcript.output_token_ids
-        first = next((place for place, token in enumerate(output) if token in ends), len(output))
-        if first < len(output) - 1:
-            tails.append((transcript, output[first + 1 :]))
-    longest = max((len(tail) for _, tail in tails), default=0)
-    tokens = {token for _, tail in tails for token in tail}
-    is_said = any(_says_ignored(transcript.extra) for transcript, _ in tails)
-    if len(tokens) == 1 and longest >= CHANCE_TOKENS and not is_said:
-        raise InvalidInput(
-            f"{tails[0][0].place}: behind an end of sequence there is nothing but token "
-            f"{tokens.pop()}, here and in all {len(tails)} rows that go on; what fills rows up is "
-            "not emitted, so cut it off (an engine that went on by itself is said by ignore_eos: "
-            "true)"
-        )
-
-
-def _says_ignored(extra: Mapping[str, Any]) -> bool:
-    """Whether a row's further keys, or those of a mapping among them,
-    say that ends of sequence were ignored.
-    """
-    mappings = [extra, *(value for value in extra.values() if isinstance(value, Mapping))]
-    return any(mapping.get("ignore_eos") is True for mapping in mappings)
 
 
 def load_scorers(
@@ -329,18 +277,14 @@ def penalised(stretch: Stretch, settings: Warp) -> Tensor:
 
 
 def emitted_counts(stretch: Stretch, vocab_size: int) -> Tensor:
-    """Counts (K, V) float32 of each token before each of the K emitted tokens,
-    without the prompt.
-    """
+    """Counts (K, V) float32 of the emitted tokens before each of the K, without the prompt."""
     emitted, is_past = _emitted(stretch)
     counts = torch.zeros(len(is_past), vocab_size, device=emitted.device)
     return counts.scatter_add_(1, emitted.expand(len(is_past), -1), is_past.float())
 
 
 def _emitted(stretch: Stretch) -> tuple[Tensor, Tensor]:
-    """The outputs up to the stretch's end (L,), and whether each is before each
-    of the K tokens (K, L).
-    """
+    """The outputs (L,) up to the stretch's end, and which are before each of K tokens (K, L)."""
     emitted = stretch.outputs[: stretch.first + len(stretch.logits)]
     places = torch.arange(len(emitted), device=emitted.device)
     return emitted, places < places[stretch.first :, None]

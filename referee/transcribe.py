@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from referee import inputs
-from referee.deciding import step_of, until_decided
+from referee.deciding import until_decided
 from referee.engine_laws import check_same_everywhere
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES, TimedOut
@@ -105,7 +105,11 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
     engine: Engine = make(
         pair, *folders, mode=mode, num_drafted=options.num_drafted or NUM_DRAFTED, **slots, **own
     )
-    engine.model = target if draft is None else f"{target}, {draft}"
+    engine.model = target
+    drafted = {} if mode == MODES[0] else {"num_drafted": options.num_drafted or NUM_DRAFTED}
+    engine.drafting = {"mode": mode, "dtype": options.dtype, **drafted}
+    if draft is not None:
+        engine.drafting |= {"draft": draft}
     if options.concurrency and not (has_slots or engine.takes_batches):
         raise InvalidInput(f"{engine.name} has one request at a time; --concurrency is not for it")
     return engine
@@ -136,9 +140,7 @@ def _engine(options: argparse.Namespace, folder: Path) -> Engine:
 
 
 def _check_started_alone(options: argparse.Namespace) -> None:
-    """Raise InvalidInput for options that say how an engine drafts: a server is started with its
-    own.
-    """
+    """Raise InvalidInput for options of how an engine drafts: a server is started with its own."""
     given = {
         "--mode": options.mode,
         "--num-drafted": options.num_drafted,
@@ -348,11 +350,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with TemporaryDirectory(prefix="resispec-") as folder:
         try:
             if options.until_decided:
-                step = step_of(loads)
                 engine = _engine(options, Path(folder))
-                rows, line = until_decided(
-                    partial(ask, engine, None), number, _scorers(options), step
-                )
+                asked = partial(ask, engine, None)
+                rows, line = until_decided(asked, number, _scorers(options), loads)
             elif options.start:
                 rows = of_starts(options, whole, ask)
             else:

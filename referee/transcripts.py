@@ -1,9 +1,9 @@
 """Transcripts: which tokens an engine was given, which it emitted, and under which settings.
 
-`referee.engines` makes engines write transcripts, and `referee.audit` judges them.
-A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys.
-Only the two lists of token ids are required. Text is no substitute for ids: encoding a text again
-does not give the tokens that were emitted. Importing this module does not import torch.
+`referee.engines` makes engines write transcripts, and `referee.audit` judges them. A file of
+transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys. Only the two
+lists of token ids are required. Text is no substitute for ids: encoding a text again does not give
+the tokens that were emitted. Importing this module does not import torch.
 """
 
 import json
@@ -72,7 +72,16 @@ SPEC_DECODE, NUM_DRAFTED = "spec_decode", "num_draft_tokens"
 """The key of a row for its acceptance record, and that of the record for the drafted tokens."""
 CHATS = ("messages", "tools", "tool_calls")
 """Keys of lists that say nothing of the request's settings, whatever is called so in them."""
-NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED, WINDOW)
+MODE, MODES = "mode", ("plain", "assisted", "prompt_lookup")
+"""The key of a row for how an engine in this process drafted, and its values.
+
+Such an engine drafts nothing; with the pair's draft model; or the tokens that followed the same
+tokens earlier; at most `num_drafted` tokens a step. Each engine raises InvalidInput for an unknown
+mode, and if the mode needs a draft model that the pair lacks.
+"""
+DRAFTING = (MODE, "draft", "num_drafted", "dtype")
+"""Keys of rows of engines in this process: how they drafted, with what, and in which precision."""
+NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED, WINDOW, *DRAFTING)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 
 
@@ -92,17 +101,19 @@ class Transcript(Warp):
     every emitted token, in order, with the end-of-sequence token if there was one. The settings of
     the law are those that really applied. sample: the number of this answer, from 0, if the request
     asked for several; the answers share the prompt and the seed, but not their draws. concurrency,
-    restart, turn, context: see `Condition`. logprobs: what the engine says
-    of the log-probability of each emitted token. top_logprobs: for each emitted token the most
-    probable tokens at its place, as pairs of id and log-probability, none where it gave none.
-    extra: the other keys of the row, such as an engine's acceptance records; no law depends on
-    them. A key that is nearly a setting is refused, see `setting_meant`, and so is a setting within
-    another key's value, unless its value is None or, within another key or behind a prefix as in
-    "rollout_top_p", the one that applies. So is a setting that no transcript can declare, unless it
-    is off, see `check_declarable`.
+    restart, turn, context: see `Condition`. logprobs: what the engine says of the log-probability
+    of each emitted token. top_logprobs: for each emitted token the most probable tokens at its
+    place, as pairs of id and log-probability, none where it gave none. extra: the other keys of the
+    row, such as an engine's acceptance records; no law depends on them. A key that is nearly a
+    setting is refused, see `setting_meant`, and so is a setting within another key's value, unless
+    its value is None or, within another key or behind a prefix as in "rollout_top_p", the one that
+    applies. So is a setting that no transcript can declare, unless it is off, see
+    `check_declarable`.
+
     filter_order: by default that of the engine, by its name; if that names no known one, settings
     of which engines make different laws are refused. place: where the row stands, for messages; it
     is not written. Texts are made `printable`.
+
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed, and for
     settings that the engine, by its name, applies in another way, see `check_law`.
     """
@@ -219,9 +230,7 @@ class Transcript(Warp):
 
     @property
     def setting(self) -> str:
-        """The temperature and all other settings that are on, in words;
-        equal settings have equal words.
-        """
+        """The temperature and other settings that are on, in words, equal for equal settings."""
         items = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
         others = [
             f"{name}={float(value):g}"
@@ -265,8 +274,7 @@ def _top_logprobs(top: Any, place: str) -> tuple[tuple[int, float], ...]:
 
 
 def setting_meant(key: str) -> str | None:
-    """The setting that a key misspells or shortens, as "topp",
-    "Temperature" and "temp" do; else None.
+    """The setting that a key like "topp", "Temperature" or "temp" misspells or shortens, or None.
 
     A key like "draft_temperature" names a setting of something else, and so misspells none, but
     "rollout_temperature" is the row's own.
@@ -282,8 +290,9 @@ def setting_meant(key: str) -> str | None:
 
 
 def _places(values: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every value in a mapping that is not None, those of mappings within it, too, and of lists of
-    them, but for chats: the keys that lead to it, and the value.
+    """Every value in a mapping that is not None, after the keys that lead to it.
+
+    Values of mappings within it count, too, and of lists of them, but for chats.
     """
     for key, value in values.items():
         place = (*keys, str(key))
@@ -296,9 +305,7 @@ def _places(values: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _is_same(name: str, value: Any, own: Any) -> bool:
-    """Whether a value of a setting is the one that applies, but for rounding to float32; `top_k` of
-    -1 means off.
-    """
+    """Whether a value is the one that applies, to float32's precision; a `top_k` of -1 is off."""
     if name == "top_k" and value == -1:
         value = 0
     is_float = isinstance(value, float) and isinstance(own, float)
@@ -313,6 +320,7 @@ def read_transcripts(
     A key with the value null counts as absent; `top_k` of -1 means off, as some engines write it.
     Rows may have the keys of RL trainers, see `referee.rollouts`. settings: those that rows need
     not say themselves.
+
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
     empty, or for the first row that is not a `Transcript`.
     """
@@ -341,9 +349,7 @@ def _lists(row: Mapping[str, Any]) -> list[str]:
 
 
 def line_of(transcript: Transcript) -> str:
-    """The line of a transcript in a file, line break included:
-    a JSON object without fields that are None.
-    """
+    """A transcript's line in a file, with its line break: a JSON object without fields of None."""
     values = {name: getattr(transcript, name) for name in _KEYS}
     row = {name: value for name, value in values.items() if value is not None}
     return json.dumps(row | dict(transcript.extra), separators=(",", ":")) + "\n"

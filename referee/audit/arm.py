@@ -33,15 +33,13 @@ from referee.audit.terms import (
     terms_of,
     with_rows,
 )
-from referee.conditions import by_condition
+from referee.conditions import SHOWN, by_condition
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import INDEX, LIMIT, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
 from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
 
-SHOWN = 5
-"""The most lines about single tokens or rows; a last line counts the others."""
 COPY_RATE = 1e-6
 """Upper bound of the chance that an exact engine's rows are taken for copies."""
 Tokens = TypeVar("Tokens", bound=EmittedTokens)
@@ -69,9 +67,7 @@ class Arm:
         return 0 if self.terms is None else len(self.terms.row)
 
     def statistics(self, num_tokens: int | None = None) -> dict[str, Statistic]:
-        """All statistics by name, over all sampled tokens or over the first `num_tokens`
-        of them.
-        """
+        """All statistics by name, over all sampled tokens or over the first `num_tokens`."""
         if self.terms is None:
             return {}
         terms = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
@@ -87,8 +83,10 @@ class Arm:
 
     @property
     def limit(self) -> int:
-        """The most tokens that a row could have had: the largest `max_new_tokens`, or the length of
-        the longest row if that is more or rows do not say it.
+        """The most tokens that a row could have had.
+
+        It is the largest `max_new_tokens`, or the length of the longest row if that is more or rows
+        do not say it.
         """
         lengths = [len(row.output_token_ids) for row in self.transcripts]
         known = [row.extra.get(LIMIT) for row in self.transcripts]
@@ -112,20 +110,17 @@ class Arm:
 
     @cached_property
     def sharing(self) -> Statistic | None:
-        """The test whether sampled rows share random numbers, see `statistics.sharing`;
-        None without tokens.
+        """The test whether sampled rows share random numbers; None without tokens.
 
-        First tokens do not count: an engine may draw those of all rows in another way, as after a
-        prefill.
+        See `statistics.sharing`. First tokens do not count: an engine may draw those of all rows in
+        another way, as after a prefill.
         """
         later = None if self.terms is None else self.terms.where(self.terms.position > 0)
         return sharing(later) if later is not None and len(later.row) else None
 
     @property
     def is_shared(self) -> bool:
-        """Whether sampled rows share random numbers: a seed and sample occur twice,
-        or `sharing` shows it.
-        """
+        """Whether sampled rows share random numbers: equal seeds and samples, or by `sharing`."""
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
         seeds = [(row.seed, row.sample) for row in rows]
         goes_together = self.sharing is not None and self.sharing.p_value < 1e-4
@@ -133,10 +128,10 @@ class Arm:
 
     @property
     def wealth(self) -> Wealth | None:
-        """The wealth of bets along the sampled tokens, see `bets`; None if rows share random
-        numbers, since a token's law given those of all rows before is then not known.
+        """The wealth of bets along the sampled tokens; None if rows share random numbers.
 
-        Rows count in their `order`.
+        See `bets`. Rows count in their `order`. If they share random numbers, a token's law given
+        the tokens of all rows before is not known.
         """
         if self.terms is None or self.is_shared:
             return None
@@ -148,9 +143,10 @@ class Arm:
 
     @property
     def order(self) -> list[int]:
-        """The rows in an order that does not depend on the tokens of rows that are still to come,
-        as bets need it. That of a file does: answers arrive in the order of their lengths, and
-        trainers sort by length or reward.
+        """The rows in an order that does not depend on the tokens of rows still to come.
+
+        Bets need such an order. That of a file does depend on them: answers arrive in the order of
+        their lengths, and trainers sort by length or reward.
 
         Rows count by the numbers of their prompts, if all have one, and by turns. The rest is by
         the length of the prompt, so that a row which goes on from another one's answer comes after
@@ -170,8 +166,10 @@ class Arm:
 
     @property
     def excess(self) -> dict[str, Excess]:
-        """The bounds of the mean excess of every set, see `bets`, which hold together with
-        probability CONFIDENCE; empty without tokens, or if rows share random numbers.
+        """The bounds of the mean excess of every set, see `bets`, which hold together.
+
+        They do so with probability CONFIDENCE. Empty without tokens or if rows share random
+        numbers.
         """
         if self.terms is None or self.is_shared:
             return {}
@@ -181,9 +179,7 @@ class Arm:
 
     @property
     def groups(self) -> dict[str, TokenTerms]:
-        """The terms of all sampled tokens, and of each setting that has MIN_TOKENS
-        of them but not all.
-        """
+        """The terms of all sampled tokens, and of settings with MIN_TOKENS of them but not all."""
         if self.terms is None:
             return {}
         groups, settings = {"all": self.terms}, [row.setting for row in self.transcripts]
@@ -256,10 +252,10 @@ def joined(arms: Sequence[Arm]) -> Arm:
 
 
 def paired(arm: Arm, control: Arm) -> Wealth | None:
-    """The wealth of bets on the difference of two arms, see `bets`: on pairs of sampled rows that
-    continue one prompt under one setting.
+    """The wealth of bets on the difference of two arms, pair by pair; see `bets`.
 
-    Rows without a partner do not count, and rows are cut to the longest row of the other arm, whose
+    A pair is two sampled rows, one of each arm, that continue one prompt under one setting. Rows
+    without a partner do not count, and rows are cut to the longest row of the other arm, whose
     limit may be smaller. None if there is no pair, or if rows of an arm share random numbers.
     """
     if arm.terms is None or control.terms is None or arm.is_shared or control.is_shared:
@@ -294,11 +290,11 @@ def log_masses(arm: Arm) -> list[float]:
 
 
 def chance_of_repeats(arm: Arm, rows: Sequence[Transcript], number: int) -> float:
-    """Upper bound of the chance that so many of these sampled rows are rows of an arm, by prompt,
-    setting and output, if both are drawn by the target's law and apart from each other.
+    """Upper bound of the chance that so many of these sampled rows are rows of an arm.
 
-    Given the arm, each row repeats one with the mass of the arm's outputs of its prompt, so that
-    Chernoff's bound holds.
+    Rows are compared by prompt, setting and output. Both sides are taken to be drawn by the
+    target's law and apart from each other. Given the arm, each row repeats one with the mass of the
+    arm's outputs of its prompt, so that Chernoff's bound holds.
     """
     masses: dict[object, dict[tuple[int, ...], float]] = {}
     for row, log in zip(arm.transcripts, log_masses(arm), strict=True):
@@ -316,9 +312,10 @@ def chance_of_repeats(arm: Arm, rows: Sequence[Transcript], number: int) -> floa
 
 
 def check_copies(arm: Arm) -> None:
-    """Raise InvalidInput if sampled rows repeat each other where chance does not: a row's output is
-    that of another one of its prompt, setting and condition, or the beginning of it, as a log has
-    it that lost the end, or that has a partial row beside the final one.
+    """Raise InvalidInput if sampled rows repeat each other where chance does not.
+
+    The output of such a row is that of another one of its prompt, setting and condition, or the
+    beginning of it, as a log has it that lost the end or has a partial row beside the final one.
 
     Given one of two rows, the other one follows it as far as to a beginning of some probability
     with that probability. So one of many pairs of rows shares a beginning with a probability below
@@ -373,9 +370,7 @@ def _begins(output: Sequence[int], beginning: Sequence[int]) -> bool:
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
-    """The first SHOWN of `count` lines, and a line that says how many more
-    of this kind there are.
-    """
+    """The first SHOWN of `count` lines, and a line with the number of the others of this kind."""
     tail = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
     return (*islice(lines, SHOWN), *tail)
 

@@ -1,7 +1,7 @@
 """Comparisons of an audit and their verdicts: an arm against the target, or against another arm."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,9 +29,7 @@ MIN_CLUSTERS = 20
 POWER = 0.9
 """Probability of finding a bias of the size that is reported as the smallest."""
 FALSE_ALARM_RATE = 1e-3
-"""Upper bound of the chance that an audit calls an exact engine biased,
-however statistics are dependent.
-"""
+"""Upper bound of the chance that an exact engine is called biased, for dependent statistics too."""
 BET_RATE = FALSE_ALARM_RATE / 2
 """The bets' part of it, split equally over comparisons; it needs no reserve, see `bets`."""
 NOMINAL_RATE = FALSE_ALARM_RATE / 4
@@ -61,8 +59,9 @@ CAUSES = {
     "ruled out": UNDECLARED,
     "not greedy": "draws where the rows say temperature 0",
 }
-"""The likely cause of a bias, by the statistic that is least likely by chance. A bet that has won
-names its own, see `alternatives.ALTERNATIVES`.
+"""The likely cause of a bias, by the statistic that is least likely by chance.
+
+A bet that has won names its own, see `alternatives.ALTERNATIVES`.
 """
 
 
@@ -77,13 +76,13 @@ class Comparison:
     nothing is called biased. without_eos: the same, but only if `eos` deviates by no more than
     `lost_ends` can explain. lost_ends: for the two sides, ends of sequence that may be missing, as
     shares of the tokens. sensitivity: for each kind of bias, the total variation that moves its
-    statistic by one standard error. degrees: the degrees of freedom of estimated standard errors,
-    0 if they are known. excused:
-    the share of tokens at the edge of a filter, a total variation that no statistic sees.
-    smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
-    have been found with probability POWER. facts: further lines for readers. details: further
-    numbers. wealth: that of the bets, None if there are none. excess: for one arm, the bounds of
-    the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm is a control.
+    statistic by one standard error. degrees: the degrees of freedom of estimated standard errors, 0
+    if they are known. excused: the share of tokens at the edge of a filter, a total variation that
+    no statistic sees. smallest_share: for one arm at temperature 0, the share of tokens that are
+    not greedy that would have been found with probability POWER. facts: further lines for readers.
+    details: further numbers. wealth: that of the bets, None if there are none. excess: for one arm,
+    the bounds of the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm
+    is a control.
     """
 
     what: str
@@ -115,9 +114,7 @@ class Comparison:
 
 
 def with_target(what: str, arm: Arm) -> Iterator[Comparison]:
-    """Comparisons of an arm with the target: one of its sampled rows,
-    one of its rows at temperature 0.
-    """
+    """Comparisons of an arm with the target: one of sampled rows, one of rows at temperature 0."""
     if arm.terms is not None:
         yield _sampled(f"{what} against the target", arm, arm.terms)
     if arm.gaps is not None:
@@ -283,8 +280,9 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
 
 
 def _num_texts(arm: Arm, gaps: GreedyGaps) -> int:
-    """The number of different texts that end in a token of these; a greedy engine that is asked
-    the same again answers the same.
+    """The number of different texts that end in a token of these.
+
+    A greedy engine that is asked the same again answers the same.
     """
     texts = set()
     rows, counts = gaps.row.unique(return_counts=True)
@@ -302,8 +300,8 @@ def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
 
     A change of temperature turns p into p (1 + e (s - H)), with s the surprisal and H its mean: the
     mean of s moves by e times the variance of s, and the total variation is e E|s - H| / 2. A shift
-    to the draft turns p into p + l (q - p): the total variation is the probability that the event q
-    > p gains.
+    to the draft turns p into p + l (q - p): the total variation is the probability that the event
+    q > p gains.
     """
     per_token = float(terms.surprisal_variance.mean())
     share = float(terms.spread.mean()) / per_token if per_token > 0 else 0.0
@@ -357,8 +355,9 @@ class JudgedComparison(Judgement):
 
     @property
     def verdict(self) -> str:
-        """The finding in words; if no bias was seen, with the kinds of bias and the size above
-        which these would have shown.
+        """The finding in words.
+
+        If no bias was seen, it names the kinds of bias and the size above which they would show.
         """
         least = self.comparison.least_variation
         if self.finding is Finding.BIASED and least > 0:
@@ -374,8 +373,7 @@ class JudgedComparison(Judgement):
 
     @property
     def more_tokens(self) -> int:
-        """The number of further tokens (in each of two arms)
-        that would find half of the smallest bias.
+        """The number of further tokens (in each arm) that would find half of the smallest bias.
 
         A total variation shrinks with the root of the number of tokens, a share of tokens with the
         number.
@@ -383,19 +381,16 @@ class JudgedComparison(Judgement):
         return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
 
 
-def limit_of(comparisons: Iterable[Comparison]) -> float:
-    """The least p-value that a statistic may have: its share of NOMINAL_RATE (union bound,
-    Bonferroni).
+def limits_of(comparisons: Collection[Comparison]) -> tuple[float, float]:
+    """The least p-value that a statistic may have, and the e-value that makes an engine biased.
+
+    Each statistic has its share of NOMINAL_RATE (Bonferroni), and each bet its share of BET_RATE.
     """
     num_statistics = sum(
         len(part) for comparison in comparisons for part in comparison.groups.values()
     )
-    return NOMINAL_RATE / max(1, num_statistics)
-
-
-def e_limit_of(comparisons: Iterable[Comparison]) -> float:
-    """The e-value that makes one of these comparisons biased, by its share of BET_RATE."""
-    return max(1, sum(one.wealth is not None for one in comparisons)) / BET_RATE
+    num_bets = sum(one.wealth is not None for one in comparisons)
+    return NOMINAL_RATE / max(1, num_statistics), max(1, num_bets) / BET_RATE
 
 
 def _is_explained(comparison: Comparison, allowed_z: float) -> bool:
@@ -412,11 +407,10 @@ def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> Ju
     """Judge a comparison; the finding is the first of these that applies.
 
     undecided: the statistics are doubtful (see `open` and `without_eos`, which counts where ends
-    that are missing can explain `eos` or the winning bet). biased: something
-    impossible happened, a statistic has a p-value below `limit`, or an e-value was at least
-    `e_limit` after any token. undecided: there are fewer than
-    MIN_TOKENS effective tokens, or the share of excused tokens is above the bias that would have
-    shown. no bias seen: otherwise.
+    that are missing can explain `eos` or the winning bet). biased: something impossible happened, a
+    statistic has a p-value below `limit`, or an e-value was at least `e_limit` after any token.
+    undecided: there are fewer than MIN_TOKENS effective tokens, or the share of excused tokens is
+    above the bias that would have shown. no bias seen: otherwise.
     """
     statistics = [
         (group, *item) for group, part in comparison.groups.items() for item in part.items()

@@ -1,6 +1,4 @@
-"""Evidence of an audit: a file that says all that was found and how to repeat it,
-and a text for an issue.
-"""
+"""Evidence of an audit: a file of all that was found and how to repeat it, and an issue's text."""
 
 import platform
 import shlex
@@ -26,8 +24,7 @@ def evidence(
     models: Mapping[str, tuple[str, Scorer]],
     arguments: Sequence[str],
 ) -> dict[str, Any]:
-    """All that an audit found, with the files, models and versions that it rests on,
-    in plain types.
+    """All that an audit found, with its files, models and versions, in plain types.
 
     arms: file and rows of "transcripts" and, if there is one, of "control". models: name and scorer
     of "target" and, if there is one, of "draft". arguments: those of the command.
@@ -96,9 +93,10 @@ def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> I
 
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of an issue from a record of `evidence`: at most 20, for at most three comparisons.
+    """The lines of an issue from a record of `evidence`, some 20 for at most three comparisons.
 
-    Of several arms there is a table, and further lines for what is not "no bias seen".
+    Of several arms there is a table, and further lines for what is not "no bias seen". Every note
+    has a line.
     """
     yield from (
         f"**Audit of what the engine wrote: {found['verdict']}**",
@@ -126,5 +124,6 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {arm}: {file['name']}, SHA-256 {file['sha256']}"
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     yield f"- with {versions} on {found['device']}"
+    yield from (f"- note: {note}" for note in found["notes"])
     yield f"- not tested: {'; '.join(found['not_tested'])}"
     yield from ("", f"Repeat it with `{found['command']}`.")

@@ -1,14 +1,14 @@
 """Notes on a report, for readers: hints at rows and settings that can mislead an audit."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from referee.audit.arm import Arm
 from referee.audit.statistics import PLACES
-from referee.conditions import in_words
+from referee.conditions import in_words, written_by
 from resispec.audit.verdict import Finding
+from resispec.sampling import FILTER_ORDERS
 
 FAR = 0.25
 """The difference of two log-probabilities from which they are far apart; see `terms.NEAR_TIE`."""
@@ -42,13 +42,7 @@ def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Ite
 
 def _about_rows(arm: Arm) -> Iterator[str]:
     rows, ids = arm.transcripts, set(arm.target.eos_token_ids)
-    engines = Counter(
-        f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine
-    )
-    if engines:
-        yield "written by " + ", ".join(
-            f"{engine} ({count} rows)" for engine, count in engines.items()
-        )
+    yield from written_by(rows)
     if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
     if line := _about_reported(arm):
@@ -78,6 +72,11 @@ def _about_settings(arm: Arm) -> Iterator[str]:
         yield (
             f"the target's generation_config.json says {defaults}, and not every row does; engines "
             "like vLLM apply it to requests that say nothing"
+        )
+    if any(not row.engine and not all(map(row.is_as_in, FILTER_ORDERS)) for row in arm.transcripts):
+        yield (
+            "rows name no engine; their filters were taken in the order of transformers, unless "
+            "filter_order says another"
         )
     if arm.terms is None:
         return

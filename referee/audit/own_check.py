@@ -1,5 +1,4 @@
-"""Own check of an audit: tokens that the target draws itself must pass
-before an engine is called biased.
+"""Own check of an audit: the target's own tokens must pass before an engine is called biased.
 
 These tokens are drawn one by one, with a forward and a cache for each, and rescored like an
 engine's: by the same models in the same precision, in whole padded sequences. If they deviate, the
@@ -15,12 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from referee.audit.arm import measure, token_bar
-from referee.audit.comparisons import (
-    e_limit_of,
-    judge_comparison,
-    limit_of,
-    with_target,
-)
+from referee.audit.comparisons import judge_comparison, limits_of, with_target
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Finding
@@ -32,16 +26,13 @@ COPIES = 8
 NEW_TOKENS = 32
 """The most tokens of a sampled continuation, which never has more than its row."""
 LawOfLogits = Callable[[Sequence[Tensor], Tensor], Tensor]
-"""A function from each model's logits (R, V) and the emitted tokens (R, T)
-int64 to the next law (R, V).
-"""
+"""A function from models' logits (R, V) and emitted tokens (R, T) int64 to the next law (R, V)."""
 
 
 def own_check(
     transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None
 ) -> Iterator[str]:
-    """Notes that no bias was seen in the target's own continuations:
-    for sampled rows and for greedy rows.
+    """Notes that no bias was seen in the target's own continuations, sampled and greedy.
 
     The target continues the prompts of random rows under their settings, by MIN_TOKENS tokens or a
     few more for either kind, or fewer where greedy rows have few texts. Raises NoVerdict if a bias
@@ -53,7 +44,7 @@ def own_check(
             with token_bar(desc="own check", total=MIN_TOKENS) as bar:
                 rows += _own_rows(group, target, bar.update)
     comparisons = [*with_target("own check", measure(rows, target, draft))]
-    limits = limit_of(comparisons), e_limit_of(comparisons)
+    limits = limits_of(comparisons)
     for comparison in comparisons:
         judgement = judge_comparison(comparison, *limits)
         tokens = f"{comparison.tokens} tokens that the target drew itself, in {target.precision}"
@@ -108,8 +99,10 @@ def _own_rows(
 
 
 def _to_continue(transcripts: Sequence[Transcript], generator: Generator) -> Iterator[Transcript]:
-    """Rows in a random order, to be continued: sampled ones again and again, but greedy ones once
-    a prompt and setting, the longest of each, since the same again has the same answer.
+    """Rows in a random order, to be continued: sampled ones again and again, greedy ones once.
+
+    Of greedy rows, the longest of each prompt and setting is taken, since the same again has the
+    same answer.
     """
     is_sampled = transcripts[0].temperature > 0
     rows = [*transcripts]

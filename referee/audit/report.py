@@ -1,15 +1,13 @@
-"""Report of an audit: transcripts are rescored, compared and judged,
-and the findings put into words.
-"""
+"""Report of an audit: transcripts are rescored, compared and judged, and findings put in words."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from referee.audit.alternatives import DRAFT_SET, LIKELIEST_SET
 from referee.audit.arm import (
-    SHOWN,
     Arm,
     chance_of_repeats,
     check_copies,
@@ -23,32 +21,28 @@ from referee.audit.comparisons import (
     POWER,
     Comparison,
     JudgedComparison,
-    e_limit_of,
     judge_comparison,
-    limit_of,
+    limits_of,
     with_control,
     with_target,
 )
 from referee.audit.notes import notes
 from referee.audit.own_check import own_check
 from referee.audit.statistics import z_of
-from referee.audit.table import ArmLine, arm_line, table_lines
+from referee.audit.table import ArmLine, table_lines
 from referee.audit.terms import COLDEST, NEAR_TIE
 from referee.conditions import (
     KINDS,
     between,
     by_condition,
-    check_other_run,
-    check_settings,
-    check_without_drafts,
+    check_arms,
     control_for,
     in_words,
-    models_lines,
+    unread_keys,
 )
 from referee.rescoring import Scorer, check_fit
-from referee.transcripts import NOTED, Condition, Transcript
+from referee.transcripts import Condition, Transcript
 from resispec.audit.verdict import Finding, worst
-from resispec.errors import printable
 
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law "
@@ -92,11 +86,11 @@ class TranscriptsReport:
     """Findings of an audit.
 
     finding: about the transcripts against the control if there is one, otherwise against the
-    target; with several arms, the worst of this and the findings between arms. summary: the
-    verdict in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for
-    readers. limit: the least p-value that a statistic may have. e_limit: the e-value below which
-    bets must stay. arms: a line for each arm of the transcripts, if there are several.
-    num_deciding: the number of judgements that decide the finding.
+    target; with several arms, the worst of this and the findings between arms. summary: the verdict
+    in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for readers.
+    limit: the least p-value that a statistic may have. e_limit: the e-value below which bets must
+    stay. arms: a line for each arm of the transcripts, if there are several. num_deciding: the
+    number of judgements that decide the finding.
     """
 
     finding: Finding
@@ -134,8 +128,9 @@ class TranscriptsReport:
 
     @property
     def weakest(self) -> JudgedComparison:
-        """The deciding judgement that would have shown the least, of those about the same rows as
-        the first: sampled ones, or those at temperature 0.
+        """The deciding judgement that would have shown the least.
+
+        It is about the same rows as the first: sampled ones, or those at temperature 0.
         """
         first = self.judgements[0]
         is_greedy = first.comparison.smallest_share is not None
@@ -154,8 +149,7 @@ class TranscriptsReport:
 
     @property
     def headline(self) -> str:
-        """One line: the arms with a bias if others have none, its likely cause, and the
-        certificate.
+        """One line: arms with a bias if others have none, its likely cause, and the certificate.
 
         The certificate is of the transcripts against the target, whatever the verdict is about; of
         several arms, of the one with the largest bound.
@@ -204,43 +198,47 @@ def audit_transcripts(
     draft: Scorer | None = None,
     control: Sequence[Transcript] | None = None,
 ) -> TranscriptsReport:
-    """Audit whether an engine emits the target's law, by its transcripts
-    and a control arm if there is one.
+    """Audit whether an engine emits the target's law, by its transcripts and any control arm.
 
     draft: the engine's draft model; with it a bias toward it shows in fewer tokens. control:
     transcripts of the same engine without speculation, for the same prompts under the same
     settings; the verdict is then about the difference, in which the engine's other deviations from
     the target cancel.
+
     Raises InvalidInput for a row that the models cannot have read or written, which the message
     names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
     several models; and for a control with mostly the same rows, where the law makes that
-    improbable, with other settings or with drafted
-    tokens. Raises NoVerdict if a model's logits are not numbers, or if something is biased but
-    `own_check` does not clear the target's own tokens.
+    improbable, with other settings or with drafted tokens. Raises NoVerdict if a model's logits are
+    not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
     """
-    if control is not None:
 
-        def chance_of(number: int) -> float:
-            return chance_of_repeats(measure(control, target), transcripts, number)
+    def chance_of(number: int) -> float:
+        assert control is not None
+        return chance_of_repeats(measure(control, target), transcripts, number)
 
-        check_other_run(transcripts, control, chance_of)
-        check_without_drafts(control)
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
+    check_arms(transcripts, control, chance_of)
     parts, *others = map(by_condition, arms)
-    check_settings(arms)
-    about_models = models_lines(arms)
     for condition in parts if others else ():
         control_for(condition, [*others[0]])
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with token_bar(desc="rescoring", total=num_tokens) as bar:
         measured = [measure(rows, target, draft, bar.update) for rows in arms]
-    report = audit_arms(*measured)
-    report = replace(report, notes=(*report.notes, *about_models))
+    return with_own_check(audit_arms(*measured), measured[0], target, draft)
+
+
+def with_own_check(
+    report: TranscriptsReport, arm: Arm, target: Scorer, draft: Scorer | None = None
+) -> TranscriptsReport:
+    """A report with the notes of `own_check` where anything in it is called biased.
+
+    arm: that of the transcripts. Raises NoVerdict as `own_check`.
+    """
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
-    own = own_check(measured[0].transcripts, target, draft)
+    own = own_check(arm.transcripts, target, draft)
     return replace(report, notes=(*report.notes, *own))
 
 
@@ -250,10 +248,16 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     If rows name several conditions (loads, starts, turns, contexts), each is judged against the
     target, against the condition with the smallest number of one kind, see `between`, and against
     the control of this condition or its like, see `control_for`. Raises InvalidInput like
-    `check_copies`.
+    `check_copies` and `check_arms`.
     """
-    for side in filter(None, (arm, control)):
+    sides = [arm] if control is None else [arm, control]
+    for side in sides:
         check_copies(side)
+    if control is None:
+        about_models = check_arms(arm.transcripts)
+    else:
+        chance_of = partial(chance_of_repeats, control, arm.transcripts)
+        about_models = check_arms(arm.transcripts, control.transcripts, chance_of)
     parts = arm.by_condition
     controls = {} if control is None else control.by_condition
     conditions = list(parts)
@@ -276,7 +280,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         for case in with_target(in_words(one, list(controls), "control"), part)
     ]
     comparisons = [case for group in groups.values() for *_, case in group]
-    limits = limit_of(comparisons), e_limit_of(comparisons)
+    limits = limits_of(comparisons)
     judged = {
         name: [(one, base, judge_comparison(case, *limits)) for one, base, case in group]
         for name, group in groups.items()
@@ -296,9 +300,9 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         sentences.append(_GREEDY)
     return TranscriptsReport(
         finding,
-        (*sentences, *_unread([arm] if control is None else [arm, control])),
+        (*sentences, *unread_keys(row for side in sides for row in side.transcripts)),
         tuple(judgement for group in judged.values() for *_, judgement in group),
-        tuple(notes(arm, control, findings)),
+        (*notes(arm, control, findings), *about_models),
         *limits,
         tuple(_arm_lines(conditions, judged, findings)) if len(conditions) > 1 else (),
         sum(len(group) for name, group in judged.items() if name not in apart),
@@ -306,8 +310,11 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
 
 def _decided(findings: Mapping[str, Finding]) -> tuple[Finding, bool]:
-    """The finding about transcripts, whether against the target or the control, and whether it is
-    open which of the two they deviate from.
+    """The finding about transcripts, and whether it is open what they deviate from.
+
+    They are compared with the control if there is one, else with the target. It is open which of
+    the two they deviate from if they are biased against the target, but neither the control nor the
+    difference is.
     """
     finding = findings["transcripts"]
     if "control" not in findings:
@@ -322,6 +329,7 @@ def _arm_lines(
     judged: Mapping[str, Sequence[JudgedCase]],
     findings: Mapping[str, Finding],
 ) -> Iterator[ArmLine]:
+    """A line for each condition; its sampled rows and its greedy rows are one line."""
     for condition in conditions:
         of_arm = {
             name: [case for case in group if case[0] == condition] for name, group in judged.items()
@@ -339,18 +347,24 @@ def _arm_lines(
             if base is not None and case.finding is Finding.BIASED
         )
         cases = [case for *_, case in about]
-        yield arm_line(condition, conditions, _decided(own)[0], cases, bases)
-
-
-def _unread(arms: Iterable[Arm]) -> Iterator[str]:
-    """One line that names the keys of rows that the audit neither reads nor knows,
-    if there are any.
-    """
-    keys = {key for arm in arms for row in arm.transcripts for key in row.extra if key not in NOTED}
-    if keys:
-        names = [printable(key)[:40] for key in sorted(keys)]
-        others = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-        yield f"keys of the rows that were not read: {', '.join(names[:SHOWN])}{others}"
+        bets = [one.comparison.wealth for one in cases]
+        statistics = [
+            abs(statistic.z)
+            for one in cases
+            for part in one.comparison.groups.values()
+            for statistic in part.values()
+        ]
+        sizes = [size for one in cases for size in one.smallest_bias.values()]
+        yield ArmLine(
+            {name: value for name, value in condition._asdict().items() if value is not None},
+            in_words(condition, conditions),
+            sum(one.comparison.tokens for one in cases),
+            max((wealth.largest_log for wealth in bets if wealth is not None), default=None),
+            max(statistics, default=None),
+            max(sizes, default=None),
+            _decided(own)[0],
+            tuple(in_words(base, conditions) for base in bases),
+        )
 
 
 def _worst(cases: Iterable[JudgedCase]) -> Finding:
@@ -358,9 +372,7 @@ def _worst(cases: Iterable[JudgedCase]) -> Finding:
 
 
 def report_lines(report: TranscriptsReport) -> Iterator[str]:
-    """Lines of the verdict, the comparisons it rests on,
-    and the smallest bias that would have shown.
-    """
+    """Lines of the verdict, its comparisons, and the smallest bias that would have shown."""
     yield f"verdict: {report.verdict}"
     yield f"  {report.headline}"
     yield from (f"  {sentence}" for sentence in report.summary)

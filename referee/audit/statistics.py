@@ -26,9 +26,7 @@ MOST_SQUARED = 700.0
 SMALLEST = 1e-300
 """p-values below this count as 0."""
 MOST_SKEWED = 0.7
-"""Sums whose law is more skewed rest on too few events (fewer than 2 expected)
-and are not judged.
-"""
+"""Sums of a more skewed law rest on too few events (fewer than 2 expected) and are not judged."""
 PLACES = (
     *(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)),
     "beyond",
@@ -46,16 +44,12 @@ def z_of(p_value: float) -> float:
 
 
 def normal_z(statistic: Statistic) -> float:
-    """|z| of a normal variable with the same p-value,
-    or the statistic's own |z| if the p-value is 0.
-    """
+    """|z| of a normal variable with this p-value, or the statistic's own |z| if that is 0."""
     return z_of(statistic.p_value) if statistic.p_value > SMALLEST else abs(statistic.z)
 
 
 def two_sided(z: float, skewness: float) -> float:
-    """Twice the chance that a standardised sum with this skewness lies at or beyond z,
-    on the side of z.
-    """
+    """Twice the chance that a standardised sum of this skewness lies at z or beyond on its side."""
     if abs(skewness) < 1e-3:  # a gamma law's tail is not computed precisely there
         return 2 * float(stats.norm.sf(abs(z)))
     tail = stats.pearson3.sf if z > 0 else stats.pearson3.cdf
@@ -69,8 +63,9 @@ def from_student(z: float, degrees: int) -> float:
 
 
 def to_student(z: float, degrees: int) -> float:
-    """The value of Student's law that `from_student` turns into z; z itself for 0 degrees, those
-    of a known variance.
+    """The value of Student's law that `from_student` turns into z.
+
+    It is z itself for 0 degrees, those of a known variance.
     """
     if not degrees:
         return z
@@ -81,14 +76,12 @@ def to_student(z: float, degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of terms, each divided by the number of tokens: S sums of `names`,
-    then K of the buckets.
+    """Sums of terms divided by the number of tokens: S sums of `names`, then K of the buckets.
 
     deviation, variance, third: (S + K,) float64, the mean and its second and third central moment.
-    n:
-    (S + K,) int64, the number of random terms. inflation: (S + K,) float64, at least 1, the factor
-    by which the mean's variance was measured to be larger; degrees: that measurement's degrees of
-    freedom, or 0.
+    n: (S + K,) int64, the number of random terms. inflation: (S + K,) float64, at least 1, the
+    factor by which the mean's variance was measured to be larger. degrees: that measurement's
+    degrees of freedom, or 0.
     """
 
     names: tuple[str, ...]
@@ -180,8 +173,8 @@ def against_control(
     """The difference of two arms' means, with the variances of both.
 
     If the engine's model is not the reference, both arms drift alike, but not alike at every
-    prompt. So the variance is also measured between prompts, and the larger one counts. prompts: (N
-    + M,) int64, the number of the prompt of each token, of the first arm and then of the second.
+    prompt. So the variance is also measured between prompts, and the larger one counts. prompts:
+    (N + M,) int64, the number of the prompt of each token, of the first arm and then of the second.
     is_shared: as in `against_reference`, for either arm.
     """
     sides = [_moments(side, is_shared) for side in (terms, control)]
@@ -193,8 +186,7 @@ def against_control(
 
 
 def sharing(terms: TokenTerms) -> Statistic:
-    """A test whether rows draw with the same random numbers;
-    large if their `pits` rise and fall together.
+    """A test whether rows share random numbers; large if their `pits` rise and fall together.
 
     It sums the products of centred `pits` over all pairs of rows that have a token at the same
     position.
@@ -223,11 +215,9 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
     makes the next likelier, the variance between prompts shows it; the larger of both p-values
     counts. prompts: as in `against_control`.
     """
-    count, total, share = (
-        int(events.sum()),
-        int(events.sum() + control.sum()),
-        len(events) / len(prompts),
-    )
+    count = int(events.sum())
+    total = int(events.sum() + control.sum())
+    share = len(events) / len(prompts)
     upper, lower = stats.binom.sf(count - 1, total, share), stats.binom.cdf(count, total, share)
     p_value = min(1.0, 2 * float(min(upper, lower)))
     first, second = events.double()[:, None], control.double()[:, None]
@@ -240,16 +230,13 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
 
 
 def _worst(statistics: list[Statistic]) -> Statistic:
-    """The least likely of several statistics, its p-value a bound of the chance
-    that any is as unlikely.
-    """
+    """The least likely statistic; its p-value bounds the chance that any is as unlikely."""
     worst = min(statistics, key=lambda statistic: statistic.p_value)
     return replace(worst, p_value=min(1.0, len(statistics) * worst.p_value))
 
 
 def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The mean of the deviations, its second and third central moment,
-    and the number of random terms.
+    """The mean of deviations, its second and third central moment, the number of random terms.
 
     is_shared: whether terms at one position may depend on each other in any way. If so, the root of
     a moment of their sum is at most the sum of the roots of their moments (inequalities of

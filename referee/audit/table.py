@@ -1,12 +1,9 @@
 """The table of an audit with several arms: a line for each, with its evidence and its verdict."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from referee.audit.bets import in_figures
-from referee.audit.comparisons import JudgedComparison
-from referee.conditions import in_words
-from referee.transcripts import Condition
 from resispec.audit.verdict import Finding
 
 HEADER = ("arm", "tokens", "e-value", "largest |z|", "would show from", "verdict", "beside another")
@@ -48,38 +45,6 @@ class ArmLine:
             str(self.finding),
             f"differs from {', '.join(self.differs_from)}" if self.differs_from else "-",
         )
-
-
-def arm_line(
-    condition: Condition,
-    conditions: Collection[Condition],
-    finding: Finding,
-    cases: Sequence[JudgedComparison],
-    differs_from: Collection[Condition],
-) -> ArmLine:
-    """The line of one arm.
-
-    conditions: of all arms. cases: those that the arm's finding is about, at least one; the sampled
-    rows' and the greedy rows' are one line. differs_from: conditions of other arms.
-    """
-    bets = [one.comparison.wealth for one in cases]
-    statistics = [
-        abs(statistic.z)
-        for one in cases
-        for group in one.comparison.groups.values()
-        for statistic in group.values()
-    ]
-    sizes = [size for one in cases for size in one.smallest_bias.values()]
-    return ArmLine(
-        {name: value for name, value in condition._asdict().items() if value is not None},
-        in_words(condition, conditions),
-        sum(one.comparison.tokens for one in cases),
-        max((wealth.largest_log for wealth in bets if wealth is not None), default=None),
-        max(statistics, default=None),
-        max(sizes, default=None),
-        finding,
-        tuple(in_words(other, conditions) for other in differs_from),
-    )
 
 
 def table_lines(lines: Sequence[ArmLine]) -> Iterator[str]:

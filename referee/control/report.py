@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from referee.conditions import (
     by_condition,
-    check_other_run,
-    check_settings,
-    check_without_drafts,
+    check_arms,
+    check_emitted,
     control_for,
     in_words,
-    models_lines,
+    unread_keys,
+    written_by,
 )
 from referee.control import matching
 from referee.control.copies import copies
@@ -96,10 +97,11 @@ def judge_control(
 
     transcripts, control: with and without speculation, for the same prompts under the same
     settings. The rows of each load, start or context are compared with those of the control that
-    have the same, or else with its first ones. seed: of the shuffles. Raises
-    InvalidInput if the arms have other settings, share seeds or are mostly the same rows, if one
-    has rows of several models, if the control drafted, if a row was given up, and if one arm alone
-    logs how rows end.
+    have the same, or else with its first ones. seed: of the shuffles.
+
+    Raises InvalidInput if the arms have other settings, share seeds or are mostly the same rows, if
+    one has rows of several models, if the control drafted, if outputs hold more than was emitted,
+    see `check_emitted`, if a row was given up, and if one arm alone logs how rows end.
     """
     arms = [matching.sampled(transcripts), matching.sampled(control)]
     notes = []
@@ -120,10 +122,12 @@ def judge_control(
             "an arm has no row at a temperature above 0, and without a --target only samples are "
             "compared; give --target, or rows of another temperature"
         )
-    check_other_run(*arms)
-    check_without_drafts(arms[1])
-    check_settings(arms)
-    notes += models_lines(arms)
+    for arm in arms:
+        check_emitted(arm)
+    notes += check_arms(*arms)
+    for name, arm in zip(("transcripts", "control"), arms, strict=True):
+        notes += [f"{name}: {line}" for line in written_by(arm)]
+    notes += unread_keys(chain(*arms))
     parts, controls = map(by_condition, arms)
     limit = FALSE_ALARM_RATE / len(parts)
     comparisons = []

@@ -5,25 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from referee.engine_laws import check_law, check_off
+from referee.transcripts import MODES
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
-MODES = ("plain", "assisted", "prompt_lookup")
-"""Ways of drafting of the engines in this process, with at most `num_drafted` tokens a step.
-
-They draft nothing; with the pair's draft model; or the tokens that followed the same tokens
-earlier. Each engine raises InvalidInput for an unknown mode, and if the mode needs a draft model
-that the pair lacks.
-"""
 ENGINES = {
     "transformers": "referee.engines.generate:TransformersEngine",
     "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
     "openvino_genai": "referee.engines.openvino_genai:OpenVinoEngine",
 }
-"""Engines in this process, as names for `pkgutil.resolve_name`:
-imports take seconds and need the package.
+"""Engines in this process, as names for `pkgutil.resolve_name`.
 
-All but the first need the extra `engines` and a folder for models.
+Imports take seconds and need the package. All but the first need the extra `engines` and a folder
+for models.
 """
 
 
@@ -54,16 +48,16 @@ class Answer:
 
 
 class Engine:
-    """A program that continues prompts; a subclass defines `answer`,
-    or `answers` if it takes batches.
+    """A program that continues prompts; subclasses define `answer`, or `answers` for batches.
 
     name, version, model: the origin that transcripts name; version and model are None if unknown.
     apart: for each setting that the engine lacks, the reason why it must be off; those that it
     applies in another way are in `referee.engine_laws`, by its name. orders: the keys of
     FILTER_ORDERS whose orders it can apply. takes_batches: whether several requests at a time are
-    one call of `answers`, and not several of `answer`.
-    serves_logprobs: whether it can return log-probabilities of the most probable tokens;
-    num_logprobs: how many of them it is asked for at each place.
+    one call of `answers`, and not several of `answer`. serves_logprobs: whether it can return
+    log-probabilities of the most probable tokens; num_logprobs: how many of them it is asked for at
+    each place. drafting: what rows say of how it drafts, by the keys DRAFTING; empty if that is not
+    known.
     """
 
     name: str
@@ -74,6 +68,7 @@ class Engine:
     takes_batches: bool = False
     serves_logprobs: bool = False
     num_logprobs: int = 0
+    drafting: Mapping[str, Any] = {}
 
     def stop(self) -> None:
         """End the requests under way, if they can be ended before their answers."""
@@ -91,9 +86,7 @@ class Engine:
         self.num_logprobs = number
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for settings that this engine cannot apply
-        as a transcript declares them.
-        """
+        """Raise InvalidInput for settings that this engine cannot apply as they are declared."""
         check_off(settings, self.name, self.apart)
         check_law(settings, self.name)
         if not any(map(settings.is_as_in, self.orders)):
@@ -130,9 +123,7 @@ def require_mode(mode: str) -> None:
 def require_fit(
     prompts: Sequence[Sequence[int]], settings: Sampling, vocab_size: int, context: int
 ) -> None:
-    """Raise InvalidInput unless a model with this vocabulary and context can continue every
-    prompt.
-    """
+    """Raise InvalidInput unless a model of this vocabulary and context can continue all prompts."""
     for prompt in prompts:
         if max(prompt) >= vocab_size:
             raise InvalidInput(
@@ -153,8 +144,7 @@ def acceptance(
     num_accepted: int | None = None,
     **told: Any,
 ) -> dict[str, Any]:
-    """A transcript's key for the acceptance in one request;
-    empty if numbers are missing or contradictory.
+    """A transcript's key for one request's acceptance; empty if numbers are missing or disagree.
 
     The fields and their meaning are those of `SpecDecodeAcceptanceRecord` in ai-dynamo/aiperf,
     src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243,
@@ -166,10 +156,8 @@ def acceptance(
     """
     length = by_number = steps = None
     if histogram is not None:
-        steps, num_accepted = (
-            sum(histogram),
-            sum(number * count for number, count in enumerate(histogram)),
-        )
+        steps = sum(histogram)
+        num_accepted = sum(number * count for number, count in enumerate(histogram))
         length = 1 + num_accepted / max(1, steps)
         # JSON's keys are text; a count of no steps is left out
         by_number = {str(number): count for number, count in enumerate(histogram) if count}

@@ -1,6 +1,4 @@
-"""The `generate` of transformers as an engine: plain, assisted by a draft model,
-or by prompt lookup.
-"""
+"""The `generate` of transformers as an engine: plain, with a draft model, or by prompt lookup."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +19,8 @@ class TransformersEngine(Engine):
     """`generate` of a pair's target in this process; without drafts it takes batches of prompts.
 
     mode, num_drafted: see MODES. `generate` takes the settings that a call leaves open from the
-    model's `generation_config`. So the target's is replaced by one with special tokens alone, and
-    no top_k of a model folder applies in silence.
+    model's `generation_config`. While it runs, that is `special`, with special tokens alone, so no
+    top_k of a model folder applies in silence.
     """
 
     apart = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
@@ -45,7 +43,7 @@ class TransformersEngine(Engine):
             self._mode = {"assistant_model": draft.module}
             self._context = min(target.context, draft.context)
         config = self.target.generation_config
-        self.target.generation_config = GenerationConfig(
+        self.special = GenerationConfig(
             bos_token_id=config.bos_token_id,
             eos_token_id=sorted(pair.end_token_ids) or None,
             pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,
@@ -54,13 +52,12 @@ class TransformersEngine(Engine):
     def answers(
         self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
     ) -> list[Answer]:
-        """See `Engine.answers`; several prompts are one batch,
-        which draws from the first one's seed.
+        """See `Engine.answers`; several prompts are one batch, drawn from the first one's seed.
 
         For one thread at a time, since the whole process has one seed.
         """
         require_fit(prompts, settings, self._vocab_size, self._context)
-        special = self.target.generation_config
+        special = self.special
         ids, mask = (
             part.to(self.target.device) for part in left_padded(prompts, special.pad_token_id)
         )
@@ -74,14 +71,17 @@ class TransformersEngine(Engine):
             options |= {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p")}
             options["min_p"] = settings.min_p or None
         # Fork the global generator; silence the warnings that `generate` triggers itself.
-        with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
-            torch.manual_seed(seeds[0])
-            rows = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
-        ends, seed, answers = (
-            special.eos_token_id or (),
-            seeds[0] if len(prompts) == 1 else None,
-            [],
-        )
+        usual = self.target.generation_config
+        self.target.generation_config = special
+        try:
+            with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
+                torch.manual_seed(seeds[0])
+                rows = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
+        finally:
+            self.target.generation_config = usual
+        ends = special.eos_token_id or ()
+        seed = seeds[0] if len(prompts) == 1 else None
+        answers = []
         for tokens in rows:  # in a batch, the tokens after the first end of sequence are padding
             end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
             answers.append(Answer(tuple(tokens[:end]), "stop" if end else "length", seed))

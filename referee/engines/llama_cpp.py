@@ -1,7 +1,7 @@
-"""llama.cpp's server in this process, from the wheel `xllamacpp`: plain,
-with a draft model or prompt lookup.
+"""llama.cpp's server, from the wheel `xllamacpp`: plain, with a draft model or prompt lookup.
 
-It is asked at its own HTTP endpoint, by the same client as any other server of llama.cpp.
+It runs in this process, and is asked at its own HTTP endpoint, by the same client as any other
+server of llama.cpp.
 """
 
 from pathlib import Path
@@ -23,14 +23,14 @@ class LlamaCppEngine(LlamaCpp):
 
     folder: where the models are written as GGUF, unless they are there. precise: whether it
     computes in float32 everywhere, as an audit wants it; otherwise weights are in float16, and its
-    own defaults choose the rest. mode, num_drafted: see
-    MODES. by_ratio: whether a drafted token is accepted by the ratio of its probabilities, as in
-    speculative sampling; by default llama.cpp accepts it if the target draws it, too. file: a GGUF
-    of the target to run in place of the one written here, say with quantised weights, whose
-    products llama.cpp rounds in its own way. slots: the most requests at a time. port: that of
-    127.0.0.1 at which it answers; 0 chooses a free one. alias: the model's name for those who ask
-    the server; None for the path of its file. Raises InvalidInput if the server does not start, as
-    where the port is taken.
+    own defaults choose the rest. mode, num_drafted: see MODES. by_ratio: whether a drafted token is
+    accepted by the ratio of its probabilities, as in speculative sampling; by default llama.cpp
+    accepts it if the target draws it, too. file: a GGUF of the target to run in place of the one
+    written here, say with quantised weights, whose products llama.cpp rounds in its own way. slots:
+    the most requests at a time. port: that of 127.0.0.1 at which it answers; 0 chooses a free one.
+    alias: the model's name for those who ask the server; None for the path of its file.
+
+    Raises InvalidInput if the server does not start, as where the port is taken.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
@@ -67,11 +67,9 @@ class LlamaCppEngine(LlamaCpp):
         if mode == "assisted":
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
             speculative.draft.mparams.path = str(folder / "draft.gguf")
-            speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = (
-                num_drafted,
-                0,
-                0.0,
-            )
+            speculative.draft.n_max = num_drafted
+            speculative.draft.n_min = 0
+            speculative.draft.p_min = 0.0
         elif mode == "prompt_lookup":
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
             lookup = speculative.ngram_simple

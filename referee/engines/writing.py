@@ -1,6 +1,4 @@
-"""Writing of transcripts to a file: several requests at a time,
-and none for prompts already there.
-"""
+"""Writing of transcripts to a file: several requests at a time, none for prompts already there."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,8 @@ from referee.transcripts import (
     ASKED,
     INDEX,
     LOGPROBS,
+    MODE,
+    MODEL,
     TOP_LOGPROBS,
     Condition,
     Transcript,
@@ -43,8 +43,7 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
     context: int | None = None,
     chat: Chat | None = None,
 ) -> list[Transcript]:
-    """Ask an engine for the transcripts that a file lacks; returns all,
-    by load and in the order of prompts.
+    """Ask an engine for the transcripts that a file lacks; returns all, by load and prompt.
 
     path: a row is appended as soon as its answer is there, so after a stop the same call goes on; a
     last line that was cut off is removed first. first_seed: prompt i uses this seed + i, and in
@@ -53,6 +52,7 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
     that takes one request at a time. restart, context: written to the rows, see `Condition`; the
     file may hold rows of other starts and contexts. chat: if given, every prompt begins a chat,
     whose requests are sent in order; several chats are under way at a time.
+
     Raises InvalidInput if the engine cannot apply the settings, refuses a request or answers
     without token ids, and if the file holds other transcripts than these; Unanswered if the engine
     gives no answer. Before that, the requests under way are waited for and their answers written.
@@ -65,6 +65,7 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
         {"model": engine.model} if engine.model else {}
     )
     run |= {ASKED: engine.num_logprobs} if engine.num_logprobs else {}
+    run |= engine.drafting
     stopped = Event()
     answered: SimpleQueue[list[Transcript] | None] = SimpleQueue()
     loads: tuple[int | None, ...] = tuple(concurrency) or (None,)
@@ -100,6 +101,8 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
         if allowed == condition and is_of_these:
             values = {"prompt_token_ids": prompt_of(condition, index), **values}
         told = {**run, ASKED: 0, **row.extra, **vars(row)}
+        if MODE not in row.extra and "draft" in run:  # an earlier version named both in `model`
+            told[MODEL] = told[MODEL].removesuffix(f", {run['draft']}")
         for name, value in (values | {ASKED: engine.num_logprobs}).items():
             if (row_value := told[name]) != value:
                 raise InvalidInput(
@@ -221,9 +224,7 @@ def rows_of(path: Path, keys: Sequence[Key]) -> list[Transcript] | None:
 
 
 def _written(path: Path) -> dict[Key, Transcript]:
-    """The rows of a file that was written here, by condition and prompt;
-    an unfinished last line is cut off.
-    """
+    """The rows of a file written here, by condition and prompt; an unfinished last line is cut."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
     if tail := content[length:]:

@@ -43,10 +43,8 @@ def gallery(
     code = checkout()
     source = {"git_commit": code["git_commit"], "git_is_dirty": code["git_is_dirty"]}
     source["device"] = device_name(pair.target.device)
-    alone, settings = (
-        TransformersEngine(pair),
-        Sampling(temperature=0.0, max_new_tokens=exhibition.tokens),
-    )
+    alone = TransformersEngine(pair)
+    settings = Sampling(temperature=0.0, max_new_tokens=exhibition.tokens)
     path = folder / "target_alone.greedy.jsonl"
     greedy = write_transcripts(alone, prompts[: exhibition.greedy], settings, path)
     arms: dict[str, Arm] = {}

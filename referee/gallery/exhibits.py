@@ -1,6 +1,4 @@
-"""Engines that the galleries show: exact ones, faults that shipped,
-and engines from the package index.
-"""
+"""Engines that the galleries show: exact ones, shipped faults, and some of the package index."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +24,7 @@ from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Standard, Verifier, get_verifier
 
 SLOTS = 4
-"""Requests at a time of llama.cpp in the gallery of engines' own defaults:
-the default of its server.
-"""
+"""llama.cpp's requests at a time in the gallery of engines' defaults: its server's default."""
 SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
 HUGGING_FACE = f"{HUB}/huggingface/transformers"
@@ -45,11 +41,10 @@ class Exhibit:
     name: used in the table, the figure and its files. make: makes the engine; raises
     ModuleNotFoundError if a package is not installed. beside: the exact engine with which its
     accepted length is compared. thread: the address of the report of its fault, "" for exact
-    engines.
-    times: the factor by which it continues more prompts than the others, if its bias shows only
-    then. settings: those of its law that replace the gallery's; with any, `beside` is its control
-    arm and has the same ones. first_seed: the first seed of its answers, another one in each arm
-    that is compared. concurrency: its requests at a time, see `write_transcripts`.
+    engines. times: the factor by which it continues more prompts than the others, if its bias shows
+    only then. settings: those of its law that replace the gallery's; with any, `beside` is its
+    control arm and has the same ones. first_seed: the first seed of its answers, another one in
+    each arm that is compared. concurrency: its requests at a time, see `write_transcripts`.
     """
 
     name: str
@@ -119,13 +114,9 @@ def packaged(engine: str, mode: str = "assisted", **options: Any) -> Maker:
 
 
 def with_defaults(temperature: float) -> Iterator[Exhibit]:
-    """Engines with their own default filters at a temperature,
-    and the target alone with the same filters.
-    """
-    llama, generate = (
-        partial(packaged, "llama_cpp", slots=SLOTS),
-        partial(transformers, TransformersEngine),
-    )
+    """Engines with their own default filters at a temperature, and the target alone with these."""
+    llama = partial(packaged, "llama_cpp", slots=SLOTS)
+    generate = partial(transformers, TransformersEngine)
 
     def quantised(pair: Pair, folder: Path) -> Engine:
         return llama("plain", file=fetched(SMOLLM2))(pair, folder)

@@ -1,6 +1,4 @@
-"""An assertion that a function which verifies drafted tokens is exact,
-by the tokens that it emits.
-"""
+"""An assertion that a function verifies drafted tokens exactly, by the tokens that it emits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,27 +30,29 @@ def assert_exact_sampler(
 ) -> Report:
     """Fail unless the tokens that `sampler` emits follow the target's laws, whatever was drafted.
 
-    sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is (L
-    + 1, V), q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 emitted tokens, the accepted
-    ones and then one more, as a sequence or an array that negative numbers may follow as padding.
-    With `siblings=B`, p and q are (V,) and drafted is (B,), candidates for one position, and it
-    returns the emitted token. With `batch=C` everything has one more dimension of C rows in front.
-    The inputs are tensors of `dtype` on `device` and a torch.Generator there; with `numpy=True`,
-    arrays and a numpy.random.Generator. target_probs, draft_probs: p and q, tensors or arrays: (L +
-    1, V) and (L, V), or (V,) and (V,) for siblings. Without them hard laws are made, at narrow and
-    wide vocabularies, that depend on the token before: use these unless they do not fit the limits
-    of the kernel.
-    options: the fields of `SamplerOptions`. draft: the engine's own drafting, called as
-    `draft(q, generator)` for one position after the other, with q (V,), or (C, V) in a batch; it
-    returns a token, or `siblings` of them, for every row. Many rows are drafted before the first is
-    verified, so `draft` must return what the sampler needs of it: if it returns a tuple (tokens,
-    noise), the sampler gets the noise as a fifth argument, for a chain as a list of the noise of
-    every position.
+    sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is
+    (L + 1, V), q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 emitted tokens, the
+    accepted ones and then one more, as a sequence or an array that negative numbers may follow as
+    padding. With `siblings=B`, p and q are (V,) and drafted is (B,), candidates for one position,
+    and it returns the emitted token. With `batch=C` everything has one more dimension of C rows in
+    front. The inputs are tensors of `dtype` on `device` and a torch.Generator there; with
+    `numpy=True`, arrays and a numpy.random.Generator.
+
+    target_probs, draft_probs: p and q, tensors or arrays: (L + 1, V) and (L, V), or (V,) and (V,)
+    for siblings. Without them hard laws are made, at narrow and wide vocabularies, that depend on
+    the token before: use these unless they do not fit the limits of the kernel.
+
+    options: the fields of `SamplerOptions`.
+
+    draft: the engine's own drafting, called as `draft(q, generator)` for one position after the
+    other, with q (V,), or (C, V) in a batch; it returns a token, or `siblings` of them, for every
+    row. Many rows are drafted before the first is verified, so `draft` must return what the sampler
+    needs of it: if it returns a tuple (tokens, noise), the sampler gets the noise as a fifth
+    argument, for a chain as a list of the noise of every position.
 
     Returns a report of the bias that would have shown. Raises AssertionError for a bias, naming the
     worst cell, and for a test that would not have noticed a bias; InvalidInput for invalid tokens
-    and laws
-    and an invalid value of an option.
+    and laws and an invalid value of an option.
     """
     __tracebackhide__ = True
     if target_probs is not None and draft_probs is not None:
@@ -109,9 +109,7 @@ class _Outcome:
         return min(self.tests, key=lambda test: (test.chi_square.p_value, -test.chi_square.value))
 
     def p_value(self, level: float) -> float:
-        """Bound of the chance that any of FALSE_ALARM / level statistics lies
-        as far out as the furthest.
-        """
+        """Bound of the chance that FALSE_ALARM / level statistics have one as far as `furthest`."""
         return min(1.0, FALSE_ALARM / level * self.furthest.chi_square.p_value)
 
     def smallest_bias(self, level: float) -> float:
@@ -172,16 +170,12 @@ def _require_power(
 def _stages_of(
     options: SamplerOptions, target_probs: Any, draft_probs: Any
 ) -> tuple[SamplerOptions, list[Stage]]:
-    """The options and stages: one stage of given laws, which set options,
-    or one for each vocabulary.
-    """
+    """Options and stages: one of given laws, which set options, or one for each vocabulary."""
     if target_probs is None and draft_probs is None:
         # Kernels are not tested on exhausted drafts.
         kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
-        shape, stages = (
-            (0 if options.siblings else options.length, options.siblings, options.draws),
-            [],
-        )
+        shape = (0 if options.siblings else options.length, options.siblings, options.draws)
+        stages = []
         for vocab in options.vocabularies:
             generator = _seeded(options, vocab)
             laws = (law.to(DTYPES[options.dtype]) for law in laws_for(vocab, kinds, generator))
@@ -242,11 +236,10 @@ def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
 
 
 def _share_for(stage: Stage, bias: float) -> float:
-    """The share of blind acceptances, at most 1, with which the control's mean total variation is
-    `bias`.
+    """The share of blind acceptances, at most 1, for a mean total variation of `bias`.
 
-    The mean is over the positions at which tokens are drafted. Raises InvalidInput if accepting
-    everything is no bias at all.
+    It is that of the control, a mean over the positions at which tokens are drafted. Raises
+    InvalidInput if accepting everything is no bias at all.
     """
     rows = slice(stage.length or 1) if stage.by_position else slice(None)
     target, draft = stage.target[rows].double(), stage.draft[rows]

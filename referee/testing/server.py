@@ -1,6 +1,4 @@
-"""Assertion that a server keeps the target model's law:
-it is started by a command, asked, judged and stopped.
-"""
+"""Assertion that a server keeps the target's law: started by a command, asked, judged, stopped."""
 
 from __future__ import annotations
 
@@ -16,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from referee import inputs
 from referee.audit import Finding, audit_arms, report_lines
-from referee.audit.own_check import own_check
-from referee.conditions import check_without_drafts
-from referee.deciding import InterimEvidence, looks, step_of
+from referee.audit.report import with_own_check
+from referee.deciding import InterimEvidence, looks
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.prompts import PromptSource
 from referee.rescoring import check_fit
@@ -113,7 +110,8 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
     Returns a report of the bias that would have shown. Raises AssertionError if the server is
     biased, whose first line is the likely cause, and if there is too little to tell. Raises
     InvalidInput for a wrong option, for a server that does not start or answer, and for a control
-    that drafted tokens; NoVerdict if rescoring cannot be trusted, see `resispec judge --help`.
+    that drafted tokens or wrote the same rows; NoVerdict if rescoring cannot be trusted, see
+    `resispec judge --help`.
     """
     __tracebackhide__ = True
     allowed = [field.name for field in fields(ServerOptions)]
@@ -128,12 +126,8 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
     if chosen.control is not None and report.finding is Finding.BIASED:
         same = prompts[: len(asked.rows)]
         control = _asked(chosen.control, "control", chosen, folder, same, scorers)
-        check_without_drafts(control.rows)
         report = audit_arms(asked.arm, control.arm)
-    if report.finding is Finding.BIASED:
-        draft = scorers[1] if len(scorers) > 1 else None
-        own = [*own_check(asked.rows, scorers[0], draft)]
-        raise AssertionError("\n".join([*_failure(report, command, folder), *own]))
+    report = with_own_check(report, asked.arm, *scorers)
     if report.finding is not Finding.NO_BIAS_SEEN:
         raise AssertionError("\n".join(_failure(report, command, folder)))
     first = report.weakest
@@ -141,7 +135,7 @@ def assert_exact_server(command: str | Sequence[str], **options: Any) -> Report:
     name = " ".join(filter(None, (row.engine, row.engine_version)))
     count = f"{first.comparison.tokens} tokens in {first.comparison.rows} rows"
     smallest = max(first.smallest_bias.values(), default=float("nan"))
-    details = count, *report.summary, report.headline
+    details = count, *report.summary, report.headline, *report.notes
     return Report(f"{name}: {report.verdict}", details, smallest).noted()
 
 
@@ -185,7 +179,7 @@ def _asked(
 
         try:
             engine = chosen.engine(client)
-            for look in looks(ask, len(prompts), scorers, step_of(load)):
+            for look in looks(ask, len(prompts), scorers, load):
                 is_decided = chosen.control is None and look.took is not None
                 if is_decided or time.monotonic() > end:
                     break

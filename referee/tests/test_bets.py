@@ -1,6 +1,4 @@
-"""Bets: their mean under the right law, how often it rises by chance, what they find,
-and bounds that hold.
-"""
+"""Bets: their mean under the right law, rises by chance, what they find, and bounds that hold."""
 
 import copy
 import json
@@ -321,8 +319,19 @@ def test_looks_share_no_random_shares():
         replace(row, extra={"prompt_index": n})
         for n, row in enumerate(write(endless, rows=200, new=24, temperature=0.1))
     ]
-    *_, last = deciding.looks(lambda number: rows[:number], len(rows), [target()], deciding.LOOK)
+    *_, last = deciding.looks(lambda number: rows[:number], len(rows), [target()], (1,))
     assert last.best is not None and last.arm.sharing.z < 4
+
+
+def test_bets_decide_at_the_limit_of_the_judge():
+    """Defect: with two loads 4,000 was enough here, and the judge's limit was 6,000."""
+    rows = [
+        replace(row, concurrency=load, extra={"prompt_index": n}, place=f"row {n} of load {load}")
+        for load in (1, 8)
+        for n, row in enumerate(write(seed=load, rows=40))
+    ]
+    *_, last = deciding.looks(lambda _: rows, 40, [target()], (1, 8))
+    assert last.limit == audit_arms(measure(rows, target())).e_limit
 
 
 def audit_scorers(desk):

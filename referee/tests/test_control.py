@@ -1,5 +1,6 @@
-"""Two arms without the target: a bias is found, right engines are not accused, and what the test
-cannot rest on is refused.
+"""Two arms without the target: a bias is found, and right engines are not accused.
+
+What the test cannot rest on is refused.
 """
 
 from dataclasses import replace
@@ -379,3 +380,29 @@ def test_shuffles_stay_within_prompts():
     for first, last in pairwise([0, 2, 5, 10]):
         assert (mixed[first:last].sum(0) == labels[first:last].sum()).all()
     assert 60 < mixed[0].sum() < 140
+
+
+def test_rows_that_hold_more_than_was_emitted_accuse_nobody(control):
+    """Defect: a batch filled up with its end of sequence, or outputs with prompts, were biases."""
+    filled = [replace(row, output_token_ids=(*row.output_token_ids, *[77] * 9)) for row in control]
+    with pytest.raises(InvalidInput, match="there is nothing but token 77, here and in all"):
+        judge_control(several(plain, seed=2), filled)
+    echoed = [replace(row, output_token_ids=sum(row.written, ())) for row in control]
+    with pytest.raises(InvalidInput, match="begin with their own prompts"):
+        judge_control(echoed, several(plain, seed=2))
+
+
+def test_who_wrote_the_arms_and_what_was_not_read_is_said(control):
+    named = [
+        replace(row, engine="vllm", engine_version="0.9", extra={"load": 16}) for row in control
+    ]
+    notes = judge_control(several(plain, seed=2), named).notes
+    assert f"control: written by vllm 0.9 ({len(named)} rows)" in notes
+    assert "keys of the rows that were not read: load" in notes
+
+
+def test_a_control_of_an_engine_in_a_mode_that_drafts_is_none(control):
+    """Defect: OpenVINO's record says nothing of drafts, and its biased mode was its own control."""
+    assisted = [replace(row, extra={"mode": "assisted"}) for row in control]
+    with pytest.raises(InvalidInput, match="says mode assisted; allowed: plain"):
+        judge_control(several(plain, seed=2), assisted)

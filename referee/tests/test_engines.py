@@ -71,8 +71,10 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
     pair.target.module.generation_config.update(
         top_k=1, temperature=0.1, repetition_penalty=9.0, suppress_tokens=[3]
     )
+    usual = pair.target.module.generation_config
     engine = TransformersEngine(pair, mode)
     rows = write_transcripts(engine, PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+    assert pair.target.module.generation_config is usual  # of others that share the model
     assert all(len(row.output_token_ids) == 10 and row.finish_reason == "length" for row in rows)
     assert {row.engine for row in rows} == {f"transformers, {mode}"}
     assert abs(surprisal_z(pair, rows)) < 4 and any(3 in row.output_token_ids for row in rows)
@@ -87,9 +89,7 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
 
 
 def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
-    """Prompts of several lengths, of which short ones are padded;
-    a row that ends before others is cut.
-    """
+    """Prompts of several lengths: short ones are padded; a row that ends before others is cut."""
     pair, ends = tiny_pair(), {7, 8}
     pair.target.module.generation_config.eos_token_id = sorted(ends)
     pair = replace(pair, target=TransformersModel(pair.target.module))

@@ -1,5 +1,6 @@
-"""The assertion on a server: exact ones pass in every format, a faulty one fails,
-and the first line of the failure is the likely cause.
+"""The assertion on a server: exact ones pass in every format, and a faulty one fails.
+
+The first line of the failure is the likely cause.
 """
 
 import json
@@ -12,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from referee.deciding import LOOK
-from referee.testing import assert_exact_server
+from referee.testing import assert_exact_server, server
 from referee.testing.fixtures import given
 from referee.tests.toy_server import ENGINES, lines
 from resispec.errors import InvalidInput
@@ -72,8 +73,23 @@ def test_a_faulty_server_fails_and_the_first_line_is_the_likely_cause(options, t
     first, second, *rest = str(raised.value).splitlines()
     assert first.startswith("likely cause: a temperature higher than the rows say")
     assert second.startswith("verdict: biased")
-    assert f"rows and logs: {tmp_path}" in rest and rest[-1].startswith("the audit's own check")
+    assert rest[-1] == f"rows and logs: {tmp_path}"
+    assert any(line.startswith("note: the audit's own check") for line in rest)
     assert len(lines(tmp_path / "transcripts.jsonl")) < 2000 // 12  # bets ended it
+
+
+def test_a_control_with_the_rows_of_the_transcripts_clears_nothing(options, monkeypatch):
+    """Defect: a server that ignores seeds was its own control, and acquitted."""
+    asked, original = [], server._asked
+
+    def same(*given):
+        asked.append(asked[0] if asked else original(*given))
+        return asked[-1]
+
+    monkeypatch.setattr(server, "_asked", same)
+    with pytest.raises(InvalidInput, match="rows of the control are the same rows as the"):
+        assert_exact_server(**options("vllm", "other", control="again"))
+    assert len(asked) == 2
 
 
 @pytest.mark.slow

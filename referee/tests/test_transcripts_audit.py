@@ -1,6 +1,4 @@
-"""The audit of transcripts: no bias is seen in an exact engine,
-and planted biases are found and named.
-"""
+"""The audit of transcripts sees no bias in an exact engine, and finds and names planted biases."""
 
 from dataclasses import replace
 
@@ -82,9 +80,7 @@ def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_othe
 
 
 def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are_the_same():
-    """An engine that is wrong under load with and without speculation is not accused
-    of its speculation.
-    """
+    """An engine that is wrong under load, speculating or not, is not accused of its speculation."""
     arms = [
         loaded(write(seed=n), 1) + loaded(write(drawing(top_k=10), seed=n + 1), 16) for n in (0, 2)
     ]
@@ -329,3 +325,24 @@ def test_an_arm_gives_the_statistics_of_its_first_tokens():
     of_audit = audit_arms(arm).judgements[0].comparison.groups["all"]
     assert repr(arm.statistics()) == repr(of_audit)  # as numbers that are NaN are not equal
     assert arm.statistics(300)["surprisal"].n <= 300
+
+
+def test_arms_that_are_rescored_already_are_checked_like_files():
+    """Defect: an arm was acquitted by itself as its control."""
+    rows = write(drawing(temperature=1.5))
+    arm = measure(rows, target())
+    with pytest.raises(InvalidInput, match="rows of the control are the same rows"):
+        audit_arms(arm, measure(rows, target()))
+    named = [
+        replace(row, extra={"model": name}) for row, name in zip(rows, "ab" * 500, strict=False)
+    ]
+    with pytest.raises(InvalidInput, match="rows name 2 values of model"):
+        audit_arms(measure(named, target()))
+
+
+def test_two_long_names_with_one_beginning_are_two_models():
+    names = [f"/{'checkpoints' * 9}/{step}" for step in (100, 200)]
+    rows = write(rows=40)
+    named = [replace(row, extra={"model": names[place % 2]}) for place, row in enumerate(rows)]
+    with pytest.raises(InvalidInput, match="rows name 2 values of model"):
+        audit(named, target())

@@ -22,9 +22,7 @@ from tests.toys import save_tiny_pair
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    """A folder with a pair, a target that float16 cannot hold,
-    and what exact engines and a hot one wrote.
-    """
+    """A folder with a pair, a target beyond float16, and what exact engines and a hot one wrote."""
     folder = tmp_path_factory.mktemp("desk")
     save_tiny_pair(folder)
     [engine] = load_scorers([str(folder / "target")], "cpu")
@@ -187,3 +185,8 @@ def test_what_is_wrong_is_one_line(desk, capsys, monkeypatch, name, options, exp
         and expected in printed.err
     )
     assert printed.err.count("\n") == 1
+
+
+def test_a_path_is_no_pair_even_if_there_is_one_of_that_name():
+    """Defect: ./smollm2, a user's folder, was judged by the packaged weights."""
+    assert inputs.is_pair("smollm2") and not inputs.is_pair("./smollm2")

@@ -132,8 +132,8 @@ def test_the_rows_are_wrong_on_trees_alone():
 def test_a_draft_that_is_dropped_for_being_unlikely_changes_the_law(monkeypatch):
     """p = (.5, .3, .2), q = (.2, .4, .4), and drafts of q < .3, token 0 alone, are dropped.
 
-    Of token 0, drafted with .2, p itself is left: .2 p. Tokens 1 and 2 are accepted with .4 * 3/4 =
-    .3 and .4 * 1/2 = .2, else token 0 follows, .3.
+    Of token 0, drafted with .2, p itself is left: .2 p. Tokens 1 and 2 are accepted with
+    .4 * 3/4 = .3 and .4 * 1/2 = .2, else token 0 follows, .3.
     """
     monkeypatch.setattr("referee.gallery.bugs.LEAST_DRAFTED", 0.3)
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, 0.4])
@@ -195,9 +195,7 @@ def test_the_usual_checks_by_hand(pair):
 
 
 def test_the_curve_by_hand():
-    """Numbers of tokens are geometric and end with all;
-    a chance too small for a number leaves z.
-    """
+    """Numbers of tokens are geometric and end with all; where a chance is too small, z is kept."""
     assert measures.points(300) == [50, 79, 126, 199, 300] and measures.points(30) == [30]
     one, far, near = (
         Statistic(0.0, *values) for values in ((-5.0, 0.3173105), (-50.0, 0.0), (9.0, 0.5))
@@ -252,10 +250,8 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]
     rows = {one.name: read_transcripts(tmp_path / f"{one.stem}.jsonl") for one in shown}
     settings = {name: {row.setting for row in of_engine} for name, of_engine in rows.items()}
-    cut, chained = (
-        "T=0.7, top_k=8",
-        "T=0.7, top_p=0.95, top_k=40, min_p=0.05, in the order of llama.cpp",
-    )
+    cut = "T=0.7, top_k=8"
+    chained = "T=0.7, top_p=0.95, top_k=40, min_p=0.05, in the order of llama.cpp"
     assert [*settings.values()] == [{cut}, {cut}, {chained}]
     assert [of_engine[0].seed for of_engine in rows.values()] == [0, 10_000, 20_000]
     frame.to_csv(tmp_path / "gallery.csv", index=False)
