@@ -1,6 +1,4 @@
-"""Agreement: tokens a step of the paper's rules and of exact methods, against the overlap
-of draft and target.
-"""
+"""Agreement: tokens a step of the paper's rules and exact methods against the models' overlap."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,11 +18,10 @@ from analysis.artefact import Artefact, footer, run, texts
 from analysis.crossing import Crossing, Fit
 from analysis.figures import BLUE, GREEN, SIZE, Look
 from analysis.labels import Label, number
-from analysis.load import IDENTITY, SETTING, Plan, Results, load
+from analysis.load import SETTING, Plan, Results, load, other_prompts
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio, resampled
 from analysis.table import Column, Gap, Note, Notes, Number, Table, TableCell
-from resispec.audit.verdict import Finding
 
 TEXTS = texts("agreement")
 OVERLAP, OVER_RESISPEC = "overlap", "over_resispec"
@@ -46,13 +43,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 class Measured:
     """One method's cells in a line: one cell, or one for each data set.
 
-    rows: of all of them, or None if any is not done, of which status and reason are then.
-    verdicts: of their audits.
+    rows: of all of them, or None if any is not done, of which status and reason are then. alike:
+    the limits and the dtype of each. verdicts: of their audits.
     """
 
     status: str
     reason: str
     rows: pd.DataFrame | None
+    alike: tuple[Any, ...]
     verdicts: tuple[str, ...]
 
     @property
@@ -61,10 +59,13 @@ class Measured:
         return ABSENT if self.rows is None else ACCEPTED_LENGTH.of(self.rows)
 
     def over(self, other: "Measured | None") -> Interval:
-        """The accepted length over another one; ABSENT unless both measured the same prompts."""
+        """The accepted length over another one; ABSENT unless both measured the same prompts.
+
+        The limits and the dtypes must be the same, too.
+        """
         if other is None or self.rows is None or other.rows is None:
             return ABSENT
-        if not self.rows[[*IDENTITY]].equals(other.rows[[*IDENTITY]]):
+        if self.alike != other.alike or other_prompts(self.rows, other.rows):
             return ABSENT
         return paired_gain(_tokens(self.rows), _tokens(other.rows))
 
@@ -172,11 +173,13 @@ def _measured(results: Results, cells: pd.DataFrame) -> Measured:
     """The cells of one method, in the order of their data sets."""
     gaps = cells[cells.status != "done"]
     first = (gaps if len(gaps) else cells).iloc[0]
-    rows = None
+    rows, alike = None, ()
     if gaps.empty:
-        rows = pd.concat([results.rows[cell_id] for cell_id in cells.cell_id], ignore_index=True)
+        parts = [results.rows[cell_id] for cell_id in cells.cell_id]
+        rows = pd.concat(parts, ignore_index=True)
+        alike = tuple(part.attrs["alike"] for part in parts)
     verdicts = tuple(cells.verdict) if "verdict" in cells else ()
-    return Measured(first.status, first.reason, rows, verdicts)
+    return Measured(first.status, first.reason, rows, alike, verdicts)
 
 
 def _first(rows: pd.DataFrame) -> np.ndarray:
@@ -209,8 +212,7 @@ def _table(
     order: Sequence[str],
     notes: Notes,
 ) -> Table:
-    """A table of lines: names, the overlap, tokens a step by method, and the ratio
-    of the best of the exact methods to ResiSpec.
+    """A table of lines: names, overlap, tokens a step by method, and best exact one over ResiSpec.
 
     order: the labels that lines are ordered by, but those of the last one by their overlap.
     """
@@ -267,21 +269,18 @@ def _name(method: Method) -> str:
 
 
 def verdicts_of(lines: Sequence[AgreementLine]) -> dict[Method, list[str]]:
-    """The verdicts of each method that has some, over lines of single data sets."""
+    """The verdicts of each method that has some, over lines of single data sets that are done."""
     verdicts: dict[Method, list[str]] = {}
     for line in lines:
         for method, one in line.methods.items():
-            verdicts.setdefault(method, []).extend(one.verdicts)
+            if one.rows is not None:
+                verdicts.setdefault(method, []).extend(one.verdicts)
     return {method: found for method, found in verdicts.items() if any(found)}
 
 
 def unbiased(lines: Sequence[AgreementLine]) -> list[Method]:
-    """The methods whose audits see no bias, over lines of single data sets."""
-    return [
-        method
-        for method, found in verdicts_of(lines).items()
-        if Finding.NO_BIAS_SEEN in found and not any(map(audits.is_biased, found))
-    ]
+    """The methods all of whose done cells have an audit that sees no bias."""
+    return [method for method, found in verdicts_of(lines).items() if audits.is_acquitted(found)]
 
 
 def _audits(lines: Sequence[AgreementLine]) -> list[Note]:
@@ -293,9 +292,7 @@ def _audits(lines: Sequence[AgreementLine]) -> list[Note]:
 
 
 def fit(lines: Sequence[AgreementLine]) -> Fit | None:
-    """The fit of lines, one a pair, that have the overlap and all methods;
-    None for fewer than LEAST_PAIRS.
-    """
+    """The fit of the lines, one a pair, with overlap and all methods; None below LEAST_PAIRS."""
     methods = list(dict.fromkeys(method for line in lines for method in line.methods))
     points = [
         line
@@ -342,9 +339,7 @@ def _crossings(fitted: Fit) -> dict[Method, Crossing]:
 def _by_setting(
     lines: Sequence[AgreementLine],
 ) -> Iterator[tuple[str, list[AgreementLine]]]:
-    """The lines of each temperature, and of each value of other keys that the sweep varied,
-    with a name.
-    """
+    """Names and lines of each temperature and each value of other keys that the sweep varied."""
     groups: dict[str, list[AgreementLine]] = {}
     for line in lines:
         keys = [key for key in line.about if key not in ("pair", "dataset")]
@@ -370,11 +365,9 @@ def _said(crossing: Crossing) -> str:
 
 
 def draw(lines: Sequence[AgreementLine], width: float | None = None) -> Figure:
-    """The figure: a panel a temperature, tokens a step on a logarithmic axis against the overlap,
-    with the fit of each method.
+    """The figure: a panel a temperature, tokens a step (logarithmic) over the overlap, with fits.
 
-    lines: those of all data sets together. width: of the figure, in inches; in a narrow one the
-    panels stand below each other.
+    lines: those of all data sets together.
     """
     known = [line for line in lines if line.shared is not None]
     panels = list(_by_setting(known)) or [("", [])]
@@ -394,7 +387,15 @@ def draw(lines: Sequence[AgreementLine], width: float | None = None) -> Figure:
         axes.set_ylabel("tokens a step (logarithmic)", fontsize=SIZE + 0.5)
     for axes in grid[-1]:
         axes.set_xlabel("overlap of draft and target", fontsize=SIZE + 0.5)
-    handles = [Line2D([], [], label=_legend(one), **_style(one)) for one in methods]
+    biased = [
+        method
+        for method in methods
+        for line in known
+        if method in line.methods
+        and (is_resispec(method) or any(map(audits.is_biased, line.methods[method].verdicts)))
+    ]
+    names = {one: f"{_name(one)}{' (biased)' if one in biased else ''}" for one in methods}
+    handles = [Line2D([], [], label=name, **_style(one)) for one, name in names.items()]
     if len(targets) > 1:
         handles += [
             Line2D([], [], color="0.4", linestyle="", marker=_marker(targets, name), label=name)
@@ -405,10 +406,6 @@ def draw(lines: Sequence[AgreementLine], width: float | None = None) -> Figure:
             handle.set_label(figures.wrapped(str(handle.get_label()), 0.8 * width))
     figures.legend_above(figure, handles, TEXTS["title"])
     return figure
-
-
-def _legend(method: Method) -> str:
-    return f"{_name(method)}{' (biased)' if is_resispec(method) else ''}"
 
 
 def _look(method: Method) -> Look:
@@ -427,9 +424,7 @@ def _marker(targets: Sequence[str], target: str) -> str:
 
 
 def _panel(axes: Axes, lines: Sequence[AgreementLine], targets: Sequence[str]) -> None:
-    """Draw the points with both intervals, the fits over the measured range,
-    and where a fit passes ResiSpec's within it.
-    """
+    """Draw points with both intervals and, in their range, fits and where they pass ResiSpec's."""
     values = [1.0]
     for line in lines:
         overlap = line.overlap

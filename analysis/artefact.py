@@ -1,12 +1,9 @@
-"""An artefact and its command: read the plan and its cells, make tables and figures,
-write and show them.
-"""
+"""An artefact and its command: read a plan and cells, make, write and show tables and figures."""
 
 from __future__ import annotations
 
 import math
 import sys
-from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pandas as pd
 import yaml
 
-from analysis import categories, published, table
+from analysis import categories, labels, published, table
 from analysis.cli import profile_parser
 from analysis.load import (
     ROOT,
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Drawing: TypeAlias = "Callable[..., Figure]"
-"""Draws a figure; it may be called with width=INCHES."""
+"""Draws a figure; it takes width=INCHES, and a narrow figure has fewer panels beside each other."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,8 @@ class Artefact:
 
     The first table is printed and compared with the published one.
 
-    figures: file name without suffix -> its drawing, with a width in inches if one is given.
-    suffixes: those of the tables' files. compared: the
-    numbers of the first table to compare with the published ones.
+    figures: file name without suffix -> its drawing. suffixes: those of the tables' files.
+    compared: the numbers of the first table to compare with the published ones.
     """
 
     tables: tuple[Table, ...]
@@ -76,13 +72,12 @@ def texts(name: str) -> dict[str, Any]:
 
 @in_one_line()
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
-    """Write `results/PROFILE/NAME.*` and print the first table;
-    the exit code is 1 for invalid input.
+    """Write `results/PROFILE/NAME.*` and print the first table.
 
     Without a plan in the usual folder, the artefact is made from the published cells. That of a
     sweep of one's own is written to `results/PROFILE/sweeps/SWEEP/`, and each of its captions
     begins by saying so. The last printed line says how far the numbers agree with the published
-    ones. Invalid input is reported in one line on stderr.
+    ones. Invalid input is reported in one line on stderr, and the exit code is then 1.
 
     name: the artefact's name. make: reads the cells of a plan and makes the artefact. arguments:
     those of the command line, by default the process's own.
@@ -91,7 +86,6 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     parser = profile_parser(f"analysis.{name}", description)
     help_text = "of a sweep of one's own instead, by its name or the beginning of it"
     parser.add_argument("--plan", metavar="SWEEP", help=help_text)
-    parser.add_argument("--slice", nargs="?", const="", help=SUPPRESS)
     help_text = "the folder to write to, by default that of the profile or the sweep in --results"
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=help_text)
     help_text = "of figures: some of png, svg and pdf (png,pdf)"
@@ -101,8 +95,6 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     formats, width = _formats(options.format), _inches(options.width)
     folder, opening = options.results / options.profile, ""
-    if options.slice is not None:
-        raise InvalidInput("--slice is gone; a sweep has a name: --plan SWEEP")
     if options.plan is None:
         source = published.source(name, options.profile, options.results)
         plan = read_plan(name, options.profile, source)
@@ -171,12 +163,32 @@ def complete(make: Maker, plan: Plan) -> Artefact:
         replace(
             one_table,
             caption=one_table.caption.replace("{profile}", plan.profile),
+            notes=_with_biases(one_table, plan),
             facts=facts_of([plan]),
         )
         for one_table in (*artefact.tables, categories.of(plan))
         if one_table
     )
     return replace(artefact, tables=tuple(tables))
+
+
+def _with_biases(one_table: Table, plan: Plan) -> Notes:
+    """The notes of a table; without verdicts in it, they name what enumeration shows to be biased.
+
+    A table without verifiers needs none.
+    """
+    has_verdicts = any(one.key == "verdict" for one in one_table.columns)
+    if has_verdicts or "verifier" not in one_table.frame:
+        return one_table.notes
+    methods = listed(
+        labels.method(cell.labels["decoder"], cell.labels["verifier"])
+        for cell in plan.requests
+        if plan.provenance(cell.cell_id).get("shown_bias")
+    )
+    if not methods:
+        return one_table.notes
+    note = f"Biased, as enumeration shows: {methods}."
+    return replace(one_table.notes, about=(*one_table.notes.about, note))
 
 
 def paper(stem: str) -> pd.DataFrame:
@@ -187,9 +199,7 @@ def paper(stem: str) -> pd.DataFrame:
 def beside(
     figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any] = {}
 ) -> pd.DataFrame:
-    """The paper's rows with the wanted values; only those with the preferred ones,
-    too, if there are any.
-    """
+    """Rows of the paper with the wanted values; those with the preferred ones, if there are any."""
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     matches = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
     return rows if matches.empty else matches
@@ -202,11 +212,9 @@ def footer(
     definitions: Sequence[Note] = (),
     picture: str = "",
 ) -> Notes:
-    """The notes of an artefact's table: its own notes, the origin of its numbers,
-    and what is missing.
+    """The notes of an artefact's table: its own, the origin of its numbers, and what is missing.
 
-    results: the cells behind the table's rows. plan: all cells of the artefact, its ceilings
-    included.
+    results: cells behind the table's rows. plan: all cells of the artefact, its ceilings included.
     """
     done_cells = results.cells[results.cells.status == "done"]
     measured = {

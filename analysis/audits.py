@@ -1,10 +1,8 @@
-"""Verdicts of audit cells: z-scores of decoding, the number of tokens behind them,
-and the finding.
-"""
+"""Verdicts of audit cells: z-scores of decoding, their number of tokens, and the finding."""
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any
 
@@ -13,7 +11,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.load import Results
-from analysis.table import ABSENT, Audit
+from analysis.table import ABSENT, Audit, Column
 from resispec.audit.verdict import (
     LIMIT,
     MIN_VARIANCE,
@@ -39,9 +37,7 @@ DEFINITION = (
 METHOD = ["decoder", "tree", "verifier"]
 """The labels that a method on its tree is told by."""
 ENUMERATED = "biased (enumerated)"
-"""The verdict of a verifier whose bias enumeration shows,
-where no audit of its decoding found it.
-"""
+"""The verdict of a verifier whose bias enumeration shows, and no audit of its decoding found."""
 NOT_AUDITED = "not audited"
 RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
@@ -52,6 +48,21 @@ def is_biased(verdict: str) -> bool:
     return verdict in (Finding.BIASED, ENUMERATED)
 
 
+def is_acquitted(verdicts: Collection[str]) -> bool:
+    """Whether verdicts, of which there are some, all say that no bias is seen."""
+    return set(verdicts) == {str(Finding.NO_BIAS_SEEN)}
+
+
+def is_decided(verdict: str) -> bool:
+    """Whether a verdict is decided: biased, or no bias seen."""
+    return is_biased(verdict) or is_acquitted([verdict])
+
+
+def are(said: Callable[[str], bool], rows: pd.DataFrame) -> pd.Series:
+    """For each row, whether `said` holds of its verdict."""
+    return rows.verdict.map(said).astype(bool)
+
+
 def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose verifier is ResiSpec, with any parameters."""
     options = rows.verifier.map(lambda verifier: labels.Label.of(verifier).option)
@@ -59,9 +70,10 @@ def of_resispec(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_unbiased(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one quantity of the method on its tree, at the highest temperature,
-    in none of whose rows a bias is seen and whose mean is the largest; empty without one. Methods
-    that lack a row that others have are left out, since their mean is of something else.
+    """The rows of the best method on its tree without a bias seen, at the highest temperature.
+
+    Of the methods whose rows all say no bias seen, it has the largest mean; without one there are
+    no rows. Methods that lack rows of others are left out: their mean is of something else.
 
     rows: of a long frame, all of the same quantity.
     """
@@ -69,21 +81,16 @@ def best_unbiased(rows: pd.DataFrame) -> pd.DataFrame:
     hottest = rows[rows.temperature == rows.temperature.max()]
     methods = [group for _, group in hottest.groupby(METHOD, sort=False)]
     most = max(map(len, methods), default=0)
-    exact = [
-        group
-        for group in methods
-        if set(group.verdict) == {str(Finding.NO_BIAS_SEEN)} and len(group) == most
-    ]
+    exact = [group for group in methods if is_acquitted(group.verdict) and len(group) == most]
     return max(exact, key=lambda group: group.value.mean(), default=hottest[:0])
 
 
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """QUANTITIES and "verdict" of each audit cell, by its labels,
-    which the cell that it audits has, too.
+    """QUANTITIES and "verdict" of each audit, by the labels that it shares with the audited cell.
 
     An audit that did not finish has NaN, and its status in its verdict. A verifier that is known to
-    be biased has a verdict without an audit, too, and where its audit saw no bias.
-    Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
+    be biased has a verdict without an audit, too, and where its audit saw no bias. Raises
+    InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     verdicts = {}
     timed_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
@@ -112,8 +119,7 @@ def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None, results: Results
 
 
 def with_bias(numbers: Mapping[str, Any], bias: str | None) -> dict[str, Any]:
-    """Numbers with the verdict ENUMERATED, unless their own verdict is that of an audit
-    that found a bias.
+    """Numbers with the verdict ENUMERATED, unless they have that of an audit that found a bias.
 
     bias: the sentence about the bias that enumeration shows; without one the numbers are as before.
     """
@@ -181,6 +187,13 @@ def _finding(scores: Mapping[str, Statistic]) -> Finding:
     return judge(Evidence(z_scores={"": scores}), required=("z_scores",)).finding
 
 
+def columns(frame: pd.DataFrame) -> list[Column]:
+    """The column of a long frame's verdicts, in words alone; none if it has no verdict."""
+    if not frame.verdict.any():
+        return []
+    return [Column("verdict", "Audit", "audit", cell=lambda row: Audit(row[()]["verdict"]))]
+
+
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
     """The cell of a table from "verdict" and QUANTITIES, which are NaN if unknown."""
     *z, tokens = (float(quantities[name]) for name in QUANTITIES)
@@ -188,9 +201,7 @@ def cell_of(quantities: Mapping[str, Any]) -> Audit:
 
 
 def counted(verdicts: Collection[str]) -> str:
-    """Verdicts with their counts, the most frequent first:
-    "no bias seen (6 of 6)"; "–" without any.
-    """
+    """Verdicts with their counts, most frequent first: "no bias seen (6 of 6)"; "–" without any."""
     counts = Counter(verdict for verdict in verdicts if verdict).most_common()
     return (
         ", ".join(f"{verdict} ({count} of {len(verdicts)})" for verdict, count in counts) or ABSENT

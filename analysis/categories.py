@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis import audits, long, metrics
 from analysis.load import LABELS, SETTING, Plan, Results, load, told_apart, with_filters_off
-from analysis.metric_table import measure
+from analysis.metric_table import Baseline, baseline_of, measure
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import BRACKETS, few_prompts
 from analysis.table import Notes, Table
@@ -25,6 +25,7 @@ MEASURED = (
     "value",
     "lower",
     "upper",
+    "verdict",
 )
 CAPTION = "Accepted length by category of prompts."
 DEFINITION = (
@@ -40,8 +41,9 @@ def of(plan: Plan) -> Table | None:
     category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
     quantity of METRICS. Cells of several parts with the same labels are told apart by their part.
     """
-    parts = plan.first_runs.only(lambda cell: not cell.is_audit).by_part()
-    frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
+    baseline = baseline_of(plan)
+    frames = [_by_category(load(part), baseline) for part in plan.first_runs.by_part()]
+    frame = pd.concat([pd.DataFrame(), *frames], ignore_index=True)
     if frame.empty:
         return None
     keys = [name for name in frame if name not in (*MEASURED, "part")]
@@ -55,14 +57,16 @@ def of(plan: Plan) -> Table | None:
     names = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
     columns = long.names(varying)
     columns += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in names]
+    columns += audits.columns(frame)
     lines = long.tabulate(lengths, keys, columns, (FIELD,))
     notes = Notes((DEFINITION, BRACKETS, *few_prompts(lengths.num_prompts.dropna())))
     return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, notes)
 
 
-def _by_category(results: Results) -> pd.DataFrame:
-    """The frame of one part, whose cells are compared with each other, with the part's name;
-    empty if no prompt has a category.
+def _by_category(results: Results, baseline: Baseline) -> pd.DataFrame:
+    """The frame of one part, with its name; empty if no prompt has a category.
+
+    Cells are compared within the part. baseline: that of its gains, see `measure`.
     """
     by_cell = {
         cell_id: rows for cell_id, rows in metrics.decoded(results.rows).items() if FIELD in rows
@@ -70,12 +74,14 @@ def _by_category(results: Results) -> pd.DataFrame:
     names = dict.fromkeys(name for rows in by_cell.values() for name in rows[FIELD].dropna())
     if not names:
         return pd.DataFrame()
-    cells = results.cells
+    verdicts = audits.by_labels(results)
+    cells = results.timed
     has_rows = cells.cell_id.isin(by_cell)
     cells = cells[
         cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))
     ]
-    frames = [measure(replace(results, cells=cells, rows=by_cell)).assign(**{FIELD: ALL})]
+    whole = replace(results, cells=cells, rows=by_cell)
+    frames = [measure(whole, baseline).assign(**{FIELD: ALL})]
     for name in names:
         of_category = {
             cell_id: rows[rows[FIELD] == name]
@@ -83,8 +89,10 @@ def _by_category(results: Results) -> pd.DataFrame:
             if name in {*rows[FIELD]}
         }
         subset = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
-        frames.append(measure(subset).assign(**{FIELD: name}))
+        frames.append(measure(subset, baseline).assign(**{FIELD: name}))
     frame = pd.concat(frames, ignore_index=True).assign(part=results.cells.part.iloc[0])
+    found = (verdicts.get(results.place(row), {}) for row in frame.to_dict("records"))
+    frame["verdict"] = [of_cell.get("verdict", "") for of_cell in found]
     return frame[~frame.quantity.isin(audits.QUANTITIES)][
         ["cell_id", *results.keys, *MEASURED[1:], "part"]
     ]

@@ -41,8 +41,7 @@ MEMORY = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
 
 
 def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
-    """The plans of artefacts, by default all plans; the published plans
-    if the profile has no own ones.
+    """The plans of artefacts, by default all; the published ones if the profile has no own ones.
 
     Raises InvalidInput for an artefact without a plan, without any plan, and for a damaged plan.
     """
@@ -64,12 +63,11 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
 
 
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
-    """A frame with a row for each cell of each sweep; an audit is in the row
-    of the cell that it audits.
+    """A frame with a row for each cell of each sweep; an audit is in the row of the audited cell.
 
     Columns: FIRST, the other labels that a sweep varied, LAST, and numbers of single cells
-    (`_rows`). A metric that was added later has columns where a cell has its fields.
-    Raises InvalidInput for a damaged cell.
+    (`_rows`). A metric that was added later has columns where a cell has its fields. Raises
+    InvalidInput for a damaged cell.
     """
     pairs = [pair for plan in plans for part in plan.by_part() for pair in _rows(part)]
     frame, numbers = (pd.DataFrame([pair[place] for pair in pairs]) for place in (0, 1))
@@ -82,9 +80,7 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Pairs of a row and its cell's own numbers for one part of a plan;
-    only decoded cells have METRICS.
-    """
+    """Pairs of a row and its cell's own numbers for a part; only decoded cells have METRICS."""
     tasks = {request.cell_id: request.task for request in plan.requests}
     results = load(plan)
     decoded = metrics.decoded(results.rows)
@@ -129,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     path = options.results / options.profile / "results.csv"
     plans = read_plans(options.profile, options.results, options.artefacts)
+    for plan in plans:
+        sys.stderr.write("".join(f"{plan.artefact}: {line}\n" for line in plan.outdated))
     frame = tidy(plans)
     write_atomically(path, frame.to_csv(index=False))
     caption = "Every cell that was asked for."

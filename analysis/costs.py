@@ -1,6 +1,4 @@
-"""Costs of a step, and gains over SpecInfer at its best, beside the metrics of cells
-that decode.
-"""
+"""Costs of a step, and gains over SpecInfer at its best, beside the metrics of decoding cells."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +8,8 @@ import pandas as pd
 from analysis import metrics
 from analysis.ceilings import CEILING
 from analysis.load import Plan, Request, Results
-from analysis.metric_table import measure, specinfer_on_d5b3, with_quantity
-from analysis.metrics import GAIN, TOKENS_PER_S, Metric
+from analysis.metric_table import baseline_of, measure, with_gain, with_quantity
+from analysis.metrics import TOKENS_PER_S, Metric
 from analysis.stats import ABSENT, Interval
 from resispec import trees
 from resispec.trees import Topology, grow_map
@@ -55,14 +53,10 @@ OTHER_GAINS = {GAIN_OVER_BEST: specinfer_on_own, GAIN_OVER_RESISPEC: resispec_on
 
 
 def measure_with_costs(results: Results, plan: Plan) -> pd.DataFrame:
-    """The frame of `measure` over SpecInfer on d5b3, with OTHER_GAINS, DRAFT_FORWARDS
-    and STEP_MS.
-    """
-    frame = measure(results, specinfer_on_d5b3)
+    """Frame of `measure` with OTHER_GAINS, DRAFT_FORWARDS and STEP_MS."""
+    frame = measure(results, baseline_of(plan))
     for gain, baseline in OTHER_GAINS.items():
-        rows = measure(results, baseline, [GAIN])
-        rows = rows[rows.quantity == GAIN.name].assign(quantity=gain.name)
-        frame = pd.concat([frame, rows], ignore_index=True)
+        frame = with_gain(frame, results, gain, baseline)
     forwards = draft_forwards(plan)
     rates = _values(frame, TOKENS_PER_S)
 

@@ -1,6 +1,4 @@
-"""Figure 3: the parts of the time of a step, and the parts of the time of shaping,
-decoder by decoder.
-"""
+"""Figure 3: the parts of a step's time, and of the time of shaping, decoder by decoder."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -47,10 +45,8 @@ SHAPING: Parts = {
     "between": ("Between them", tint(figures.GREY, 0.6)),
 }
 """The parts of shaping, in shades of its colour."""
-LEFT, RIGHT = (
-    "ms a step, in profiling runs (whiskers: 95 % interval of the step)",
-    "% of ResiSpec's shaping",
-)
+LEFT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)"
+RIGHT = "% of ResiSpec's shaping"
 FIELDS = (
     *(
         "num_emitted",
@@ -100,8 +96,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """A long frame with a row per cell, part and quantity;
-    a cell that is not done has one without a number.
+    """A long frame, a row per cell, part and quantity; a cell not done has one without a number.
 
     Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
     """
@@ -188,7 +183,6 @@ def draw(frame: pd.DataFrame, named: Sequence[str], width: float | None = None) 
     """The figure: both panels, with a row for each cell.
 
     frame: that of `measure`. named: the keys that tell rows apart beside decoder and verifier.
-    width: of the figure, in inches; in a narrow one the panels stand below each other.
     """
     cells = [
         rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)

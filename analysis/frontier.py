@@ -1,6 +1,4 @@
-"""The frontier: the accepted length of each verifier,
-on d5b3 and on searched trees, and the ceilings.
-"""
+"""The frontier: accepted lengths of verifiers on d5b3 and on searched trees, and the ceilings."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +14,7 @@ from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import Plan, Results, load
-from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
+from analysis.metric_table import baseline_of, by_cell, definitions, measure
 from analysis.table import Paper
 
 TEXTS = texts("frontier")
@@ -54,7 +52,7 @@ def make(plan: Plan) -> Artefact:
     )
     results.check_one_setting()
     long_results = load(plan.only(lambda cell: cell.part == LONG))
-    frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
+    frame = with_ceilings(measure(results, baseline_of(plan)), plan)
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
@@ -74,8 +72,7 @@ def _longer(results: Results) -> list[str]:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """The figure in a sentence: the gains of the best method without a bias seen,
-    and ResiSpec's verdict.
+    """The figure in a sentence: gains of the best method with no bias seen, and ResiSpec's verdict.
 
     frame: a long frame.
     """
@@ -99,12 +96,9 @@ def message(frame: pd.DataFrame) -> str:
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure, for the data set measured at the most temperatures.
 
-    frame: the frontier's long frame. width: of the figure, in inches; in a narrow one the panels
-    stand below each other.
-
     The left panel has VERIFIERS on d5b3, its ceiling and the best tree with as many positions. The
     right one, if several sizes were measured, has the best trees of each kind of draws by size,
-    their ceiling and d5b3.
+    their ceiling and d5b3. frame: the frontier's long frame.
     """
     of_all = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
     measured = of_all
@@ -124,12 +118,13 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     ours = labels.options("verifier")
     users = [name for name in dict.fromkeys(on_d5b3.verifier) if name not in ours]
     looks = figures.looks(users)
+    biased = {"resispec", *on_d5b3.verifier[audits.are(audits.is_biased, on_d5b3)]}
     on_reference = [
         line
         for name in (*VERIFIERS, *users)
         for line in _by_method(
             f"{REFERENCE_TREE}: "
-            f"{labels.name('verifier', name)}{' (biased)' if name == 'resispec' else ''}",
+            f"{labels.name('verifier', name)}{' (biased)' if name in biased else ''}",
             looks[name],
             on_d5b3[on_d5b3.verifier == name],
             (REFERENCE, name),
@@ -177,9 +172,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
 
 
 def _by_method(name: str, look: Look, rows: pd.DataFrame, usual: tuple[str, str]) -> Iterator[Line]:
-    """A line for each decoder and verifier of the rows; all but that of the usual ones say in
-    their names which they are of.
-    """
+    """A line per decoder and verifier of the rows; its name says which, unless they are usual."""
     for method, own in rows.groupby(["decoder", "verifier"], sort=False):
         is_usual = tuple(map(str, method)) == usual
         yield name if is_usual else f"{name}: {labels.method(*method)}", look, own

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import labels
+from analysis import figures, labels
 from analysis.artefact import texts
 from analysis.figures import SIZE, finish, save_figure
 from analysis.table import Notes, Table, markdown, plain
@@ -29,7 +29,7 @@ WORDS = (
 """Columns of words. The last one is absent from a gallery without controls."""
 SLOW = 0.9
 """The share of the exact engine's accepted length below which the usual checks notice a loss."""
-FAULT, EXACT = "#D55E00", "#0072B2"
+FAULT, EXACT = figures.VERMILION, figures.BLUE
 """Colours of engines with a known fault and of the others."""
 TICKS_X = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 
@@ -53,8 +53,9 @@ def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def first_biased(rows: pd.DataFrame) -> float:
-    """The number of tokens at which bets decide, or from which on all rows are called biased, if
-    that is less; NaN if neither is so.
+    """The number of tokens at which bets decide or, if less, from which on all rows say biased.
+
+    NaN if neither is so.
     """
     is_far = (rows.p_value < rows.limit).to_numpy()
     stays_far = np.logical_and.accumulate(is_far[::-1])[::-1]
@@ -84,9 +85,7 @@ def seeds(row: Mapping[str, Any]) -> str:
 
 
 def table_of(frame: pd.DataFrame, pair: str) -> Table:
-    """The page: a row for each engine, and the notes;
-    the row of an engine that did not run says why.
-    """
+    """The page: a row for each engine, which says why if it did not run, and the notes."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
     kind = (
         "engines with faults that shipped, and exact ones"
@@ -172,9 +171,7 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The figure: for each engine the number of tokens from which on the audit says biased,
-    or hollow the number that it read without saying so.
-    """
+    """The figure: each engine's tokens until the audit says biased or, hollow, all that it read."""
     rows = [row for row in engines(frame) if row["status"] == "done"]
     figure = Figure(figsize=(7.4, 1.3 + 0.24 * len(rows)), layout="constrained")
     axes = figure.subplots()

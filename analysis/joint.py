@@ -1,6 +1,4 @@
-"""The page and the figure about the joint optimum of small trees, which
-docs/studies/joint_optimum.py solves for.
-"""
+"""Page and figure of the joint optimum of small trees, from docs/studies/joint_optimum.py."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +10,9 @@ from matplotlib.figure import Figure
 from analysis import figures, labels
 from analysis.table import Table, plain
 
-OPTIMUM, DRAFTED, COMPARED = (
-    "joint optimum",
-    "joint optimum, drafted knowledge",
-    "traversal_optimal",
-)
+OPTIMUM = "joint optimum"
+DRAFTED = "joint optimum, drafted knowledge"
+COMPARED = "traversal_optimal"
 DRAWN = ("standard", "traversal", "optimal", "traversal_optimal", "level_optimal")
 """Verifiers of the figure: they take every tree with i.i.d. draws.
 
@@ -35,9 +31,7 @@ def _left(means: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def left_by_verifiers(frame: pd.DataFrame) -> Table:
-    """A row per shape, draws and laws: what the optimum accepts,
-    and how much less verifiers do, in %.
-    """
+    """A row per shape, draws and laws: what the optimum accepts, and what verifiers leave, in %."""
     keys = ["shape", "vocab", "draws", "laws"]
     means = frame[frame.possible == 1].pivot_table("accepted", keys, "verifier", sort=False)
     names = sorted(set(means) - {OPTIMUM}, key=lambda name: labels.rank("verifier", name))
@@ -66,9 +60,7 @@ def left_by_knowledge(frame: pd.DataFrame) -> Table:
 
 
 def left(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per shape, world with i.i.d. draws and verifier of the figure: `left`,
-    in % of the optimum.
-    """
+    """A row per shape, world with i.i.d. draws and verifier of DRAWN: `left`, % of the optimum."""
     keys = ["shape", "vocab", "laws", "seed"]
     rows = frame[(frame.possible == 1) & (frame.draws == "iid")]
     optimum = rows[rows.verifier == OPTIMUM].set_index(keys).accepted.rename("optimum")
@@ -77,9 +69,7 @@ def left(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison(frame: pd.DataFrame) -> str:
-    """A note: what the last verifier of the figure leaves beside the one before it,
-    over all worlds.
-    """
+    """A note: what the figure's last verifier leaves beside the one before it, over all worlds."""
     second, best = DRAWN[-2:]
     worlds = left(frame).pivot(index=["shape", "laws", "seed"], columns="verifier")
     means = worlds.left.mean()
@@ -94,9 +84,7 @@ def comparison(frame: pd.DataFrame) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Verifier by verifier, the mean over the worlds of every shape,
-    and from the least to the most.
-    """
+    """The figure: each verifier's mean over each shape's worlds, with the least and the most."""
     rows = left(frame)
     spread = rows.groupby(["verifier", "shape"], sort=False).left.agg(
         value="mean", lower="min", upper="max"

@@ -38,8 +38,9 @@ Steps = dict[int, tuple[np.ndarray, np.ndarray]]
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, those of the longest texts first, and the figure of these."""
-    longest = load(plan.only(lambda cell: cell.part.startswith(LONG)), FIELDS)
-    usual = load(plan.only(lambda cell: not cell.part.startswith(LONG)), FIELDS)
+    decoded = plan.only(lambda cell: not cell.is_audit)
+    longest = load(decoded.only(lambda cell: cell.part.startswith(LONG)), FIELDS)
+    usual = load(decoded.only(lambda cell: not cell.part.startswith(LONG)), FIELDS)
     groups = [results for results in (longest, usual) if len(results.cells)]
     for results in groups:
         results.check_one_setting()
@@ -100,8 +101,9 @@ def _over(own: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarra
 
 
 def _frame(results: Results) -> pd.DataFrame:
-    """The long frame of cells: accepted lengths and gains over the draft's own laws by interval,
-    and the growth from the first interval to the last.
+    """The long frame of cells: accepted lengths, gains over the draft's own laws, and the growth.
+
+    Lengths and gains are by interval; the growth is from the first interval to the last.
     """
     steps = {cell_id: steps_of(rows) for cell_id, rows in results.rows.items()}
     most = max((int(rows.num_returned.max()) for rows in results.rows.values()), default=0)
@@ -166,7 +168,6 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure: a panel a temperature, accepted length against written tokens.
 
     Lines of recycled laws are dashed. frame: rows of the table's frame with as many new tokens.
-    width: of the figure, in inches; in a narrow one the panels stand below each other.
     """
     frame = frame[(frame.quantity == ACCEPTED_LENGTH.name) & frame.value.notna()]
     frame = frame[frame.dataset == (frame.dataset.iloc[0] if len(frame) else "")]

@@ -43,8 +43,10 @@ FILTERS_OFF = {f"sampling.{name}": getattr(Warp, name) for name in FILTERS}
 Labels name a filter that is on or varied.
 """
 APART = ("task", "of")
-"""Facts that tell cells of a sweep of one's own apart whose labels are the same: their task, and
-the artefact and part that they are of. Within a part of an artefact labels suffice."""
+"""Facts that tell cells of a sweep of one's own apart whose labels are the same.
+
+They are a cell's task, artefact and part; within a part of an artefact labels suffice.
+"""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 LIMITS = ("max_new_tokens", "max_length", "ignore_eos")
 """The settings of sampling that say how long a text may get."""
@@ -55,8 +57,10 @@ TREE_SHA256 = "tree_sha256"
 UNPACKED = "resispec-published-"
 """Prefix of the temporary folder of an unpacked archive, a results folder of one artefact."""
 RUNS = "runs"
-"""Parts of an artefact whose names begin so measure its cells again with other base seeds; only
-`part=all`, or their own names, ask for them."""
+"""Beginning of the names of parts that measure an artefact's cells again with other base seeds.
+
+Only `part=all`, or their own names, ask for them.
+"""
 COMPARED = (
     "temperature",
     "seed",
@@ -66,9 +70,7 @@ COMPARED = (
     "device",
     "dtype",
 )
-"""Single values of a cell's configuration that are compared with its labels,
-where these have them.
-"""
+"""Single values of a cell's configuration to compare with its labels, where these have them."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums are in its status.json."""
 
@@ -115,10 +117,8 @@ def read_status(folder: Path, config: Mapping[str, Any] | None = None) -> Status
             raise InvalidInput(problem)
     except InvalidInput as error:
         return Status("damaged", str(error))
-    reason, seconds = (
-        " ".join(str(content.get("reason") or "").split()),
-        float(content.get("seconds") or 0.0),
-    )
+    reason = " ".join(str(content.get("reason") or "").split())
+    seconds = float(content.get("seconds") or 0.0)
     if content["state"] == "done" and (
         changed := changed_code(folder, config or cell.get("config"))
     ):
@@ -141,9 +141,7 @@ def changed_code(folder: Path, config: Mapping[str, Any] | None = None) -> list[
 
 
 def recorded_code(folder: Path) -> dict[str, str]:
-    """The digests of the code that the cell in a folder was measured with;
-    empty if it does not say.
-    """
+    """Digests of the code that the cell in a folder was measured with; empty if it does not say."""
     with suppress(InvalidInput):
         facts = read_json(folder / "provenance.json")
         if isinstance(code := facts.get("code"), dict):
@@ -161,8 +159,7 @@ def read_cell(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, cell: Mapping[str, Any]) -> str | None:
-    """The difference between a folder's name and the id of the cell in it, in words;
-    None if there is none.
+    """The difference between a folder's name and its cell's id, in words; None if there is none.
 
     cell: the content of its `cell.json`, see `read_cell`.
     """
@@ -181,7 +178,8 @@ class Request:
     labels: LABELS and the other keys that the sweep varied: a `Label` for each group, the
     temperature as a number, others as text. part: the part of the artefact, or "". is_audit:
     whether it audits the cell with the same labels. tree_file: the file of its tree, or None.
-    entry: its entry in the plan, for estimates.
+    is_other_run: whether it is a further run of another cell of its artefact, with another base
+    seed. entry: its entry in the plan, for estimates.
     """
 
     cell_id: str
@@ -189,6 +187,7 @@ class Request:
     part: str
     is_audit: bool
     tree_file: Path | None
+    is_other_run: bool = False
     entry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -198,15 +197,8 @@ class Request:
 
     @property
     def of(self) -> str:
-        """The artefact and part, like "figure3/specinfer", whose cell it is in a sweep of one's
-        own; "" elsewhere.
-        """
+        """Artefact and part ("figure3/specinfer") of a cell in a sweep of one's own; else ""."""
         return str(self.entry.get("of", ""))
-
-    @property
-    def is_other_run(self) -> bool:
-        """Whether it is a further run of another cell of its artefact, with another base seed."""
-        return self.part.startswith(RUNS)
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -239,13 +231,11 @@ class Request:
         file = Path(entry["tree_file"]) if entry.get("tree_file") else None
         if file and file.parent.name == trees.name and (trees / file.name).is_file():
             file = trees / file.name
-        return cls(cell_id, by_name, part, is_audit, file, entry)
+        return cls(cell_id, by_name, part, is_audit, file, part.startswith(RUNS), entry)
 
 
 def _has_other_tree(request: Request) -> bool:
-    """Whether the file of a request's tree is not the one that was planned with; plans of earlier
-    versions do not say.
-    """
+    """Whether a request's tree file is not the planned one; earlier versions' plans do not say."""
     file, planned = request.tree_file, request.entry.get(TREE_SHA256)
     return bool(planned and file) and sha256_of(file) not in (None, planned)
 
@@ -275,25 +265,32 @@ class Plan:
         return _is_published(self.results)
 
     @property
+    def replaced_trees(self) -> list[str]:
+        """A line about trees that were found anew since their cells were planned, if there are."""
+        names = {request.tree_file.name for request in self.requests if _has_other_tree(request)}
+        if not names:
+            return []
+        return [
+            f"{listed(sorted(names))} holds another tree than its cells were measured on, of which "
+            f"facts are shown; `{self.command}` measures anew."
+        ]
+
+    @property
     def outdated(self) -> tuple[str, ...]:
-        """The lines of `stale`, and one each about trees that were found anew and cells that were
-        measured with other code, if there are any.
-        """
-        stale = list(self.stale)
-        replaced = {request.tree_file.name for request in self.requests if _has_other_tree(request)}
-        if replaced:
-            stale.append(
-                f"{listed(sorted(replaced))} holds another tree than its cells were measured on, "
-                f"of which facts are shown; `{self.command}` measures anew."
-            )
+        """The lines of `stale` and of `changed`."""
+        return (*self.stale, *self.changed)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Lines about trees that were found anew, and about cells measured with other code."""
         cells = dict.fromkeys(request.cell_id for request in self.requests)
         changed = [files for cell_id in cells if (files := self._once(_stale_files, cell_id))]
         if not changed:
-            return tuple(stale)
+            return tuple(self.replaced_trees)
         count = f"{len(changed)} of {len(cells)} cells {'is' if len(changed) == 1 else 'are'} stale"
         names = listed(name for files in changed for name in files)
         return (
-            *stale,
+            *self.replaced_trees,
             f"{count}: measured with other code of {names}; `{self.command}` measures anew.",
         )
 
@@ -319,9 +316,10 @@ class Plan:
         return self._once(_status, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
-        """The rows of a finished cell by prompt_index; `attrs["partial"]`:
-        the fields that some rows lack. Seconds that do not count, since other work may have run
-        beside them or they are an audit's, are NaN.
+        """The rows of a finished cell by prompt_index.
+
+        `attrs["partial"]` has the fields that some rows lack. Seconds that do not count, since
+        other work may have run beside them or they are an audit's, are NaN.
         """
         rows, config = self._once(_prompts, cell_id), self.configuration(cell_id)
         if config.get("audit") or not config.get("timed", True):
@@ -378,9 +376,9 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
 
     artefact: its name, or SWEEP for all sweeps of one's own. files: the files of some of its parts;
     by default all files, see `plan_files`.
+
     Raises InvalidInput, one line with the command that makes the plan, when the plan is missing or
-    cannot
-    be read.
+    cannot be read.
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
@@ -401,6 +399,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
             content = read_sealed(file)
             part = str(content["part"])
             for request in (Request.read(entry, part, trees) for entry in content["cells"]):
+                if artefact == SWEEP:  # its parts are names that users give
+                    request = replace(request, is_other_run=False)
                 key = (request.cell_id, request.labels, part, request.of, request.is_audit)
                 requests[repr(key)] = request
             changed = [
@@ -435,25 +435,19 @@ def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
 
 
 def elsewhere(results: Path) -> str:
-    """The variable of make for a folder of results, after a blank;
-    "" for the usual and published folders.
-    """
+    """The variable of make for a results folder, after a blank; "" for usual and published ones."""
     is_usual = results == Path("results") or _is_published(results)
     return "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
 
 
 def part_names(path: Path) -> list[str]:
-    """The names of an artefact's parts, from its file in conf/experiment;
-    empty without parts or file.
-    """
+    """Names of the parts in an artefact's file of conf/experiment; empty without parts or file."""
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
     return list((content or {}).get("parts", ()))
 
 
 def _left_out(artefact: str, profile: str) -> set[str]:
-    """The parts of an artefact that a profile leaves out:
-    those that its `artefacts` set to null.
-    """
+    """The parts of an artefact that a profile leaves out: its `artefacts` set them to null."""
     artefacts: dict[str, Any] = {}
     for source in composed_of(f"profile/{profile}"):
         artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get(
@@ -513,8 +507,9 @@ def read_sweep(name: str, artefact: str, profile: str, results: Path) -> Plan:
     plan = find_sweep(name, profile, results)
     sweep = Path(plan.artefact).name
     requests = tuple(
-        replace(request, part=request.of.partition("/")[2])
+        replace(request, part=part, is_other_run=part.startswith(RUNS))
         for request in plan.requests
+        for part in [request.of.partition("/")[2]]
         if request.of.partition("/")[0] == artefact
     )
     if not requests:
@@ -556,10 +551,9 @@ class Results:
         return (*SETTING, *self.more)
 
     def check_one_setting(self, besides: Collection[str] = ()) -> None:
-        """Raise InvalidInput if cells differ in their pair, or in a key beyond LABELS, such as a
-        filter or a seed; for figures and summaries that name none of them.
+        """Raise InvalidInput if cells differ in their pair or a key beyond LABELS, like a filter.
 
-        besides: keys in which they may differ.
+        It is for figures and summaries that name none of these. besides: keys that may differ.
         """
         for key in ("pair", *self.more):
             values = [*dict.fromkeys(map(str, self.cells[key]))]
@@ -580,9 +574,7 @@ class Results:
         return tuple(cell[key] for key in self.keys if key not in besides)
 
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        """The first columns of a CSV's row about a cell: its id, labels,
-        status and number of prompts.
-        """
+        """First columns of a cell's row in a CSV: id, labels, status, reason, number of prompts."""
         facts = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
         return facts | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
@@ -710,8 +702,9 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
 
 
 def _machines(provenance: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
-    """The conditions of the times of a cell's runs: device, threads, version of torch and the way
-    of the target's forwards; one entry for runs that have all of it in common.
+    """The conditions of the times of a cell's runs; one entry for runs that have all in common.
+
+    They are the device, the threads, the version of torch and the way of the target's forwards.
     """
     return frozenset(
         (
@@ -725,17 +718,13 @@ def _machines(provenance: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
 
 
 def origins(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The facts about each run that worked on a cell, the last one last;
-    a resumed cell has several.
-    """
+    """The facts about each run of a cell, the last one last; a resumed cell has several runs."""
     last_run = dict(provenance)
     return [*last_run.pop("before", ()), last_run]
 
 
 def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
-    """The commit of a run from `origins`, cut to a length,
-    and whether the code differed from it.
-    """
+    """A run's commit, from `origins`, cut to a length, and whether the code differed from it."""
     commit = str(run.get("git_commit") or "unknown")[:length]
     return f"{commit} (changed)" if run.get("git_is_dirty") else commit
 
@@ -763,9 +752,7 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 
 def _check_configuration(plan: Plan, request: Request) -> None:
-    """Raise InvalidInput for a finished cell that was measured with other values
-    than its request names.
-    """
+    """Raise InvalidInput for a finished cell measured with other values than its request names."""
     if plan.status(request.cell_id).state != "done":
         return
     config = plan.configuration(request.cell_id)
@@ -801,8 +788,7 @@ def _prompts(folder: Path) -> pd.DataFrame:
 def _check_same_prompts(
     cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]
 ) -> None:
-    """Raise InvalidInput unless cells of one pair and data set measured the same prompts
-    and seeds.
+    """Raise InvalidInput unless cells of a pair and data set measured the same prompts and seeds.
 
     Rows of earlier versions have no checksum of the prompt's tokens, which is not compared then.
     """
@@ -821,10 +807,10 @@ def _check_same_prompts(
 def _check_other_documents(
     cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]
 ) -> None:
-    """Raise InvalidInput if two data sets of one pair have the same prompts, which would count
-    twice in whatever is of all data sets.
+    """Raise InvalidInput if two data sets of one pair have the same prompts.
 
-    Rows of earlier versions have no checksums of prompts, which are not compared then.
+    These would count twice in whatever is of all data sets. Rows of earlier versions have no
+    checksums of prompts, which are not compared then.
     """
     for _, group in cells.groupby(["pair", *more], sort=False):
         datasets: dict[tuple[Any, ...], str] = {}
@@ -839,10 +825,13 @@ def _check_other_documents(
                 )
 
 
+def are_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether the rows of two cells are of the same prompts, with the same limits and dtype."""
+    return one.attrs.get("alike") == other.attrs.get("alike") and not other_prompts(one, other)
+
+
 def other_prompts(one: pd.DataFrame, other: pd.DataFrame) -> tuple[list[Any], list[Any]] | None:
-    """The first prompt that the rows of two cells do not share, as each of them has it; None if
-    they share all.
-    """
+    """The first prompt that two cells do not share, as each has it; None if they share all."""
     names = [*IDENTITY, "prompt_sha256"]
     columns = (rows.reindex(columns=names).values.tolist() for rows in (one, other))
     for first, second in zip_longest(*columns, fillvalue=["none"]):

@@ -1,8 +1,6 @@
-"""Tables of cells that decode: a long frame of the metrics of all cells,
-and the printed table of it.
+"""Tables of cells that decode: a long frame of all cells' metrics, and the table printed of it.
 
-A line of the table is a cell with its own metrics, or a setting with several verifiers side by
-side.
+A line of it is a cell with its own metrics, or a setting with several verifiers side by side.
 """
 
 import math
@@ -16,19 +14,26 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import APART, Results, listed, other_prompts
+from analysis.load import (
+    APART,
+    FILTERS_OFF,
+    Plan,
+    Results,
+    are_alike,
+    filters_in,
+    listed,
+)
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
-# From a cell's labels to those of them that its baseline, by default the standard rule, does not
-# share.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-ACROSS_RUNS = "across_runs"
-"""Key in `attrs` of the frame of `measure`: ids of cells with a ratio
-of times not measured in turn.
+"""From a cell's labels to those that its baseline does not share; it is the standard rule, unless
+another verifier is among them.
 """
+ACROSS_RUNS = "across_runs"
+"""Key in `attrs` of `measure`'s frame: ids of cells with a ratio of times not measured in turn."""
 RUNS_DIFFER = (
     "Speedups of cells that one process did not time in turn: their intervals cover how much runs "
     f"differ, too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell "
@@ -38,22 +43,48 @@ MetricColumn: TypeAlias = tuple[Metric, str, str]
 """A metric, its verifier where several stand side by side (else ""), and the column's header."""
 
 
+def standard_beside(_: Mapping[str, Any]) -> dict[str, Any]:
+    """The baseline that is the standard rule with the cell's own decoder and tree."""
+    return {}
+
+
 def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
     """The baseline that is SpecInfer's standard rule on the paper's tree."""
     return {"decoder": "specinfer", "tree": "d5b3"}
 
 
+def of_eagle(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The baseline of Table 2: EAGLE's own for the paper's reading of its candidates."""
+    return {"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {}
+
+
+BASELINES: Mapping[str, Baseline] = {
+    "table2": of_eagle,
+    "frontier": specinfer_on_d5b3,
+    "levels": specinfer_on_d5b3,
+    "field": specinfer_on_d5b3,
+    "overview": specinfer_on_d5b3,
+}
+"""Baselines of artefacts whose gains are not over `standard_beside`."""
+
+
+def baseline_of(plan: Plan) -> Baseline:
+    """The baseline of a plan's gains: that of the artefact that all of its cells are of."""
+    names = {cell.of.partition("/")[0] or plan.artefact for cell in plan.requests}
+    return BASELINES.get(names.pop(), standard_beside) if len(names) == 1 else standard_beside
+
+
 def measure(
     results: Results,
-    baseline: Baseline = lambda _: {},
+    baseline: Baseline = standard_beside,
     wanted: Sequence[Metric] | None = None,
 ) -> pd.DataFrame:
-    """A long frame with a row for each cell, audits excepted, and each quantity:
-    `wanted`, by default METRICS, and its audit's.
+    """A long frame with a row for each cell, audits excepted, and each quantity.
 
-    Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper,
-    paper_low, paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its
-    baseline has no prompts, or if the baseline is the cell itself.
+    The quantities are `wanted`, by default METRICS, and those of the cell's audit. Columns:
+    cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
+    paper_high (NaN, see `with_figures`), verdict. A value is NaN if the cell or its baseline has no
+    prompts, or if the baseline is the cell itself.
 
     baseline: gives the decoder and the tree whose standard rule, or another verifier if it gives
     one, a cell is compared with; all other keys are the cell's own. Raises InvalidInput when
@@ -90,7 +121,7 @@ def measure(
         rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
         if rows is None or not metric.is_in(rows):
             return ABSENT
-        if not _are_alike(prompts, rows):
+        if not are_alike(prompts, rows):
             return ABSENT
         if metric.is_across_runs(prompts, rows):
             across_runs.add(cell["cell_id"])
@@ -119,11 +150,6 @@ def measure(
     return frame
 
 
-def _are_alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether rows of two cells are of the same prompts, with the same limits and dtype."""
-    return one.attrs.get("alike") == other.attrs.get("alike") and not other_prompts(one, other)
-
-
 def with_quantity(
     frame: pd.DataFrame, quantity: str, value: Callable[[Mapping[str, Any]], Interval]
 ) -> pd.DataFrame:
@@ -138,20 +164,31 @@ def with_quantity(
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
 
 
+def with_gain(
+    frame: pd.DataFrame, results: Results, metric: Metric, baseline: Baseline
+) -> pd.DataFrame:
+    """A long frame with a gain in accepted length over another baseline; it takes metric's name."""
+    rows = measure(results, baseline, [metrics.GAIN])
+    rows = rows[rows.quantity == metrics.GAIN.name].assign(quantity=metric.name)
+    return pd.concat([frame, rows], ignore_index=True)
+
+
 def with_figures(
     frame: pd.DataFrame,
     columns: Mapping[tuple[str, str], str],
     beside: Callable[[Mapping[str, Any]], pd.DataFrame],
 ) -> pd.DataFrame:
-    """A long frame with the paper's figures: for each row,
-    the range of a column of the paper's rows.
+    """A long frame with the paper's figures: per row the range of a column of the paper's rows.
 
-    columns: (verifier, quantity) -> column of the paper's table. beside: gives the paper's rows for
-    a row.
+    A row with a filter on has none, since the paper has no filters.
+
+    columns: (verifier, quantity) -> column of the paper's table. beside: row -> the paper's rows.
     """
     frame = frame.assign(paper_low=np.nan, paper_high=np.nan)
     for place, row in frame.iterrows():
         column = columns.get((row["verifier"], row["quantity"]))
+        if any(float(row[key]) != FILTERS_OFF[key] for key in filters_in(frame)):
+            continue
         if column and column in (rows := beside(row)):
             frame.loc[place, ["paper_low", "paper_high"]] = rows[column].min(), rows[column].max()
     return frame
@@ -185,8 +222,7 @@ def side_by_side(
     caption: str,
     notes: Notes,
 ) -> Table:
-    """The table of a long frame with a line for each setting, decoder and tree,
-    and verifiers side by side.
+    """The table of a long frame: a line a setting, decoder and tree, with verifiers side by side.
 
     The last columns are the verdicts of the verifiers' audits, if there are any. A note names the
     methods whose verifier has no column.
@@ -207,9 +243,7 @@ def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.Data
 
 
 def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Column]:
-    """Columns of metrics, each followed by the paper's figures if there are any,
-    then columns of verdicts.
-    """
+    """Columns of metrics, each followed by the paper's figures if any, then columns of verdicts."""
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
         rows = frame[frame.verifier == verifier] if verifier else frame

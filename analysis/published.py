@@ -1,14 +1,12 @@
-"""Our published numbers, results/published/PROFILE/: their cells,
-and whether a table made here agrees.
+"""Our published numbers, results/published/PROFILE/: cells, and whether a table here agrees.
 
 Each published artefact has an archive, a results folder {PROFILE,raw}/... with its plans and cells,
 so that publishing one does not touch the others. A cell that several artefacts ask for is in the
 archive of each. Published rows are shorter than measured ones: see `analysis.publish.compact`.
 
 Two accepted lengths agree when their 95 % bootstrap intervals overlap. Rows of fewer than
-MIN_PROMPTS prompts have no interval and are not compared. Times are not compared,
-since they belong to a machine. Two verdicts agree when they are the same; an undecided verdict is
-not compared.
+MIN_PROMPTS prompts have no interval and are not compared. Times are not compared, since they belong
+to a machine. Two verdicts agree when they are the same; an undecided verdict is not compared.
 """
 
 import lzma
@@ -24,11 +22,10 @@ from typing import IO, Any, cast
 
 import pandas as pd
 
-from analysis import SWEEP, labels
+from analysis import SWEEP, audits, labels
 from analysis.load import FILTERS_OFF, LABELS, UNPACKED, Plan, plan_files, read_plan
 from analysis.stats import MIN_PROMPTS
 from analysis.table import Number, Table
-from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_bytes
 
@@ -41,7 +38,6 @@ LARGEST = 1 << 29
 MEMORY = 1 << 28
 """The most bytes of memory to unpack an archive, beside what it unpacks to."""
 UNPACKING_ERRORS = (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError, RecursionError)
-DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,7 @@ def plan_of(archive: Path) -> Plan:
 
 
 def source(artefact: str, profile: str, results: Path) -> Path:
-    """The results folder to make an artefact from: the published one
-    if the usual one has no plan of it.
+    """The results folder to make an artefact from: published if the usual one has no plan of it.
 
     A folder that the user names is always used.
     """
@@ -170,8 +165,9 @@ def _checked_members(file: tarfile.TarFile) -> list[tarfile.TarInfo]:
 
 
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
-    """The agreement of a plan's table with the published one, see `compare`;
-    no notes if both are one, or for a sweep of one's own.
+    """The agreement of a plan's table with the published one, see `compare`.
+
+    It has no notes if both are one, or for a sweep of one's own.
     """
     if plan.artefact.startswith(f"{SWEEP}/"):
         reason = "a sweep of your own may differ in settings that labels do not name"
@@ -201,12 +197,10 @@ def compare(
     keys = [name for name in names if name in rows and name in others]
     unique = others[~others.duplicated(keys, keep=False)].to_dict("records")
     published = {place(row, keys): row for row in unique if not pd.isna(row["value"])}
-    numbers, verdicts, differences, omissions = (
-        list[bool](),
-        list[bool](),
-        list[str](),
-        Counter[str](),
-    )
+    numbers = list[bool]()
+    verdicts = list[bool]()
+    differences = list[str]()
+    omissions = Counter[str]()
     for row in rows.to_dict("records"):
         other = published.get(place(row, keys))
         if pd.isna(row["value"]) or other is None:
@@ -220,10 +214,10 @@ def compare(
             own, theirs = (Number.of(entry, compared.spec) for entry in (row, other))
             if not numbers[-1]:
                 differences.append(f"{title} has {own}, published {theirs}")
-        own, theirs = row.get("verdict"), other.get("verdict")
-        if own in DECIDED and theirs in DECIDED:
-            verdicts.append(own == theirs)
-            if own != theirs:
+        own, theirs = row.get("verdict", ""), other.get("verdict", "")
+        if audits.is_decided(own) and audits.is_decided(theirs):
+            verdicts.append(audits.is_biased(own) == audits.is_biased(theirs))
+            if not verdicts[-1]:
                 differences.append(f"{title}: {own}, published as {theirs}")
     shares = list[str]()
     if numbers:
@@ -243,9 +237,7 @@ def compare(
 
 
 def rows_of(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of a quantity, with "" for an absent label, verdict or reason;
-    absent filters are off.
-    """
+    """A quantity's rows, with "" for an absent label, verdict or reason, and absent filters off."""
     rows = frame[frame.quantity == quantity] if "quantity" in frame else frame.iloc[:0]
     names = [name for name in (*LABELS, "verdict", "reason") if name in rows]
     values = {name: rows[name].astype(object).where(rows[name].notna(), "") for name in names}

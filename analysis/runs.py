@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import long, metrics
+from analysis import audits, long, metrics
 from analysis.artefact import footer, texts
 from analysis.load import SETTING, Plan, Request, Results, load
 from analysis.long import RUN
-from analysis.metric_table import Baseline, measure
+from analysis.metric_table import baseline_of, measure
 from analysis.stats import Interval
 from analysis.table import Column, Found, Number, Paper, Table
 from resispec.errors import InvalidInput
@@ -23,27 +23,26 @@ SPREADS = ("mean", "range", "sd")
 """Numbers of all runs of a cell: each is a quantity, like "accepted_length_mean"."""
 
 
-def of(stem: str, plan: Plan, baseline: Baseline = lambda _: {}) -> tuple[Table, ...]:
+def of(stem: str, plan: Plan) -> tuple[Table, ...]:
     """The table STEM_runs of an artefact's cells; none if no cell was asked for with other seeds.
 
     Its frame has a row for each cell and quantity with its run and base seed, and rows without
-    these two for SPREADS, which are absent where a run is not done.
-
-    baseline: as in `measure`. Raises InvalidInput if runs of a cell measured other prompts.
+    these two for SPREADS, which are absent where a run is not done. The verdict is that of the
+    audited run. Raises InvalidInput if runs of a cell measured other prompts.
     """
     again = {_place(cell) for cell in plan.requests if cell.is_other_run}
-    plan = plan.only(lambda cell: not cell.is_audit and _place(cell) in again)
+    plan = plan.only(lambda cell: _place(cell) in again)
     results = load(plan, metrics.FIELDS)
     seeds = sorted(set(results.cells.get(SEED, ())), key=lambda seed: int(seed or -1))
     if len(seeds) < 2:
         return ()
     _check_same_prompts(results)
     keys = [key for key in results.keys if key != SEED]
-    frame = _frame(results, measure(results, baseline), keys, seeds)
+    frame = _frame(results, measure(results, baseline_of(plan)), keys, seeds)
     varying, fixed = long.split_keys(
-        results.cells, (*SETTING, *(key for key in results.more if key != SEED), "tree", "method")
+        results.timed, (*SETTING, *(key for key in results.more if key != SEED), "tree", "method")
     )
-    columns = [*long.names(varying), *_columns(len(seeds))]
+    columns = [*long.names(varying), *_columns(len(seeds)), *audits.columns(frame)]
     lines = long.tabulate(frame, keys, columns, ("quantity", RUN))
     names = {
         "table": stem.replace("table", "Table "),
@@ -84,11 +83,13 @@ def _frame(
     records: list[dict[str, Any]] = []
     measured = measured[measured.quantity.isin(QUANTITIES)]
     for _, of_cell in measured.groupby(keys, sort=False):
+        verdict = next(filter(None, of_cell.verdict), "")
         for row in of_cell.to_dict("records"):
             seed = bases.get(row["cell_id"], row[SEED])
-            records.append(row | {RUN: seeds.index(row[SEED]) + 1, SEED: seed})
+            own = {RUN: seeds.index(row[SEED]) + 1, SEED: seed, "verdict": verdict}
+            records.append(row | own)
         about = {key: of_cell[key].iloc[0] for key in keys} | dict.fromkeys((RUN, SEED), "")
-        about |= {"cell_id": "", "status": "done", "reason": ""}
+        about |= {"cell_id": "", "status": "done", "reason": "", "verdict": verdict}
         for quantity, rows in of_cell.groupby("quantity", sort=False):
             values = rows.value.to_numpy() if len(rows) == len(seeds) else np.array([np.nan])
             numbers = (values.mean(), np.ptp(values), values.std(ddof=len(values) > 1))
@@ -98,7 +99,7 @@ def _frame(
             }
             records += long.records(about, spreads)
     names = ["cell_id", *keys, RUN, SEED, "status", "reason", "num_prompts", "quantity"]
-    frame = pd.DataFrame(records, columns=[*names, "value", "lower", "upper"])
+    frame = pd.DataFrame(records, columns=[*names, "value", "lower", "upper", "verdict"])
     return frame.astype({"num_prompts": "Int64"})
 
 

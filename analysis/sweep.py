@@ -6,20 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis import long, metrics, table
-from analysis.audits import NOT_AUDITED
+from analysis import audits, long, metrics, table
 from analysis.cells import FIRST, tidy
 from analysis.load import LABELS, SETTING, Plan, facts_of
 from analysis.metric_table import RUNS_DIFFER, across_devices, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval, few_prompts
-from analysis.table import Audit, Column, Found, Gap, Notes, Number, Table
+from analysis.table import Column, Found, Gap, Notes, Number, Table
 from analysis.terminal import printed
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 """The table shows the first of these metrics that any of its cells has."""
 PLAIN = (metrics.TOKENS_PER_S, metrics.GAIN)
 """Metrics that are printed without their intervals, which the CSV has."""
+OF_GAINS = (
+    "Gain: accepted length over the standard rule's with the same decoder and tree; the tables of "
+    "artefacts may name another baseline."
+)
 MOST_ROWS = 20
 """The largest number of rows of the table on a screen."""
 
@@ -38,7 +41,7 @@ def table_of(
     frame = tidy(plans)
     is_unaudited = frame.verifier.fillna("").astype(bool) & frame.verdict.isna()
     is_unaudited &= frame[metrics.ACCEPTED_LENGTH.name].notna()
-    frame["verdict"] = frame.verdict.astype(object).mask(is_unaudited, NOT_AUDITED)
+    frame["verdict"] = frame.verdict.astype(object).mask(is_unaudited, audits.NOT_AUDITED)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     tasks = ["task"] if frame.task.nunique() > 1 else []
@@ -59,10 +62,7 @@ def table_of(
         columns.append(
             long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], ""))
         )
-    if rows.verdict.any():
-        columns.append(
-            Column("verdict", "Audit", "audit", cell=lambda row: Audit(row[()]["verdict"]))
-        )
+    columns += audits.columns(rows)
     columns.append(
         long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"])))
     )
@@ -80,7 +80,9 @@ def table_of(
     few = few_prompts(frame.num_prompts[is_measured])
     setting = ["artefact", "part", *SETTING, *more]
     of_devices = across_devices(rows[is_measured], setting)
-    notes = Notes((*of_devices, *of_times, *disagreement(rates), *few, *biases))
+    of_gains = [OF_GAINS] if metrics.GAIN in numbers else []
+    about = (*of_devices, *of_times, *disagreement(rates), *of_gains, *few, *biases)
+    notes = Notes(about, stale=tuple(line for plan in plans for line in plan.changed))
     return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes, facts_of(plans))
 
 
@@ -89,9 +91,7 @@ def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
 
 
 def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
-    """Whether the row has this metric, and it is a ratio of times
-    that were not measured in turn.
-    """
+    """Whether the row has this metric, and it is a ratio of times not measured in turn."""
     return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
 
 
@@ -120,9 +120,7 @@ def head(made: Table) -> Table:
 
 
 def written(made: Table, folder: Path) -> str:
-    """Write the CSV and the JSON of a run's table; return the text to print: its `head`,
-    and the path of the CSV.
-    """
+    """Write a run's table as CSV and JSON; return the text to print: `head` and the CSV's path."""
     path, _ = table.write(made, folder, ["csv"])
     shown = head(made)
     num_more = len(made.rows) - len(shown.rows)

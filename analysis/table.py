@@ -1,5 +1,4 @@
-"""Tables of typed cells, and their files: CSV and JSON for programs,
-Markdown for people and LaTeX for a paper.
+"""Tables of typed cells, and their files: CSV and JSON for programs, Markdown, LaTeX for a paper.
 
 A cell is a value until a renderer prints it: `str(cell)` is its text in Markdown and LaTeX.
 """
@@ -90,14 +89,12 @@ class Audit:
 
     verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without
     an audit. z: of surprisal and overdraft, NaN if unknown. tokens: their number, NaN if the audit
-    did not finish. rows: the count of rows with the verdict, in place of the numbers: "biased (6 of
-    8 rows)".
+    did not finish.
     """
 
     verdict: str = ""
     z: tuple[float, ...] = ()
     tokens: float = NAN
-    rows: str = ""
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.head, self.numbers)))
@@ -110,8 +107,6 @@ class Audit:
     @property
     def numbers(self) -> str:
         """The numbers behind the verdict, in parentheses; "" without any."""
-        if self.rows:
-            return f"({self.rows})"
         if math.isnan(self.tokens):
             return ""
         scores = ", ".join(f"{z:.1f}" for z in self.z if not math.isnan(z))
@@ -120,9 +115,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class Gap:
-    """The state of a cell that is not done, in place of its first number;
-    the CSV has the whole reason.
-    """
+    """The state of a cell not done, in place of its first number; the CSV has the whole reason."""
 
     status: str
     reason: str = ""
@@ -135,9 +128,7 @@ class Gap:
 TableCell: TypeAlias = str | Key | Number | Paper | Audit | Gap
 ColumnKind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""The rows of one line, by the values that tell them apart, such as the quantity; ()
-has the first row.
-"""
+"""Rows of a line, by the values that tell them apart, such as the quantity; () has the first."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +153,7 @@ Note: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Notes:
-    """The notes below a table, in the order of print; iterating gives their texts,
-    without the picture's.
+    """The notes below a table, in the order of print; iterating gives all texts but the picture's.
 
     about: the table's own notes. picture: words for its figure, STEM.png; "" without one. source:
     the origin of its numbers. definitions: the meanings of the columns, brackets and audits. gaps:
@@ -309,8 +299,9 @@ def plain(
 
 
 def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
-    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically, and `.json` beside the CSV;
-    make the folder, return the paths.
+    """Write `folder/stem.csv`, `.md` and `.tex`, and `.json` beside the CSV; return the paths.
+
+    It makes the folder, and writes each file atomically.
     """
     from analysis.latex import latex  # it renders what is declared here
 
@@ -331,8 +322,9 @@ def csv(table: Table) -> str:
 
 
 def json(table: Table) -> str:
-    """The caption, the facts, and the frame's rows as records: `rounded` numbers are numbers,
-    null is an absent value, and a label or an infinite number is a text.
+    """The caption, the facts, and the frame's rows as records.
+
+    `rounded` numbers are numbers, null is an absent value, a label or an infinite number is a text.
     """
     header = {"table": table.stem, "caption": table.caption, **table.facts}
     records = [

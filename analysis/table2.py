@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import labels, metrics, runs
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, measure, with_figures
+from analysis.metric_table import baseline_of, by_cell, definitions, measure, with_figures
 from analysis.table import Number
 from resispec.trees import grow_map
 
@@ -39,25 +39,16 @@ def make(plan: Plan) -> Artefact:
             figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")}
         )
 
-    frame = with_figures(measure(results, _baseline), PAPER_COLUMNS, rows)
+    frame = with_figures(measure(results, baseline_of(plan)), PAPER_COLUMNS, rows)
     decoder_notes = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
     about = [*TEXTS["about"], *decoder_notes, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))
     table = by_cell("table2", results, frame, TEXTS["caption"], notes, METRICS)
-    return Artefact((table, *runs.of("table2", plan, _baseline)))
-
-
-def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The baseline: the cell's own decoder, but EAGLE's for the paper's reading
-    of EAGLE's candidates.
-    """
-    return {"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {}
+    return Artefact((table, *runs.of("table2", plan)))
 
 
 def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
-    """The note on the tokens per step that the search expected of its maps
-    and the standard rule emitted.
-    """
+    """The note on the tokens per step that the search expected and the standard rule emitted."""
     about = {
         cell.cell_id: grow_map.about(cell.tree_file) for cell in plan.requests if cell.tree_file
     }

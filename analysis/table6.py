@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import labels, long, metrics
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
-from analysis.load import Plan, Results, load
+from analysis.load import IDENTITY, Plan, Results, load
 from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.stats import ABSENT, BRACKETS, Interval
 from analysis.table import Notes, Table
@@ -33,9 +33,7 @@ MODELS = (
     long.named("pair", "Draft", lambda row: labels.models(row["pair"])[1]),
 )
 DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
-"""Keys that name a row of the drafts' table, beside the pair and the other keys
-that the sweep varied.
-"""
+"""Keys of a row of the drafts' table, beside the pair and other keys that the sweep varied."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -47,7 +45,8 @@ def make(plan: Plan) -> Artefact:
         """The paper's row of the same data set, or if there is none its rows of all data sets."""
         values = labels.paper_models(row["pair"])
         values |= {"temperature": row["temperature"], "tree": str(row["tree"])}
-        return beside(figures, values, {"dataset": str(row["dataset"])})
+        known = figures if row["decoder"] == "specinfer" else figures[:0]
+        return beside(known, values, {"dataset": str(row["dataset"])})
 
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     beside_paper = TEXTS["beside"] if frame.paper_low.notna().any() else []
@@ -60,8 +59,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def _by_draft(results: Results) -> Table:
-    """The drafts' table: a draft's accepted length over the next weaker draft's,
-    over all data sets together.
+    """The drafts' table: accepted lengths over the next weaker draft's, of all data sets together.
 
     Drafts of one target go from the least capable to the most, which is the reverse of the `order`
     of the pairs' labels; two without an order are not compared. A draft that is not measured keeps
@@ -78,8 +76,9 @@ def _by_draft(results: Results) -> Table:
             weaker = rank
             first, done_cells = draft_cells.iloc[0], draft_cells[draft_cells.status == "done"]
             rows = [
-                results.rows[row.cell_id].assign(dataset=row.dataset)
-                for row in done_cells.itertuples()
+                rows.assign(dataset=cell.dataset, alike=repr(rows.attrs["alike"]))
+                for cell in done_cells.itertuples()
+                for rows in [results.rows[cell.cell_id]]
             ]
             prompts = pd.concat([pd.DataFrame(), *rows], ignore_index=True)
             about = {name: first[name] for name in ("pair", *DRAFT_KEYS, *results.more)}
@@ -117,7 +116,7 @@ def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str
     numbers = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
     if len(prompts):
         numbers["accepted_length"] = metrics.ACCEPTED_LENGTH.of(prompts)
-    names = ["dataset", "prompt_index", "prompt_id"]
+    names = ["dataset", *IDENTITY, "alike"]
     if len(prompts) and len(weaker_prompts) and prompts[names].equals(weaker_prompts[names]):
         numbers["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(prompts, weaker_prompts)
     return numbers

@@ -202,7 +202,7 @@ def _cell(table: Table, row: Sequence[TableCell], place: int, form: Form) -> Tex
     text = Text()
     if isinstance(cell, Audit):
         text.append(cell.head, COLOURS.get(cell.verdict, ""))
-        if cell.numbers and (cell.rows or not form.is_short):
+        if cell.numbers and not form.is_short:
             numbers = cell.numbers.replace("; ", ";\n") if form.is_folded else cell.numbers
             text.append(between + numbers, QUIET)
     elif isinstance(cell, Number):

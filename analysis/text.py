@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from analysis import labels, long, metrics
+from analysis import labels, long
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.audits import METHOD
 from analysis.load import Plan, Results, load
-from analysis.stats import BRACKETS, LEVEL, paired_difference, ratio
+from analysis.metrics import ACCEPTED_LENGTH, Metric
+from analysis.stats import BRACKETS, LEVEL, paired_difference
 from analysis.table import Column, Found, Number, Table
 from resispec.errors import InvalidInput
 
@@ -26,35 +26,28 @@ DIFFERENCE = "_difference"
 """Ending of the name of a quantity's difference to no speculation."""
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A ratio of two sums over answers. above, below: columns of `sums`.
-
-    is_log: whether it is printed as its exp, as mean surprisals are.
-    """
-
-    name: str
-    label: str
-    above: str
-    below: str
-    is_log: bool = False
+def _quantity(name: str, label: str, *sums: str, spec: str = ".3f") -> Metric:
+    """A ratio of two of the `sums` over answers."""
+    return Metric(name, label, "", *sums, spec=spec)
 
 
-LENGTH = Quantity("accepted_length", metrics.ACCEPTED_LENGTH.label, "num_emitted", "num_steps")
 QUANTITIES = (
-    Quantity("surprisal", "Perplexity", "surprisal", "inside", is_log=True),
-    Quantity(
-        "surprisal_unwarped", "Perplexity, T = 1", "surprisal_unwarped", "num_returned", is_log=True
+    _quantity("surprisal", "Perplexity", "surprisal", "inside", spec=".2f"),
+    _quantity(
+        "surprisal_unwarped", "Perplexity, T = 1", "surprisal_unwarped", "num_returned", spec=".2f"
     ),
     *(
-        Quantity(f"distinct_{n}", f"Distinct {n}", f"distinct_{n}", f"ngrams_{n}")
+        _quantity(f"distinct_{n}", f"Distinct {n}", f"distinct_{n}", f"ngrams_{n}")
         for n in (1, 2, 3)
     ),
-    Quantity("repeated_4", "Repeated 4", "repeated_4", "ngrams_4"),
-    Quantity("answer_tokens", "Tokens", "num_returned", "answers"),
-    Quantity("ended", "Ended", "ended", "answers"),
+    _quantity("repeated_4", "Repeated 4", "repeated_4", "ngrams_4"),
+    _quantity("answer_tokens", "Tokens", "num_returned", "answers", spec=".1f"),
+    _quantity("ended", "Ended", "ended", "answers"),
 )
 """Numbers of a text, each of which may differ from those of no speculation."""
+ALL = (ACCEPTED_LENGTH, *QUANTITIES)
+LOGS = ("surprisal", "surprisal_unwarped")
+"""Names of the mean surprisals, which are printed as perplexities: as their exp."""
 STRICT = 1 - (1 - LEVEL) / len(QUANTITIES)
 """Level of each difference's interval, so that all of a row hold at LEVEL (Bonferroni)."""
 
@@ -137,15 +130,16 @@ def _frame(results: Results, more: Sequence[str]) -> pd.DataFrame:
             own = _by_prompt(results, cells)
             about |= {"status": first.status, "reason": first.reason, "num_prompts": len(own)}
             if len(gaps):
-                records.append(about | {"quantity": LENGTH.name})
+                records.append(about | {"quantity": ACCEPTED_LENGTH.name})
                 continue
-            numbers = {one.name: ratio(own[one.above], own[one.below]) for one in _all()}
+            numbers = {one.name: one.of(own) for one in ALL}
             if about["decoder"] != BASELINE and len(baseline):
                 _check_same_prompts(own, baseline, about)
+                _check_alike(results, cells, setting[setting.decoder == BASELINE], about)
                 numbers |= {
                     one.name + DIFFERENCE: paired_difference(
-                        (own[one.above], own[one.below]),
-                        (baseline[one.above], baseline[one.below]),
+                        (own[one.numerator], own[one.denominator]),
+                        (baseline[one.numerator], baseline[one.denominator]),
                         STRICT,
                     )
                     for one in QUANTITIES
@@ -154,10 +148,6 @@ def _frame(results: Results, more: Sequence[str]) -> pd.DataFrame:
     names = [*keys, *METHOD, "status", "reason", "num_prompts", "quantity"]
     frame = pd.DataFrame(records, columns=[*names, "value", "lower", "upper"])
     return frame.astype(dict.fromkeys(("value", "lower", "upper"), float))
-
-
-def _all() -> tuple[Quantity, ...]:
-    return (LENGTH, *QUANTITIES)
 
 
 def _check_same_prompts(
@@ -171,16 +161,39 @@ def _check_same_prompts(
         raise InvalidInput(f"{where} has {found}; allowed: those of no speculation, {theirs}")
 
 
+def _limits(results: Results, cells: pd.DataFrame) -> dict[tuple[str, str], Any]:
+    """The limits and the dtype of each done cell, by data set and seed."""
+    limits = {}
+    for cell in cells.to_dict("records"):
+        if (rows := results.rows.get(cell["cell_id"])) is not None:
+            limits[str(cell["dataset"]), str(cell.get(SEED, ""))] = rows.attrs["alike"]
+    return limits
+
+
+def _check_alike(
+    results: Results, cells: pd.DataFrame, baseline: pd.DataFrame, about: Mapping[str, Any]
+) -> None:
+    """Raise InvalidInput unless a method has the limits and the dtype of no speculation."""
+    own, theirs = _limits(results, cells), _limits(results, baseline)
+    for place in own.keys() & theirs.keys():
+        if own[place] != theirs[place]:
+            where = f"{about['decoder']} {about['verifier']} at T = {about['temperature']:g}"
+            raise InvalidInput(
+                f"{where} has {own[place]} (max_new_tokens, max_length, ignore_eos, dtype); "
+                f"allowed: those of no speculation, {theirs[place]}"
+            )
+
+
 def _columns() -> list[Column]:
     """The columns of the numbers, and that of those that differ."""
 
-    def number(quantity: Quantity) -> Column:
+    def number(quantity: Metric) -> Column:
         def cell(rows: Found) -> Number:
             row = rows.get((quantity.name,), long.NO_ROW)
             bounds = [row[name] for name in ("value", "lower", "upper")]
-            return Number(
-                *(map(math.exp, bounds) if quantity.is_log else bounds), spec=_spec(quantity)
-            )
+            if quantity.name in LOGS:
+                bounds = [math.exp(bound) for bound in bounds]
+            return Number(*bounds, spec=quantity.spec)
 
         return Column(quantity.name, quantity.label, "number", cell=cell)
 
@@ -195,23 +208,17 @@ def _columns() -> list[Column]:
         return ", ".join(names) or "none seen"
 
     differs = Column("differs", "Differs", "text", cell=differing)
-    return [*map(number, _all()), differs]
+    return [*map(number, ALL), differs]
 
 
 def _has_zero(row: Mapping[str, Any]) -> bool:
     return bool(row["lower"] <= 0 <= row["upper"])
 
 
-def _spec(quantity: Quantity) -> str:
-    return {"answer_tokens": ".1f", "accepted_length": ".2f"}.get(
-        quantity.name, ".2f" if quantity.is_log else ".3f"
-    )
-
-
-def _difference(quantity: Quantity) -> Column:
+def _difference(quantity: Metric) -> Column:
     """The column of a quantity's differences; of a surprisal in nats a token."""
     label = quantity.label.replace("Perplexity", "Nats a token")
-    spec = ".1f" if quantity.name == "answer_tokens" else ".3f"
+    spec = ".3f" if quantity.name in LOGS else quantity.spec
     return long.number(label, spec, quantity.name + DIFFERENCE)
 
 

@@ -8,9 +8,8 @@ import pandas as pd
 
 from analysis import labels
 from analysis.artefact import paper
-from analysis.audits import METHOD, best_unbiased, is_biased, of_resispec
+from analysis.audits import METHOD, are, best_unbiased, is_biased, is_decided, of_resispec
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP_VS_AUTOREGRESSIVE
-from analysis.published import DECIDED
 from analysis.table import Paper
 from resispec.audit.verdict import Finding
 
@@ -43,8 +42,11 @@ class Fact:
 
 
 def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The measured rows of all artefacts. frames: artefact -> the frame of its first table."""
-    parts = [frame.assign(artefact=name) for name, frame in frames.items()]
+    """The measured rows of all artefacts. frames: artefact -> the frame of its first table.
+
+    Rows that are not one cell's are left out.
+    """
+    parts = [frame.assign(artefact=name) for name, frame in frames.items() if "cell_id" in frame]
     rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
     return rows[rows.value.notna()].fillna({"verdict": ""})
 
@@ -52,10 +54,10 @@ def joined(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def sentence(rows: pd.DataFrame) -> tuple[str, str]:
     """The verdict on the paper's claim in words, and as a `Finding`; "" without a decided audit."""
     verdicts = set(_audited(of_resispec(rows)).verdict)
-    if Finding.BIASED in verdicts:
+    if any(map(is_biased, verdicts)):
         text = "ResiSpec is not lossless: its output does not have the target's law."
         return text, Finding.BIASED
-    if Finding.NO_BIAS_SEEN in verdicts:
+    if verdicts:
         text = "No bias of ResiSpec was found in the rows measured so far."
         return text, Finding.NO_BIAS_SEEN
     return "No audit of ResiSpec is decided here yet.", ""
@@ -100,14 +102,14 @@ def _by_temperature(numbers: pd.DataFrame) -> tuple[str, str]:
 
 
 def _audited(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of accepted lengths whose audit is decided, one a cell."""
-    decided = rows[(rows.quantity == ACCEPTED_LENGTH.name) & rows.verdict.isin(DECIDED)]
+    """The rows of accepted lengths whose verdict is decided, one a cell."""
+    decided = rows[(rows.quantity == ACCEPTED_LENGTH.name) & are(is_decided, rows)]
     return decided.drop_duplicates("cell_id")
 
 
 def _audits(label: str, audited: pd.DataFrame) -> Fact:
     """How many of the audited rows are biased, and of what methods the lesser part is."""
-    biased = audited[audited.verdict == Finding.BIASED]
+    biased = audited[are(is_biased, audited)]
     rest = audited.drop(biased.index)
     are_most = len(biased) > len(rest)
     few, opening = (rest, "No bias is seen in") if are_most else (biased, "Those of")
@@ -119,9 +121,7 @@ def _audits(label: str, audited: pd.DataFrame) -> Fact:
 
 
 def _gain(rows: pd.DataFrame, resispec: pd.DataFrame) -> Fact:
-    """ResiSpec's gain on the paper's tree beside the paper's,
-    its lengths beside the ceilings of exact verifiers.
-    """
+    """ResiSpec's gain beside the paper's on its tree, its lengths beside exact rules' ceilings."""
     gains = _of(resispec[resispec.tree == PAPERS_TREE], GAIN.name)
     is_lossy = gains.verdict.map(is_biased).any()
     value, others = _by_temperature(gains)

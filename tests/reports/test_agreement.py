@@ -15,8 +15,8 @@ PAIRS = ("embedded_800k__420k", "embedded_800k__180k", "embedded_800k__80k")
 PATHS = {"tree": "chains_121"}
 
 
-def write(root, overlaps, exact, biased):
-    """A pair for each overlap, with so many tokens a step."""
+def write(root, overlaps, exact, biased, config=None):
+    """A pair for each overlap, with so many tokens a step. config: of the exact method's cells."""
     drawn, cells = [], []
     for pair, overlap, *lengths in zip(PAIRS, overlaps, exact, biased, strict=False):
         cell = make_cell(root, "standard", pair=pair)
@@ -27,7 +27,8 @@ def write(root, overlaps, exact, biased):
         ):
             histogram = [*[0] * (length - 1), 10]
             cell = make_cell(root, name, pair=pair, **more)
-            cells.append(save(cell, [make_row(index, 1.0, histogram) for index in range(8)]))
+            rows = [make_row(index, 1.0, histogram) for index in range(8)]
+            cells.append(save(cell, rows, config=(config or {}) if more else {}))
             cells.append(make_audit(cells[-1], 600, 0.2 if name == "resispec" else 0.0))
     write_plan(root, "agreement", drawn, part="overlap")
     write_plan(root, "agreement", cells, part="d5b3")
@@ -91,3 +92,10 @@ def test_all_data_sets_together_need_all_of_them(tmp_path):
 def test_an_interval_without_an_end_is_said_so():
     crossing = agreement.Crossing(Interval(0.5, 0.4, math.inf), 0.3, 0.6)
     assert agreement._said(crossing) == "above ResiSpec from an overlap of 0.50 [0.40, ∞] on"
+
+
+def test_methods_are_not_compared_across_precisions(tmp_path):
+    """Defect: gains over ResiSpec were those of another dtype, too."""
+    for config, expected in (({}, "2.00 [2.00, 2.00]"), ({"dtype": "bfloat16"}, "–")):
+        table, _ = write(tmp_path, [0.6], [8], [4], config)
+        assert shown(table)["Best exact / ResiSpec"].tolist() == [expected]

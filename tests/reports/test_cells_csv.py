@@ -28,9 +28,7 @@ def read(results, *artefacts):
 
 
 def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
-    """A longer run of the same cell is compared with nothing of the shorter one;
-    an audit may be alone.
-    """
+    """A longer run of the same cell is not compared with the shorter one; an audit may be alone."""
     short = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     longer = save(ToyCell(tmp_path, "longer", short.labels), rows_of(STANDARD * 2))
     decay = save(make_cell(tmp_path, "resispec"), decay_rows([[1.0, 0.5]] * 2, [[2.0, 1.0]] * 2))
@@ -51,9 +49,7 @@ def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path):
 
 
 def test_parts_of_an_artefact_in_a_sweep_of_ones_own_are_compared_within_each(tmp_path):
-    """Where their labels are the same, as those of cells of more tokens are, and of an overlap
-    that has those of a baseline.
-    """
+    """Cells have the same labels as those of more tokens, and a baseline those of an overlap."""
     cells, parts = [], ("d5b3", "long", "overlap")
     for part, measured in zip(parts, (STANDARD, STANDARD * 2, None), strict=True):
         for name in ("standard", "resispec"):
@@ -128,3 +124,27 @@ def test_sweeps_of_ones_own_with_equal_labels_have_lines_of_their_own(tmp_path):
     assert dict(zip(lengths.part, lengths.value.round(2), strict=True)) == {"a": 1.86, "b": 2.67}
     table = categories.of(load.read_plan("sweep", "embedded", tmp_path))
     assert shown(table)["Part"].tolist() == ["a", "b"]
+
+
+def test_gains_by_category_are_over_the_baseline_of_the_artefact_and_rows_have_verdicts(tmp_path):
+    """Defect: EAGLE's softmax was over its own standard rule, where Table 2 is over EAGLE's."""
+    at = {"decoder": "eagle_softmax", "tree": "eagle2"}
+    methods = (("standard", STANDARD, at | {"decoder": "eagle"}), ("standard", STANDARD, at))
+    cells = []
+    for name, measured, more in (*methods, ("resispec", METHODS["resispec"], at)):
+        rows = [row | {"category": "qa"} for row in rows_of(measured)]
+        cells.append(save(make_cell(tmp_path, name, **more), rows))
+    cells.append(make_audit(cells[-1], 600, 0.2))
+    table = categories.of(planned(tmp_path, "table2", cells))
+    gains = table.frame[table.frame.quantity == "accepted_length_gain"].dropna(subset="value")
+    assert set(gains.decoder) == {"eagle_softmax"} and set(gains.category) == {"qa", "all prompts"}
+    assert gains.value.round(4).tolist() == [1.0, round((16 / 6) / (13 / 7), 4)] * 2
+    assert shown(table)["Audit"].tolist() == ["–", "–", "biased"]
+
+
+def test_a_sweep_whose_name_begins_like_that_of_further_runs_has_its_categories(tmp_path):
+    rows = [row | {"category": "qa"} for row in rows_of(STANDARD)]
+    cell = save(make_cell(tmp_path, "standard"), rows)
+    write_plan(tmp_path, "sweep", [cell], part="runs_may")
+    table = categories.of(load.read_plan("sweep", "embedded", tmp_path))
+    assert shown(table)["qa"].tolist() == ["1.86"]

@@ -1,6 +1,4 @@
-"""Figures from toy cells and from published rows: looks, names at the ends of lines,
-bars, and choices.
-"""
+"""Figures from toy cells and published rows: looks, names at the ends of lines, bars, choices."""
 
 import importlib
 import itertools
@@ -32,13 +30,23 @@ from analysis import (
 )
 from analysis.costs import draft_forwards
 from analysis.figure2 import TEXTS, typical
+from analysis.labels import Label
 from analysis.load import read_plan
 from analysis.page.render import inline
 from analysis.table import markdown
 from resispec.errors import InvalidInput
 from resispec.files import read_json, sealed, write_json
 from tests import toy_artefacts
-from tests.toy_cells import make_cell, planned, save, write_artefact
+from tests.toy_cells import (
+    METHODS,
+    make_audit,
+    make_cell,
+    planned,
+    rows_of,
+    save,
+    save_methods,
+    write_artefact,
+)
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
@@ -481,3 +489,13 @@ def test_the_frontier_has_a_line_for_each_verifier_and_decoder(published):
         for container in axes.containers:
             places = list(container.lines[0].get_xdata())
             assert len(set(places)) == len(places)
+
+
+def test_the_frontier_marks_a_users_rule_by_its_verdict(tmp_path):
+    """Defect: only ResiSpec was called biased, whatever audits said of others."""
+    mine = Label("mine")
+    cells = [*save_methods(tmp_path), save(make_cell(tmp_path, mine), rows_of(METHODS["resispec"]))]
+    cells.append(make_audit(cells[-1], 600, 0.2))
+    figure = frontier.make(planned(tmp_path, "frontier", cells)).figures["frontier"]()
+    names = " ".join(texts(figure)).replace("\n", " ")
+    assert "mine (biased)" in names and "standard (biased)" not in names

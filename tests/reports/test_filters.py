@@ -1,6 +1,4 @@
-"""Cells with top-p, top-k or min-p beside cells without: told apart everywhere,
-and never averaged.
-"""
+"""Cells with top-p, top-k or min-p beside cells without: told apart everywhere, not averaged."""
 
 import pandas as pd
 import pytest
@@ -17,6 +15,8 @@ from analysis import (
     overview,
     published,
     speed,
+    table1,
+    table6,
 )
 from analysis.cells import tidy
 from resispec.errors import InvalidInput
@@ -156,3 +156,20 @@ def test_the_speeds_of_filtered_laws_are_named(tmp_path):
     assert plain.startswith("At T=1, top-p=1.0 tree") and top_p.startswith("At T=1, top-p=0.9 tree")
     titles = [axes.get_title() for axes in made.figures["speed"]().axes]
     assert [title.partition("T = ")[2] for title in titles] == ["1, top-p = 1.0", "1, top-p = 0.9"]
+
+
+def test_the_papers_figures_stand_beside_its_decoder_and_law_alone(tmp_path):
+    """Defect: SpecInfer's figures stood beside recycled laws, and beside a law with top-p."""
+    for more, has_figures in (
+        ({}, True),
+        ({"decoder": "recycled"}, False),
+        (TOP_P, False),
+    ):
+        at = {"pair": "sheared_2.7b__sheared_1.3b", "dataset": "cnn_dm"} | more
+        cells = [
+            save(make_cell(tmp_path, name, **at), rows_of(METHODS[name]))
+            for name in ("standard", "resispec")
+        ]
+        for artefact, make in (("table1", table1.make), ("table6", table6.make)):
+            frame = make(planned(tmp_path, artefact, cells)).tables[0].frame
+            assert frame.paper_low.notna().any() == has_figures, (artefact, more)

@@ -4,15 +4,17 @@ import pandas as pd
 import pytest
 
 from analysis import length
+from analysis.artefact import complete
 from analysis.labels import Label
 from analysis.load import read_plan
 from resispec.errors import InvalidInput
-from tests.toy_cells import make_cell, make_row, save, write_plan
+from tests.toy_cells import PROVENANCE, ToyCell, make_cell, make_row, save, write_plan
 
 
 def test_a_step_counts_where_it_began():
-    """15 tokens are written before the step that ends at 17, 17 before the next;
-    a prompt that ended early has no later steps.
+    """15 tokens are written before the step that ends at 17, 17 before the next.
+
+    A prompt that ended early has no later steps.
     """
     rows = pd.DataFrame({"step_emitted": [[15, 2, 4], [16], [3, 3]]})
     first, second = length.steps_of(rows).values()
@@ -21,18 +23,19 @@ def test_a_step_counts_where_it_began():
     assert [second[0].tolist(), second[1].tolist()] == [[4, 0, 0], [1, 0, 0]]
 
 
-def cell(root, sizes, **labels):
+def cell(root, sizes, provenance=PROVENANCE, **labels):
     """A cell whose prompts emitted these tokens by steps."""
     rows = []
     for index, steps in enumerate(sizes):
         counts = [steps.count(size) for size in range(1, max(steps) + 1)]
         rows.append(make_row(index, 1.0, counts) | {"step_emitted": steps})
-    return save(make_cell(root, "standard", **labels), rows)
+    return save(make_cell(root, "standard", **labels), rows, provenance=provenance)
 
 
 def test_growth_and_gain_are_over_the_prompts_with_steps_in_both(tmp_path):
-    """Growth (2 / 1) / (16 / 16): the second prompt ends in the first interval.
-    Gains 2 and 2 of recycled laws, on the one prompt that both have in the last interval.
+    """Growth is (2 / 1) / (16 / 16): the second prompt ends in the first interval.
+
+    Recycled laws gain 2 in the last interval, over the one prompt that both have there.
     """
     own = cell(tmp_path, [[1] * 16 + [2], [4, 4]])
     recycled = cell(tmp_path, [[2] * 8 + [4], [8] * 3], decoder="recycled")
@@ -87,3 +90,15 @@ def test_every_share_of_recycled_laws_is_drawn_as_such(tmp_path):
     assert sorted(lines) == ["-", "--", "--"]
     gains = made.tables[0].frame.query("quantity == 'accepted_length_gain'")
     assert {*gains.decoder.map(str)} == {*map(str, shares)}
+
+
+def test_audits_are_no_lines_and_known_bias_is_named(tmp_path):
+    """Defect: an audited method had two lines, and nothing said that a rule is biased."""
+    known = PROVENANCE | {"shown_bias": "it is"}
+    biased = cell(tmp_path, [[4, 4]], known, verifier="resispec")
+    audit = ToyCell(tmp_path, "audit", biased.labels | {"audit": True})
+    write_plan(tmp_path, "length", [biased, audit], part="d5b3")
+    plan = read_plan("length", "embedded", tmp_path)
+    [table] = complete(length.make, plan).tables
+    assert len(table.rows) == 1
+    assert "Biased, as enumeration shows: SpecInfer + ResiSpec." in list(table.notes)

@@ -1,5 +1,6 @@
-"""The page of a profile and of a sweep: every number is its table's, gaps are shown, nothing is
-fetched, and the headline follows from the rows.
+"""The page of a profile and of a sweep: every number is its table's, and gaps are shown.
+
+Nothing is fetched, and the headline follows from the rows.
 """
 
 import json
@@ -245,8 +246,9 @@ def facts(**frames):
 
 
 def test_exact_verifiers_and_the_ceiling():
-    """The best gain counts only where the audits see no bias, in the artefact that is preferred;
-    above the ceiling is above its upper bound.
+    """The best gain counts only where audits see no bias, in the artefact that is preferred.
+
+    Above the ceiling means above its upper bound.
     """
     cells = [
         *frontier_rows("resispec", "biased", 1.9, 4.5),
@@ -294,3 +296,15 @@ def test_the_lesser_part_of_the_audits_is_named():
     assert headline.sentence(headline.joined({"table1": pd.DataFrame(cells[8:])}))[0] == (
         "No bias of ResiSpec was found in the rows measured so far."
     )
+
+
+def test_bias_that_enumeration_shows_counts_in_the_headline_and_means_of_several_cells_do_not():
+    """Defect: the headline had no verdict beside red rows; a mean without a cell was a row."""
+    known = frontier_rows("resispec", "biased (enumerated)", 1.9, 4.5)
+    means = [
+        {name: value for name, value in row.items() if name != "cell_id"}
+        for row in frontier_rows("resispec", "no bias seen", 1.0, 2.0)
+    ]
+    frames = {"table1": pd.DataFrame(known), "agreement": pd.DataFrame(means)}
+    assert headline.sentence(headline.joined(frames))[1] == "biased"
+    assert facts(table1=known, agreement=means)[BIASED][0] == "1 of 1"

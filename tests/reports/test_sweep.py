@@ -27,9 +27,7 @@ from tests.toy_cells import (
 
 
 def saved(results, method, faster=1.0, **changed):
-    """A finished cell of a method; its times are divided by `faster`,
-    and nobody timed it in turn.
-    """
+    """A finished cell of a method, its times divided by `faster`; nobody timed it in turn."""
     rows = [
         {key: value for key, value in row.items() if key != "timed_by"}
         | {"decode_s": row["decode_s"] / faster}
@@ -62,23 +60,21 @@ def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path):
         "done",
     ]
     assert printed.iloc[3].tolist()[1:] == ["–", "–", "–", "–", "–", "failed: out of memory"]
-    assert list(made.notes) == [FEW_PROMPTS]
+    assert list(made.notes) == [sweep.OF_GAINS, FEW_PROMPTS]
     text = sweep.written(made, tmp_path / "sweeps")
     assert text.endswith(f"wrote {tmp_path}/sweeps/own.csv: every cell with every number\n")
     assert pd.read_csv(tmp_path / "sweeps" / "own.csv").status.tolist() == ["done"] * 3 + ["failed"]
 
 
 def test_known_bias_is_marked_and_rows_without_an_audit_say_so(tmp_path):
-    """In the table of a run, its CSV, and an artefact's table;
-    the audit's own finding comes first.
-    """
+    """In a run's table, its CSV, and an artefact's table; the audit's own finding comes first."""
     sentence = "ResiSpec is biased"
     origin = PROVENANCE | {"shown_bias": sentence}
     cells = save_methods(tmp_path)
     biased = save(cells[2], rows_of(METHODS["resispec"]), provenance=origin)
     made = table_of(tmp_path, cells)
     assert shown(made)["Audit"].tolist() == ["–", "not audited", "biased (enumerated)"]
-    assert list(made.notes) == [FEW_PROMPTS, sentence]
+    assert list(made.notes) == [sweep.OF_GAINS, FEW_PROMPTS, sentence]
     assert made.frame.shown_bias.dropna().tolist() == [sentence]
     [artefact] = table1.make(planned(tmp_path, "table1", cells)).tables
     assert "biased (enumerated)" in shown(artefact).to_string()
@@ -153,9 +149,7 @@ def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path)
 
 
 def test_cells_with_and_without_a_filter_are_told_apart(tmp_path):
-    """Also where only the cells with a filter name it,
-    which then do not compare with the others.
-    """
+    """Also where only cells with a filter name it, which then do not compare with the others."""
     plain = save_methods(tmp_path)
     label = {"sampling.top_p": 0.9}
     filtered = [saved(tmp_path, method, **label) for method in METHODS]
@@ -174,7 +168,7 @@ def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     made = table_of(tmp_path, cells)
     column = "Speedup vs autoregressive"
     assert shown(made)[column].tolist()[1:] == ["1.44 [0.89, 2.50] *", "3.56 [2.21, 6.07] *"]
-    assert list(made.notes) == [f"\\* {RUNS_DIFFER}"]
+    assert list(made.notes) == [f"\\* {RUNS_DIFFER}", sweep.OF_GAINS]
     assert made.frame.is_across_runs.tolist() == [False, True, True]
     artefact = table1.make(planned(tmp_path, "table1", cells)).tables[0]
     assert RUNS_DIFFER in list(artefact.notes)

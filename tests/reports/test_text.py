@@ -46,8 +46,9 @@ def test_numbers_are_sums_over_all_runs(tmp_path):
 
 
 def test_what_differs_is_named_and_what_does_not_is_said(tmp_path):
-    """The same texts but for their surprisals, which are paired by prompts:
-    they vary by 7 nats between prompts and differ by 3 in each.
+    """Texts that differ in their surprisals alone, which are paired by prompts.
+
+    They vary by 7 nats between prompts and differ by 3 in each.
     """
     assert shown(made(tmp_path, 3.0, 0.0)[0])["Differs"].tolist() == ["–", "Perplexity"]
     assert shown(made(tmp_path, 0.0, 0.0)[0])["Differs"].tolist() == ["–", "none seen"]
@@ -77,3 +78,16 @@ def test_settings_that_a_sweep_varied_have_lines_of_their_own(tmp_path):
         abs=0.1,
     )
     assert len(shown(differences)) == 2 and "one run" in table.caption
+
+
+def test_other_limits_than_those_of_no_speculation_are_refused(tmp_path):
+    """Defect: a profile's longer answers of one method seemed to be what its verifier does."""
+    limits = {"sampling": {"max_new_tokens": 64}}, {"sampling": {"max_new_tokens": 256}}
+    names = ("autoregressive", "resispec")
+    cells = [
+        save(make_cell(tmp_path, name), answers(0.0), config=limit)
+        for name, limit in zip(names, limits, strict=True)
+    ]
+    write_plan(tmp_path, "text", cells)
+    with pytest.raises(InvalidInput, match="has .256, .* allowed: those of no speculation, .64, "):
+        text.make(read_plan("text", "embedded", tmp_path))
