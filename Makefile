@@ -20,6 +20,20 @@ UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
 ifneq ($(UNKNOWN),)
 $(error unknown variable $(foreach name,$(UNKNOWN),$(name)=$($(name))); allowed: $(VARIABLES))
 endif
+# Of these, each goal has its own; another one's would change nothing.
+OF_transcripts := $(WRITE) ARGS
+OF_serve := $(SERVE) ARGS
+OF_audit-transcripts := TRANSCRIPTS $(READ) ARGS
+OF_audit := VERIFIER
+OF_show := CELL PROMPT
+OF_report := SWEEP
+$(foreach name,$(ARTEFACTS),$(eval OF_reproduce-$(name) := part))
+GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+OWNED := $(sort $(foreach name,$(filter OF_%,$(.VARIABLES)),$($(name))))
+UNUSED := $(filter-out $(foreach goal,$(GOALS),$(OF_$(goal))),$(filter $(OWNED),$(GIVEN)))
+ifneq ($(UNUSED),)
+$(error $(UNUSED) changes nothing for make $(GOALS); allowed: $(or $(sort $(foreach goal,$(GOALS),$(OF_$(goal)))),none of $(OWNED)))
+endif
 
 # Without a word from the user, analysis.cli chooses the profile, as it does for every command that is typed. It
 # is asked once, by the first recipe that needs to know, since it may have to ask torch.

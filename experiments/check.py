@@ -2,13 +2,13 @@
 
 Trees that are missing must be such as a search finds, devices and repositories must be there, and
 cells are rehearsed: all are tried without models in a process with torch. Cells that cannot work
-are refused in a second, and not one by one after models were read. The server of that process
-has then done its imports for the cells that follow, and if a user's rule harms its process, the
-process of the command is safe.
+are refused in a second, and not one by one after models were read. The server of that process has
+then done its imports for the cells that follow, and if a user's rule harms its process, the process
+of the command is safe.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
@@ -27,8 +27,9 @@ from resispec.errors import InvalidInput, first_line
 from resispec.loaders import loads_eagle
 
 LIMIT_S = TIMEOUT_S + 20.0
-"""Seconds for a cell, which may fetch a file; the process starts
-when its server has imported torch.
+"""Seconds for a cell, which may fetch a file.
+
+The process starts when its server has imported torch.
 """
 
 
@@ -70,13 +71,13 @@ def missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for cells whose parts cannot go together: the first reason,
-    and the number of cells.
+    """Raise InvalidInput for cells whose parts cannot go together.
 
-    The rehearsal tries the prompts of a small data set, the tree's file, drafter, verifier and task
-    with each other, the kind of the pair's draft, and the chat template of a local target. If the
-    process ends without a reason, or takes longer than LIMIT_S for a cell, nothing is raised, and
-    the cells themselves say later what is wrong.
+    The message gives the first reason and the number of such cells. The rehearsal tries the prompts
+    of a small data set, the tree's file, drafter, verifier and task with each other, the kind of
+    the pair's draft, and the chat template of a local target. If the process ends without a reason,
+    or takes longer than LIMIT_S for a cell, nothing is raised, and the cells themselves say later
+    what is wrong.
     """
     worker = Worker(partial(_rehearse, cells))
     worker.start(lambda *_: None)
@@ -132,6 +133,20 @@ def _check_tree(cell: Cell) -> None:
         build(cell.config["search"]).check_found(cell.tree_file, cell)
 
 
+def trees_found_otherwise(cells: Iterable[Cell]) -> dict[str, None]:
+    """Lines about searched trees that were found on fewer or other documents than would be now."""
+    searched = {
+        (cell.tree_file, str(cell.labels["dataset"])): cell
+        for cell in cells
+        if cell.tree_file and cell.has_tree and cell.config["search"]
+    }
+    return dict.fromkeys(
+        line
+        for (path, _), cell in searched.items()
+        for line in build(cell.config["search"]).found_otherwise(path, cell)
+    )
+
+
 def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
@@ -169,9 +184,7 @@ def _replaced(node: Any, old: Any, new: Any) -> Any:
 
 
 def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
-    """Raise InvalidInput unless a pair's loader takes its values,
-    and its draft suits the drafter.
-    """
+    """Raise InvalidInput unless a pair's loader takes its values and its draft fits the drafter."""
     from resispec.drafters import DraftModel, Eagle
 
     name, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
@@ -195,9 +208,7 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
 
 
 def _check_chat(pair: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a target whose tokenizer has no chat template,
-    if its files are here.
-    """
+    """Raise InvalidInput for a target whose tokenizer, if it is here, has no chat template."""
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
@@ -222,6 +233,4 @@ CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_tree: ("pair", "decoder", "tree", "search", *MEASURED, *TUNING, *SETTINGS),
     _check_parts: ("pair", "decoder", "tree", "search", "task", "prompt_template"),
 }
-"""Check, which raises InvalidInput for a cell -> keys of the configuration on
-which its answer depends.
-"""
+"""Check, which raises InvalidInput for a cell -> configuration keys that decide its answer."""

@@ -120,11 +120,11 @@ def run_on_cluster(
     done: Callable[[Cell], None],
     _untimed: object,
 ) -> None:
-    """Run cells as jobs, and wait for them; a failure prints one line and is recorded, and the
-    reason why a job ended becomes that of its cells.
+    """Run cells as jobs, and wait for them.
 
-    launcher: of CLUSTERS. options: the values of `hydra.launcher`. The other arguments are those of
-    `run_cells`. Raises InvalidInput when nothing can be submitted.
+    A failure prints one line and is recorded, and the reason why a job ended becomes that of its
+    cells. launcher: of CLUSTERS. options: the values of `hydra.launcher`. The other arguments are
+    those of `run_cells`. Raises InvalidInput when nothing can be submitted.
     """
     jobs = jobs_for(cells, cells[0].config["cells_per_job"])
     executor = _executor(launcher, dict(options), cells[0].config)
@@ -160,6 +160,8 @@ def _executor(launcher: str, options: dict[str, Any], config: Mapping[str, Any])
             ways_out = "1, or a job of your own that runs this command with devices=[0,1,...]"
             raise InvalidInput(f"hydra.launcher.gpus_per_node is {count}; allowed: {ways_out}")
     cluster, folder = CLUSTERS[launcher], options.pop("submitit_folder")
+    if cluster == "local":
+        _note("jobs run beside each other on this machine; their times are not to be compared")
     own = {key: options.pop(key) for key in ("max_num_timeout",) if key in options}
     options.pop("_target_", None)
     try:

@@ -23,6 +23,7 @@ from referee.inputs import count
 from resispec.audit.battery import shown_bias
 from resispec.audit.z_score import join
 from resispec.commands import as_typed
+from resispec.core import DrawsKind
 from resispec.errors import CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output, write_atomically
 from resispec.progress import progress_bar
@@ -44,10 +45,9 @@ ABOUT = (
 
 
 def laws_files(places: Sequence[str]) -> list[Path]:
-    """The files of laws at these places, each a file or a folder of files;
-    one that is named twice counts once.
+    """The files of laws at these places, each a file or a folder of files.
 
-    Raises InvalidInput for none.
+    A file that is named twice counts once. Raises InvalidInput for none.
     """
     files: list[Path] = []
     for place in map(Path, places):
@@ -66,26 +66,33 @@ def measure(files: Sequence[Path], name: str, seed: int) -> pd.DataFrame:
     """A verifier's rows, one for every file: its steps, expected tokens and the audit's terms.
 
     `attrs["shown_bias"]`: the sentence about the bias that enumeration shows of it for the draws of
-    the steps; None without one.
+    the steps, at temperature 0 if all logged laws of the target are point masses; None without one.
+    Raises InvalidInput, with the step, as `replay` and for a verifier's law that is none.
     """
     verifier, rows = get_verifier(name), list[dict[str, Any]]()
-    biases: dict[str, str | None] = {}
+    are_greedy: dict[str, bool] = {}
+    kinds: dict[str, DrawsKind] = {}
     with progress_bar(total=sum(map(num_steps, files)), desc=name, unit="step") as bar:
         for index, path in enumerate(files):
             generator, expected, terms = torch.Generator().manual_seed(seed + index), 0.0, []
-            for step in read_laws(path):
-                emitted, drawn = replay(step, verifier, generator)
+            for place, step in enumerate(read_laws(path)):
+                try:
+                    emitted, drawn = replay(step, verifier, generator)
+                except FloatingPointError as error:
+                    raise InvalidInput(f"verifier {name}: {path}, step {place}: {error}") from error
                 expected += emitted
                 draws = step.draft.tree.draws
-                if draws.name not in biases:
-                    biases[draws.name] = shown_bias(verifier, draws)
+                kinds[draws.name] = draws
+                is_greedy = bool((step.target_probs.max(-1).values == 1).all())
+                are_greedy[draws.name] = is_greedy and are_greedy.get(draws.name, True)
                 terms.append(drawn)
                 bar.update()
             row = {"num_steps": len(terms), "expected_emitted": expected}
             columns = {key: values.tolist() for key, values in join(terms)._asdict().items()}
             rows.append(row | columns)
     frame = pd.DataFrame(rows)
-    frame.attrs["shown_bias"] = next(filter(None, biases.values()), None)
+    biases = (shown_bias(verifier, kinds[name], are_greedy[name]) for name in kinds)
+    frame.attrs["shown_bias"] = next(filter(None, biases), None)
     return frame
 
 

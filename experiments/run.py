@@ -44,6 +44,7 @@ def run(line: cli.CommandLine) -> int:
     searching = [cell for group in trees.values() for cell in group]
     check.check(pending, searching, is_here=launch is run_cells)
     _note(_ignored(line.overrides, cells, bool(trees)))
+    _note(check.trees_found_otherwise(pending))
     _plan(sweep, again, is_needed=bool(pending or trees))
     if trees:
         complete, pending = _search(sweep, trees, again)

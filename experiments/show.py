@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import readable_plans
+from analysis.load import read_status, readable_plans
 from experiments.cell import build, prompts_of
 from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, CellStore
 from resispec.commands import as_typed
@@ -45,8 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.write("\n".join([*lines, f"the newest first; to read one: {following}"]) + "\n")
         return
     folder = find_cell(options.cell, raw)
+    status = read_status(folder)
+    if status.state == "damaged":
+        raise InvalidInput(f"cell {folder.name}: {status.reason}")
     row = find_row(folder, options.prompt)
     lines = [f"cell {folder.name}{labels.get(folder.name, '')}"]
+    if status.state != "done":
+        lines.append(f"{status.state}: {status.reason}" if status.reason else status.state)
     if bias := read_json(folder / PROVENANCE).get("shown_bias"):
         lines.append(bias)
     sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
@@ -117,7 +122,7 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
     yield f"\nanswer: {row['num_returned']} tokens, {length}; {MARK} stands between steps"
     yield _printable(MARK.join(pieces(tokenizer, row["tokens"], sizes)))
     yield f"\ntokens of each step: {' '.join(map(str, sizes))}"
-    if seconds:  # an audit has none
+    if seconds and config.get("timed", True):  # an audit has none
         rate = f"{row['num_emitted'] / row['decode_s']:.1f} tokens/s"
         step = f"{1e3 * median(seconds):.1f} ms a step (median)"
         yield (
@@ -127,9 +132,7 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
-    """The text of every step; a character that two steps write is the later one's. sizes:
-    tokens a step.
-    """
+    """The text of every step of `sizes` tokens; a character of two steps is the later one's."""
     previous, end = "", 0
     for size in sizes:
         end += size
@@ -140,8 +143,9 @@ def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[
 
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
-    """The prompt as the target read it, or the reason why it cannot be read here,
-    as for a data set that has changed since.
+    """The prompt as the target read it, or the reason why it cannot be read here.
+
+    One reason is a data set that has changed since.
     """
     from experiments.tasks.base import hash_tokens  # imports torch
 

@@ -124,9 +124,7 @@ def time_left(
 
 
 def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
-    """Seconds that workers take for cells of (seconds, is_timed);
-    one timed cell at a time may run.
-    """
+    """Seconds that workers take for cells of (seconds, is_timed), one timed cell at a time."""
     timed = sum(seconds for seconds, is_timed in cells if is_timed)
     return max(timed, sum(seconds for seconds, _ in cells) / num_workers)
 
@@ -136,9 +134,8 @@ class Standing:
     """The progress of an artefact.
 
     states: state from SHOWN -> number of cells, if not 0; empty when it is not planned. failures:
-    reason
-    -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps
-    that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured.
+    reason -> number of cells. table: "written", "older than its cells" or "not written"; "" for
+    sweeps that are no artefact. eta_s: seconds that the rest takes, None when nothing was measured.
     eta_by: devices of another machine that the estimate comes from; "" if it is of this one. notes:
     problems of its plans, one line each.
     """
@@ -153,8 +150,9 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """The progress of every artefact, and of all cells, each once; times are for the busy workers
-    or one.
+    """The progress of every artefact, and of all cells, each once.
+
+    Times are for the workers that are busy, or for one.
     """
     states = States(profile, results)
     cells: dict[str, PlannedCell] = {}
@@ -168,7 +166,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         for key, entry in entries.items():
             if key not in cells:
                 cells[key] = planned_cell(entry, states)
-        keys[name], notes[name] = list(entries), plan.stale
+        keys[name], notes[name] = list(entries), (*plan.stale, *plan.replaced_trees)
     num_workers, here = _num_workers(cells.values()), device_names()
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     single = []
@@ -210,9 +208,7 @@ def _standing(
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
-    """The printed lines: one for all artefacts, one for each,
-    and the problems that keep it undone.
-    """
+    """The printed lines: one for all artefacts, and one for each with what keeps it undone."""
     width = max(len(standing.artefact) for standing in standings)
     options = f"PROFILE={profile}{elsewhere(results)}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]

@@ -25,8 +25,10 @@ from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompt
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
+from experiments.tasks.sampled_trees import has_likeliest
 from resispec.audit.battery import shown_bias
 from resispec.code_digest import code_digests, commit_digests, own_digests
+from resispec.core import Draws
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
@@ -43,9 +45,7 @@ _KEPT: dict[str, Pair] = {}
 
 
 class _Measurement:
-    """A cell that this process measures, with the reason if it failed,
-    and the seconds that it has taken.
-    """
+    """A cell that this process measures, with its seconds so far, and the reason if it failed."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.store = cell, CellStore(cell.folder)
@@ -54,9 +54,7 @@ class _Measurement:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run a block for this cell: its seconds count for the cell,
-        and an error fails this cell alone.
-        """
+        """Run a block whose seconds count for this cell, and whose error fails this cell alone."""
         started, limit = time.perf_counter(), self.cell.config["cell_timeout_s"]
         try:
             with (
@@ -98,9 +96,7 @@ class _Measurement:
         write_json(path, self.origin)
 
     def close(self) -> None:
-        """Complete the cell; of a resumed one the seconds are not those of all prompts,
-        so they are 0.
-        """
+        """Complete the cell; the seconds of a resumed one, which lack some prompts, become 0."""
         memory = {"peak_memory_bytes": peak_memory(self.workload.pair.target.device)}
         write_json(self.store.folder / PROVENANCE, self.origin | memory)
         self.log.finish()
@@ -112,6 +108,7 @@ def measure(cells: Sequence[Cell], report: Reporter, wait: bool = False) -> None
 
     cells: equal except for their decoders, see `Cell.setting`. wait: wait for another run that is
     measuring one of them, instead of raising CellBusy.
+
     Raises CellFailed for cells that fail, once the others are done; their statuses also hold the
     reasons.
     """
@@ -152,9 +149,7 @@ def measured(cell: Cell, report: Reporter) -> list[Row]:
 
 
 def _take_turns(measurements: Sequence[_Measurement], report: Reporter) -> None:
-    """Measure every prompt in all cells that lack it;
-    the order of cells is drawn anew for each prompt.
-    """
+    """Measure every prompt in all cells that lack it, in an order drawn anew for each prompt."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     workload, timed_by = None, uuid.uuid4().hex[:8]
     total = sum(measurement.cell.config["num_prompts"] for measurement in measurements)
@@ -214,9 +209,7 @@ def _limited(seconds: float, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
-    """The reason why a cell failed, in one line; errors of a rule in a file come
-    with the verifier's name.
-    """
+    """The reason why a cell failed, in one line; that of a rule in a file names the verifier."""
     if isinstance(error, InvalidInput):
         return first_line(error)
     if isinstance(error, SystemExit):
@@ -232,13 +225,13 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
 
 
 def _bias_of(workload: Workload) -> str | None:
-    """The bias that enumeration shows of a cell's verifier;
-    None where nothing is sampled or drafted.
-    """
-    decoder = workload.decoder
-    if workload.sampling.temperature == 0 or decoder.drafter.topology.num_nodes == 1:
+    """The bias that enumeration shows of a cell's verifier; None where nothing is drafted."""
+    drafter, verifier = workload.decoder.drafter, workload.decoder.verifier
+    if drafter.topology.num_nodes == 1:
         return None
-    return shown_bias(decoder.verifier, decoder.drafter.draws)
+    is_greedy = workload.sampling.temperature == 0
+    are_misread = has_likeliest(drafter) and drafter.draws != Draws.POINT_MASS
+    return shown_bias(verifier, drafter.draws, is_greedy, are_misread)
 
 
 def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workload:

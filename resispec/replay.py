@@ -1,6 +1,4 @@
-"""Replay of verifiers on the logged laws of a decoding, without its models; format:
-docs/replay.md.
-"""
+"""Replay of verifiers on a decoding's logged laws, without its models; format: docs/replay.md."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
 
+from resispec.audit.row_checks import check_stops
 from resispec.audit.z_score import Terms, step_terms
 from resispec.core import Draft, Draws, DrawsKind, Tree
 from resispec.distributions import summing_to_one
@@ -39,9 +38,7 @@ class LoggedStep:
 
 
 class LawRecorder:
-    """A recorder of laws: `decoder.generate(..., on_step=recorder)`,
-    then `recorder.write(path)`.
-    """
+    """A law recorder: `decoder.generate(..., on_step=recorder)`, then `recorder.write(path)`."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -111,20 +108,31 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
 
 
 def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[float, Terms]:
-    """The expected number of tokens that a verifier emits in a step,
-    and the `Terms` of tokens that it draws.
+    """The expected number of tokens that a verifier emits, and the `Terms` of those that it draws.
 
     The expectation is over the verifier's own draws, given the drafted tokens. generator: on the
     host. Raises InvalidInput for draws or a topology that the verifier is not defined for, and for
-    a verifier that changes its inputs or whose verdict is none, see `check_verdict`.
+    a verifier that changes its inputs or whose verdict is none, see `check_verdict`;
+    FloatingPointError as `expected_emitted`.
     """
     tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
     with unchanging(verifier, tree, *laws):
-        stop = outcomes_of(verifier, tree, *laws).stop.double()
+        expected = expected_emitted(verifier, step.draft, step.target_probs)
         verdict = verifier.verify(tree, *laws, generator)
     check_verdict(verifier, verdict, tree, step.target_probs.shape[-1])
     terms = step_terms(Step(step.draft, step.target_probs, verdict))
-    return float((stop * (tree.topology.depths + 1)).sum()), terms
+    return expected, terms
+
+
+def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> float:
+    """Expected tokens of one step given the drafted tree.
+
+    It is the sum over nodes of Pr(the walk stops there) * (depth + 1). target_probs: (N, V), the
+    target's laws at the nodes. Raises FloatingPointError where the chances to stop are no law.
+    """
+    stop = outcomes_of(verifier, draft.tree, target_probs, draft.probs).stop.double()
+    check_stops(stop)
+    return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
 
 
 def _header(path: Path) -> tuple[dict[str, str], int]:

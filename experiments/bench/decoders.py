@@ -55,7 +55,7 @@ def theirs(pair: Pair, mode: str) -> DecodeCall:
     mode: "plain", or "assisted", which drafts NUM_DRAFTED a step.
     """
     engine = TransformersEngine(pair, mode, NUM_DRAFTED)
-    engine.target.generation_config.eos_token_id = None
+    engine.special.eos_token_id = None
     if mode == "assisted":
         pair.draft_model().module.generation_config.assistant_confidence_threshold = 0.0
 

@@ -11,7 +11,7 @@ import math
 import os
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,9 +90,7 @@ class TreeSearch(ABC):
         return {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 
     def _fit_size(self, cells: Sequence[Cell]) -> None:
-        """Lower the number of documents to the limit in the cells' profile,
-        and check the search's sizes.
-        """
+        """Lower the number of documents to the profile's limit, and check the search's sizes."""
         limit = cells[0].config["max_tuning_prompts"]
         if limit is not None and type(self.num_prompts) is int:
             self.num_prompts = min(self.num_prompts, limit)
@@ -134,9 +132,7 @@ class TreeSearch(ABC):
             )
 
     def _documents(self, cell: Cell) -> tuple[int, int]:
-        """The place of the first document of every data set that a search for the cell reads,
-        and their number.
-        """
+        """First place and number of every data set's documents that the cell's search reads."""
         limit = cell.config["max_tuning_prompts"]
         count = self.num_prompts if type(self.num_prompts) is int else 0  # `check` refuses others
         return cell.config["first_tuning_prompt"], count if limit is None else min(count, limit)
@@ -162,12 +158,12 @@ class TreeSearch(ABC):
         return {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
 
     def check_found(self, path: Path, cell: Cell) -> None:
-        """Raise InvalidInput for a file that was found for something else than a cell has,
-        or on documents that the cell measures.
+        """Raise InvalidInput for a file that cannot serve a cell.
 
-        A file that does not say for what, as one of an earlier version, is taken. One that says on
-        which data sets, but not on which documents, was found on those that the cell's profile
-        names.
+        Such a file was found for something else than the cell has, or on documents that the cell
+        measures. A file that does not say for what, as one of an earlier version, is taken. One
+        that says on which data sets, but not on which documents, was found on those that the cell's
+        profile names.
         """
         about = grow_map.about(path)
         found_for = about.get("found_for", {})
@@ -181,6 +177,21 @@ class TreeSearch(ABC):
         if str(cell.labels["dataset"]) in about.get("datasets", [about.get("dataset")]):
             self._check_apart(path, cell, *about.get("documents", self._documents(cell)))
 
+    def found_otherwise(self, path: Path, cell: Cell) -> Iterator[str]:
+        """Lines about a file that serves a cell, but was found on fewer or other documents."""
+        about = grow_map.about(path)
+        dataset = str(cell.labels["dataset"])
+        names = about.get("datasets") or [about.get("dataset") or dataset]
+        if dataset not in names:
+            yield f"{path} was chosen on documents of {', '.join(names)}, and of none of {dataset}"
+        wanted = self._documents(cell)[1]
+        count = about.get("documents", [0, wanted])[1]
+        if count < wanted:
+            yield (
+                f"{path} was chosen on {count} documents of a data set, where this search takes "
+                f"{wanted}; delete it to search again"
+            )
+
     def __call__(self, path: Path, cells: Sequence[Cell], report: Reporter) -> None:
         """Search, and write the file; missing folders are made.
 
@@ -191,9 +202,7 @@ class TreeSearch(ABC):
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
-        """The number that the search's reports count up to if no stage is left out,
-        see `_cell_size`.
-        """
+        """The number that reports count up to if no stage is left out, see `_cell_size`."""
         self._fit_size(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
         measured = sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
@@ -210,9 +219,7 @@ class TreeSearch(ABC):
         return min(TIMED_PROMPTS, self.num_prompts)
 
     def _cell_size(self, stage: SearchStage) -> int:
-        """The number of prefixes that a cell of a stage measures;
-        of its documents if it takes none.
-        """
+        """The number of prefixes that a stage's cell measures; of documents if it takes none."""
         return self._share * stage.share * max(1, stage.num_prefixes)
 
     def begin(self, cells: Sequence[Cell], report: Reporter) -> None:
@@ -233,8 +240,7 @@ class TreeSearch(ABC):
         labels: Mapping[str, str],
         **values: Any,
     ) -> list[Cell]:
-        """The cells of a stage, one a data set, at the pair and the law
-        of the cells that want a tree.
+        """A stage's cells, one a data set, at the pair and the law of the cells that want a tree.
 
         Its documents are its share of the search's, so that no stage reads those of another.
         values: more of the cells' configuration.
@@ -305,9 +311,7 @@ class TreeSearch(ABC):
         return Times(target_s, statistics.median(row.draft_s for row in rows))
 
     def values(self, number: int, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
-        """Means over all prefixes of the list `name` in a stage's rows;
-        missing rows are measured first.
-        """
+        """Means of the list `name` over a stage's prefixes; missing rows are measured first."""
         return means(self.rows(cells, title, self._cell_size(self.STAGES[number])), name)
 
     def acceptance(
@@ -363,17 +367,13 @@ class TreeSearch(ABC):
 
 
 def draft_model(draws: str) -> dict[str, Any]:
-    """Configuration of a decoder for a task that brings its own trees;
-    the decoder's tree is a root alone.
-    """
+    """Configuration of a decoder, whose tree is a root alone, for a task that brings its trees."""
     drafter = {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": draws}
     return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
 
 
 def means(rows: Sequence[Any], name: str) -> list[Value]:
-    """Means over prefixes, with standard errors over prompts,
-    of a list that `PrefixRow`s hold as sums.
-    """
+    """Means over prefixes of a list of sums in `PrefixRow`s, with standard errors over prompts."""
     sums = np.array([getattr(row, name) for row in rows])
     counts = np.array([row.num_prefixes for row in rows])
     mean = sums.sum(0) / counts.sum()
@@ -402,8 +402,7 @@ HEAD += ("device", "git_commit", "git_is_dirty", "started")
 
 @dataclass
 class GrowMapSearch(TreeSearch):
-    """The search for the tree of one pair, data set and temperature
-    that decodes fastest (arXiv 2402.12374).
+    """The search for the fastest tree of a pair, data set and temperature (arXiv 2402.12374).
 
     It measures how often a node's first, second, ... child is accepted without replacement, finds
     the tree with the fewest expected seconds a token by the times of both models' forwards on this
@@ -462,8 +461,7 @@ For other draws only `OwnShapeSearch` searches for trees.
 
 @dataclass
 class BestShapeSearch(TreeSearch):
-    """The search for the tree of a given size with most tokens of the best verifier,
-    or for the fastest one.
+    """The search for the tree of a size with most tokens of the best verifier, or for the fastest.
 
     It computes the expected tokens of candidates from laws, all candidates on the same drafted
     trees, over all data sets of the cells that name the file. The decoder's draws say which
@@ -502,6 +500,26 @@ class BestShapeSearch(TreeSearch):
             reason = "tree.num_nodes must be given, like tree.num_nodes=121"
             raise InvalidInput(f"{reason}: shapes of one size are compared")
         self.counted(cells[0])
+
+    def check_found(self, path: Path, cell: Cell) -> None:
+        """See `TreeSearch.check_found`: the goal counts, and the draws."""
+        super().check_found(path, cell)
+        about = grow_map.about(path)
+        goal, *_ = about.get("made_from") or [self.by]
+        if goal != self.by:
+            raise InvalidInput(
+                f"{path} was searched for with search.by={goal}, and this cell has {self.by}; "
+                "delete the file to search again, give tree.path=FILE, or take it as it is "
+                "(search=null)"
+            )
+        if (node := _draws(cell)) is None:  # other draws than those of a draft model
+            return
+        draws = node if isinstance(node, str) else build(node).name
+        if (found := about.get("draws", draws)) != draws:
+            raise InvalidInput(
+                f"{path} was searched for with draws {found}, and this cell has {draws}; "
+                "search=null takes it as it is, and another tree.path is searched for"
+            )
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
         """The verifier whose tokens count for a cell, and its configuration.
@@ -586,8 +604,9 @@ class BestShapeSearch(TreeSearch):
     def _near_the_fastest(
         self, num_nodes: int, is_defined: Callable[[Topology], bool]
     ) -> list[Topology]:
-        """The best two of every number of levels among regular shapes, those that branch late,
-        and neighbours of the fastest.
+        """The best two shapes of every number of levels.
+
+        Regular shapes are tried, those that branch late, and neighbours of the fastest.
         """
         shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL, is_defined)
         topologies = list(map(from_widths, shapes))
@@ -608,10 +627,8 @@ class BestShapeSearch(TreeSearch):
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
         """The shapes as a list. Raises InvalidInput if there is none."""
         if not (topologies := list(shapes)):
-            name, num_nodes = (
-                self.counted(self.cells[0])[0],
-                self.cells[0].config["tree"]["num_nodes"],
-            )
+            name = self.counted(self.cells[0])[0]
+            num_nodes = self.cells[0].config["tree"]["num_nodes"]
             trees = (
                 f"trees of {num_nodes} nodes that are compared, in up to {self.num_levels} levels"
             )
@@ -634,8 +651,9 @@ class BestShapeSearch(TreeSearch):
 
 @dataclass
 class OwnShapeSearch(BestShapeSearch):
-    """A `BestShapeSearch` for the verifier of the cells that name the file,
-    whatever their draws, or for the one whose tree they share, see `owner_of_tree`.
+    """A `BestShapeSearch` for the verifier of the cells that name the file, whatever their draws.
+
+    If they have the tree of another verifier, the search is for that, see `owner_of_tree`.
     """
 
     def stand_in(self) -> dict[str, Any]:

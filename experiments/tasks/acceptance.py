@@ -22,8 +22,7 @@ BLOCK = 32  # positions whose laws are in memory at once
 
 @dataclass(frozen=True)
 class AcceptanceRow(PrefixRow):
-    """For each place in draw order, the probability that its child is accepted,
-    summed over prefixes.
+    """The probability that a child is accepted, by place in draw order, summed over prefixes.
 
     Every position of the target's text ends a prefix. The sum of `selected` is the expected number
     of prefixes at which a child is accepted; at the others none is.
@@ -34,10 +33,9 @@ class AcceptanceRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Acceptance(Task):
-    """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia,
-    section 3.1).
+    """Acceptance by place in draw order under a star of `num_siblings` children.
 
-    Source: arXiv 2402.12374.
+    Source: Sequoia (arXiv 2402.12374), section 3.1.
 
     The target writes a continuation of every prompt, and the cell's verifier meets fresh children
     at each of its positions. Its law gives the probability of accepting each of them, so no
@@ -62,11 +60,9 @@ class Acceptance(Task):
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
-        generator, draws, prompt = (
-            workload.generator(index),
-            Draws(self.draws),
-            workload.prompts[index][1],
-        )
+        generator = workload.generator(index)
+        draws = Draws(self.draws)
+        prompt = workload.prompts[index][1]
         tokens = written(workload, index, generator)
         rule = CheckedRule.of(workload.decoder.verifier)
         pair, warp = workload.pair, workload.sampling.warp
@@ -89,18 +85,15 @@ class Acceptance(Task):
 
     def progress(self, rows: Sequence[AcceptanceRow]) -> dict[str, str]:
         """The acceptance of the first child."""
-        first, prefixes = (
-            sum(row.selected[0] for row in rows),
-            sum(row.num_prefixes for row in rows),
-        )
+        first = sum(row.selected[0] for row in rows)
+        prefixes = sum(row.num_prefixes for row in rows)
         return {"first": share(first, prefixes, ".3f")}
 
 
 def _draft_features(
     pair: Pair, tokens: list[int], features: Tensor, prompt_length: int
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The draft's features after each of K tokens, an EAGLE drafter's but the first,
-    and the head for them.
+    """The draft's features after K tokens, an EAGLE drafter's but the first, and the head for them.
 
     features: (K, H), those of the target. prompt_length: see `features_of`.
     """

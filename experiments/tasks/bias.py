@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
-from experiments.tasks.sampled_trees import Root
+from experiments.tasks.sampled_trees import Root, has_likeliest
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import total_variation
 from resispec.audit.estimate import Tuples, estimate
@@ -107,7 +107,7 @@ class Bias(Task):
             values: dict[str, float | None] = dict.fromkeys(NODE)
             if rule is not None and bool(reached.any()):
                 node = int(reached.multinomial(1, generator=chance))
-                values = self._at_node(rule, draft, laws, node, chance, _is_fixed(drafter))
+                values = self._at_node(rule, draft, laws, node, chance, has_likeliest(drafter))
             for name, value in values.items():
                 nodes[name].append(value)
         return BiasRow(
@@ -166,11 +166,6 @@ def _drafter(decoder: Decoder) -> DraftModel | Eagle:
         allowed = "allowed: a decoder with a draft, and recycled=0"
         raise InvalidInput(f"bias is measured on trees that a prefix alone leads to; {allowed}")
     return drafter
-
-
-def _is_fixed(drafter: DraftModel | Eagle) -> bool:
-    """Whether siblings are the likeliest tokens, whatever draws the rule is told."""
-    return isinstance(drafter, Eagle) and not drafter.reading.is_sampled
 
 
 def _at_inner_nodes(draft: Draft, reached: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""Decode every prompt: accepted lengths and times, and with an audit the statistics
-of the emitted tokens.
-"""
+"""Decode every prompt: accepted lengths, times, and with an audit statistics of emitted tokens."""
 
 import math
 from collections.abc import Sequence
@@ -45,8 +43,7 @@ class PromptRow(Row):
 
 @dataclass(frozen=True)
 class AuditRow(PromptRow):
-    """One audited prompt: a decoded row whose times do not count,
-    and statistics of the returned tokens.
+    """One audited prompt: a row whose times do not count, and statistics of the returned tokens.
 
     surprisal, overdraft, rank: a term of each statistic for every returned token (see
     `resispec.audit.z_score`), and the term's variance. An overdraft is None if the draft's law is
@@ -77,11 +74,9 @@ class Decode(Task):
 
     def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        prompt, generator, terms = (
-            workload.prompts[index][1],
-            workload.generator(index),
-            list[Terms](),
-        )
+        prompt = workload.prompts[index][1]
+        generator = workload.generator(index)
+        terms = list[Terms]()
         on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
         generation = workload.decoder.generate(
             workload.pair, prompt, workload.sampling, generator, on_step, is_checked=self.audit
@@ -111,8 +106,7 @@ class Decode(Task):
 
 
 def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
-    """The fields of `AuditRow` for the first `num_tokens` tokens; what JSON has no number for
-    becomes None.
+    """The fields of `AuditRow` for the first `num_tokens` tokens; None for what is not finite.
 
     Raises FloatingPointError for a NaN law.
     """

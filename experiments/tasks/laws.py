@@ -1,6 +1,4 @@
-"""Decode every prompt and log the laws of its steps,
-on which `experiments.replay` compares verifiers.
-"""
+"""Decode every prompt and log its steps' laws, on which `experiments.replay` compares verifiers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
+from experiments.tasks.sampled_trees import has_likeliest
+from resispec.core import Draws
 from resispec.decode import Decoder
+from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder, check_readable
 
 
@@ -31,9 +32,15 @@ class Laws(Task):
     folder: str
 
     def check(self, decoder: Decoder) -> None:
-        """See `Task`; a file names its draws, so they must be known by their name."""
+        """See `Task`; a file says by a known name how siblings were drawn."""
         super().check(decoder)
-        check_readable(decoder.drafter.draws)
+        draws = decoder.drafter.draws
+        check_readable(draws)
+        if has_likeliest(decoder.drafter) and draws != Draws.POINT_MASS:
+            raise InvalidInput(
+                "a file of laws says how siblings were drawn; found the likeliest tokens, told as "
+                f"draws {draws}; allowed: decoder=eagle, or one that draws"
+            )
 
     def __call__(self, workload: Workload, index: int) -> LawsRow:
         """See `Task`.

@@ -1,6 +1,4 @@
-"""Speed: every prompt is decoded by many configurations in turn,
-so that noise falls on all of them alike.
-"""
+"""Speed: many configurations decode every prompt in turn, so that noise falls on all alike."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,15 +27,14 @@ ENGINES = {"generate": "plain", "assisted": "assisted"}
 
 @dataclass(frozen=True)
 class RaceRow(Row):
-    """One prompt, decoded by all entries; every list has one value an entry,
-    in the same order in all rows.
+    """One prompt, decoded by all entries; lists have one value an entry, in one order in all rows.
 
     entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the best of a kind and size,
     "generate" and, if the pair has a draft model, "assisted" for transformers; in a search the
     place. For the entries of transformers only whole_s and num_returned are measured, and the other
-    fields are "" or 0.
-    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps:
-    without these forwards, but with the tokens of the last step that are past the limit.
+    fields are "" or 0. whole_s: seconds of the call, the prompt's forwards included. decode_s,
+    num_emitted, num_steps: without these forwards, but with the tokens of the last step that are
+    past the limit.
     """
 
     entry: list[str]
@@ -54,9 +51,7 @@ class RaceRow(Row):
 
 @dataclass(frozen=True)
 class TurnsTask(Task):
-    """Base of tasks that decode every prompt with all entries,
-    in an order that is drawn anew for each prompt.
-    """
+    """Base of tasks that decode every prompt with all entries, in an order drawn anew for it."""
 
     row: ClassVar[type[RaceRow]] = RaceRow
 
@@ -71,9 +66,7 @@ class TurnsTask(Task):
 
     @cached_property
     def _decoders(self) -> list[Decoder]:
-        """Decoders of the entries, kept from prompt to prompt,
-        since they keep what they prepared.
-        """
+        """Decoders of the entries, kept for all prompts, since they keep what they prepared."""
         return [entry.decoder for entry in self.entries.values()]
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
@@ -171,9 +164,7 @@ def tokens_per_s(rows: Sequence[RaceRow]) -> list[float]:
 
 
 def _ours(decoder: Decoder, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-    """A function that decodes a prompt and gives fields of `RaceRow`;
-    made before its clock starts.
-    """
+    """A function that decodes a prompt to fields of `RaceRow`; made before its clock starts."""
     prompt, generator = workload.prompts[index][1], workload.generator(index)
 
     def decode() -> dict[str, Any]:
@@ -196,6 +187,6 @@ def _theirs(
     limit = sampling.num_returned(len(prompt))
     settings = Sampling(max_new_tokens=limit, **sampling.warp.by_name())
     if sampling.ignore_eos:
-        engine.target.generation_config.eos_token_id = None
+        engine.special.eos_token_id = None
     no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
     return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps

@@ -1,6 +1,4 @@
-"""Figure 2: what is left of the target after one, two, three rejections,
-and what is emitted in the end.
-"""
+"""Figure 2: what is left of the target after each rejection, and what is emitted in the end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +19,7 @@ from resispec.verifiers import SiblingRule
 SUPPORT = 0.95
 """The draft's support is the smallest set of tokens that holds this share of q."""
 NUM_SETS = 8
-"""Tuples come in this many sets, independent of each other,
-whose spread gives the standard errors.
-"""
+"""Number of independent sets in which tuples come; their spread gives the standard errors."""
 CONTEXT_TOKENS = 24
 """Number of a prefix's last tokens that a row quotes."""
 
@@ -40,13 +36,12 @@ class ResidualRow(PrefixRow):
 
     context: the end of the prefix, or of the part of it that the target wrote. tokens, texts: of
     every entry; -1 if the entry is no single token. target, draft: p and q. residual: [k], laws.
-    rejected: [k], probability that none of k
-    siblings is selected. overlap: [k], sum of min(residual, q), averaged over siblings; with a rule
-    of Algorithm 1, the chance that the next sibling is accepted. outside: [k], the residual's mass
-    outside of the draft's support, see SUPPORT. overdraft: [k], its mass on tokens with q > p.
-    emitted, emitted_error: the law that is emitted with all siblings, and its standard errors.
-    excess, excess_error: the mass that it gives to tokens with
-    q > p beyond what p gives; 0 for an exact rule.
+    rejected: [k], probability that none of k siblings is selected. overlap: [k], sum of
+    min(residual, q), averaged over siblings; with a rule of Algorithm 1, the chance that the next
+    sibling is accepted. outside: [k], the residual's mass outside of the draft's support, see
+    SUPPORT. overdraft: [k], its mass on tokens with q > p. emitted, emitted_error: the law that is
+    emitted with all siblings, and its standard errors. excess, excess_error: the mass that it gives
+    to tokens with q > p beyond what p gives; 0 for an exact rule.
     """
 
     num_tuples: int
@@ -68,8 +63,7 @@ class ResidualRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Residuals(SiblingTask):
-    """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings,
-    and the law that is emitted.
+    """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings, and the emitted law.
 
     num_tokens, num_next: the entries in which laws are given, see `ResidualRow`.
     """
@@ -123,10 +117,8 @@ class Residuals(SiblingTask):
         rejected, residual = rest.sum(-1), normalise(rest, p.double())
         mass, order = q.double().sort(descending=True)
         is_beyond = mass.cumsum(0) - mass >= SUPPORT
-        overdrafted, outside = (
-            q > p,
-            torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond),
-        )
+        overdrafted = q > p
+        outside = torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond)
         entries, tokens = self._entries(p, q)
         excess = ((output - p) * overdrafted).sum(-1)
         laws = {"target": p, "draft": q, "residual": residual, "emitted": output.mean(0)}
@@ -158,10 +150,8 @@ class Residuals(SiblingTask):
     def _entries(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """The entry (V,) int64 of every token, and the token of every entry or -1."""
         size, score = self.num_tokens + 2, torch.maximum(p, q)
-        entries, tokens = (
-            torch.zeros_like(p, dtype=torch.int64),
-            torch.full((2 * size,), -1, device=p.device),
-        )
+        entries = torch.zeros_like(p, dtype=torch.int64)
+        tokens = torch.full((2 * size,), -1, device=p.device)
         for start, side in ((0, q > p), (size, q <= p)):
             ranked = side.nonzero()[:, 0]
             ranked = ranked[score[ranked].argsort(descending=True, stable=True)]
@@ -173,9 +163,7 @@ class Residuals(SiblingTask):
         return entries, tokens
 
     def _error(self, values: Tensor) -> Tensor:
-        """Standard error of the mean over sets (sets, ...),
-        with the resolution 1 / `num_tuples` in it.
-        """
+        """Standard error of means over sets (sets, ...), with the resolution 1 / `num_tuples`."""
         spread = values.std(0) / len(values) ** 0.5
         return torch.hypot(spread, torch.full_like(spread, 1 / self.num_tuples))
 

@@ -9,16 +9,16 @@ from torch import Generator, Tensor
 
 from experiments.tasks.base import Workload
 from resispec.audit.ceiling import tree_log_ratios
-from resispec.audit.row_checks import check_stops
-from resispec.core import Draft, Tree
+from resispec.core import Draft, Draws, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel
+from resispec.drafters import DraftModel, Eagle
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
+from resispec.replay import expected_emitted
 from resispec.trees import Topology, parallel_chains, root_only, union
-from resispec.verifiers.base import Verifier, outcomes_of
+from resispec.verifiers.base import Verifier
 
 INFINITE = 1e6
 """Number that stands for infinity in rows, since JSON has none; real log ratios are far smaller."""
@@ -37,11 +37,15 @@ def compare(
     Draws that cannot be cut have a drafted tree for every topology.
 
     rollouts: paths of the target after each prefix, as deep as the first method's tree; with 0,
-    only the first result is measured. Returns
+    only the first result is measured.
+
+    Returns
+
     - for each method, the expected tokens of a step given the drafted trees, summed over prefixes,
     - [method][prefix][level], the largest log prod p / q over the drafted tree's paths to that
-    level,
+      level,
     - [rollout][level], the same along paths of the target.
+
     Ratios with a zero probability are plus or minus INFINITE.
     """
     emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
@@ -87,6 +91,9 @@ def drafter_of_own_laws(decoder: Decoder, measured: str) -> DraftModel:
     measured: what that is, for the message. Raises InvalidInput for any other drafter.
     """
     drafter = filled_by_draft_model(decoder)
+    if type(drafter) is not DraftModel:  # one that derives from it may draft from other laws
+        found = f"found {type(drafter).__name__}, allowed: DraftModel"
+        raise InvalidInput(f"{measured} from the draft's own laws; {found}")
     if drafter.recycled or drafter.sharpness != 1:
         allowed = "allowed: recycled=0 and sharpness=1"
         raise InvalidInput(f"{measured} from the draft's own laws; {allowed}")
@@ -96,9 +103,15 @@ def drafter_of_own_laws(decoder: Decoder, measured: str) -> DraftModel:
 def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
     """The drafter of `drafter_of_own_laws`. Raises InvalidInput unless siblings are i.i.d., too."""
     drafter = drafter_of_own_laws(decoder, measured)
-    if not drafter.draws.are_independent:
-        raise InvalidInput(f"{measured} for i.i.d. siblings; allowed: decoder=specinfer")
+    if drafter.draws != Draws.IID:
+        found = f"found draws {drafter.draws}, allowed: decoder=specinfer"
+        raise InvalidInput(f"{measured} for i.i.d. siblings of the draft's law; {found}")
     return drafter
+
+
+def has_likeliest(drafter: object) -> bool:
+    """Whether siblings are the likeliest tokens, whatever draws the rule is told."""
+    return isinstance(drafter, Eagle) and not drafter.reading.is_sampled
 
 
 @dataclass(frozen=True)
@@ -123,9 +136,7 @@ class Root:
         return session.draft(self.prefix[-1], generator)
 
     def laws(self, model: Model, tree: Tree) -> Tensor:
-        """A model's laws (N, V) of the next token at nodes with children;
-        the uniform law at leaves.
-        """
+        """A model's laws (N, V) of the next token at nodes with children, uniform at leaves."""
         device, topology = model.device, tree.topology
         nodes = inner_nodes(topology, torch.device("cpu"))
         session = model.session(len(self.prefix), drafted=len(nodes))
@@ -141,9 +152,7 @@ class Root:
         return laws.index_copy_(0, nodes.to(device), inner)
 
     def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
-        """log prod p / q along paths that the target draws, for `parallel_chains`: (chains,
-        D-1) float64.
-        """
+        """log prod p / q along the target's paths, for `parallel_chains`: (chains, D-1) float64."""
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
         session = DraftModel(topology).session(swapped, self.warp, len(self.prefix))
@@ -170,18 +179,6 @@ def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft,
             nodes[child] = draft.tree.topology.children[nodes[node]][rank]
     tree = Tree(topology, draft.tree.tokens[nodes], draft.tree.draws)
     return Draft(tree, draft.probs[nodes]), target_probs[nodes]
-
-
-def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> float:
-    """Expected tokens of one step given the drafted tree.
-
-    It is the sum over nodes of Pr(the walk stops there) * (depth + 1).
-    target_probs: (N, V), the target's laws at the nodes. Raises FloatingPointError where the
-    chances to stop are no law.
-    """
-    stop = outcomes_of(verifier, draft.tree, target_probs, draft.probs).stop.double()
-    check_stops(stop)
-    return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
 
 
 def _finite(log_ratios: Tensor) -> list:

@@ -1,6 +1,4 @@
-"""Table 5: expected accepted length against the number of candidates,
-in both arrangements of them.
-"""
+"""Table 5: expected accepted length by the number of candidates, in both arrangements of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +27,11 @@ One candidate is a chain.
 
 @dataclass(frozen=True)
 class ScalingRow(PrefixRow):
-    """A row of Table 5: the fields of a `BoundRow` for several topologies,
-    parts of one tree for each prefix.
+    """A row of Table 5: the fields of a `BoundRow` for several topologies.
 
-    All lists but `rollout_log_ratios` have one entry a topology. arrangement: "complete"
-    (`num_candidates` i.i.d. children at every node) or "chains" (as many i.i.d. paths).
+    They are parts of one tree for each prefix. All lists but `rollout_log_ratios` have one entry a
+    topology. arrangement: "complete" (`num_candidates` i.i.d. children at every node) or "chains"
+    (as many i.i.d. paths).
     """
 
     arrangement: list[str]
@@ -46,8 +44,7 @@ class ScalingRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Scaling(PrefixTask):
-    """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels,
-    in all ARRANGEMENTS.
+    """Expected accepted length of i.i.d. candidates in `num_levels` levels, in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so
     their differences are paired. num_levels: the root counted. rollouts: target paths after each
@@ -100,8 +97,6 @@ class Scaling(PrefixTask):
     def progress(self, rows: Sequence[ScalingRow]) -> dict[str, str]:
         """The expected accepted length of the widest complete tree."""
         widest = list(self.num_candidates).index(max(self.num_candidates))
-        emitted, prefixes = (
-            sum(row.emitted[widest] for row in rows),
-            sum(row.num_prefixes for row in rows),
-        )
+        emitted = sum(row.emitted[widest] for row in rows)
+        prefixes = sum(row.num_prefixes for row in rows)
         return {"accepted_length": share(emitted, prefixes, ".2f")}

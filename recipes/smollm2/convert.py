@@ -37,8 +37,7 @@ _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
 def convert(source: Path, folder: Path) -> dict[str, Any]:
-    """Write weights, configurations, tokenizer and chat template into a folder;
-    returns facts about them.
+    """Write weights, configurations, tokenizer and chat template to a folder; return facts on them.
 
     source: a GGUF file of a Llama with plain rotary embeddings and SmolLM2's kind of tokenizer.
     Raises InvalidInput when gguf is not installed.
@@ -78,24 +77,18 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
-    own_names, weights = (
-        {names.get_name(name, (".weight",)): name for name in model.state_dict()},
-        {},
-    )
+    own_names = {names.get_name(name, (".weight",)): name for name in model.state_dict()}
+    weights = {}
     for tensor in progress_bar(reader.tensors, unit="tensor", desc=f"converting {source}"):
-        name, values = (
-            own_names[tensor.name],
-            gguf.quants.dequantize(tensor.data, tensor.tensor_type),
-        )
+        name = own_names[tensor.name]
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         # A copy, since the file is mapped into memory.
         weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))
     return weights
 
 
 def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
-    """The byte-level BPE tokenizer of a file's keys: a digit is a word,
-    other text is split as in GPT-2.
-    """
+    """The byte-level BPE tokenizer of a file's keys: a digit is a word, the rest is as in GPT-2."""
     import gguf
 
     tokens, kinds = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]

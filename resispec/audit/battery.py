@@ -1,5 +1,4 @@
-"""A seeded battery of hard pairs of laws, and the errors that a rule
-or a tree verifier makes on it.
+"""A seeded battery of hard pairs of laws, and the errors of a rule or a tree verifier on it.
 
 `shown_bias` needs no battery: it is for users who sample without an audit.
 """
@@ -24,6 +23,7 @@ from resispec.audit.enumerate import (
     total_variation,
     tree_law,
 )
+from resispec.audit.row_checks import emitted
 from resispec.audit.verdict import TOLERANCE
 from resispec.errors import NotDefined
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
@@ -60,8 +60,7 @@ TREES: tuple[tuple[Topology, int], ...] = (
     (from_child_counts([[2], [0, 1], [2], [0, 1], [1]]), 2),
     (parallel_chains(2, 3), 2),
 )
-"""Topologies, each with its vocabulary: at most 256 drafted trees per pair of laws,
-and up to six levels.
+"""Topologies and their vocabularies: up to 256 drafted trees per pair of laws, up to six levels.
 
 Uneven trees are among them, one where only the second sibling has children at every level, and two
 paths.
@@ -123,9 +122,7 @@ def rule_cases(
 
 
 def _vocabularies(num_siblings: int, draws: DrawsKind) -> range:
-    """Sizes of vocabularies that leave few enough tuples of siblings to add up:
-    at most 8! of them.
-    """
+    """Sizes of vocabularies that leave few tuples of siblings to add up: at most 8! of them."""
     if num_siblings <= 3:
         return range(max(2, num_siblings) if draws.are_distinct else 2, 6)
     vocab = max(num_siblings, 5) if draws.are_distinct else max(2, 7 - num_siblings)
@@ -181,8 +178,7 @@ def wide_cases(
 def cases_of(
     rule: SiblingRule, verifier: Verifier, draws: DrawsKind, is_chain: bool, seed: int = 0
 ) -> Iterator[Case]:
-    """Enumerate a verifier at one node (if it applies a rule there), on wide laws,
-    and on whole trees.
+    """Enumerate a verifier at one node (if it applies a rule there), on wide laws and whole trees.
 
     rule: the verifier's rule, see `rule_of`. is_chain: whether the verifier is not defined for two
     siblings, so that only chains are enumerated.
@@ -194,42 +190,57 @@ def cases_of(
     yield from tree_cases(verifier, draws, seed, CHAINS if is_chain else TREES)
 
 
-def shown_bias(verifier: Verifier, draws: DrawsKind, is_greedy: bool = False) -> str | None:
-    """A sentence that says how far a verifier is from the target's law on three tokens;
-    None if it is not.
+def shown_bias(
+    verifier: Verifier, draws: DrawsKind, is_greedy: bool = False, are_likeliest: bool = False
+) -> str | None:
+    """A sentence that says how biased a verifier is on three tokens; None if it is not biased.
 
-    is_greedy: take a target at temperature 0, whose law is a point mass.
+    is_greedy: take a target at temperature 0, whose law is a point mass. are_likeliest: siblings
+    are the draft's likeliest tokens, and the verifier is told these draws all the same.
 
     One and two siblings are enumerated where the verifier is defined, and chains of two for tree
     verifiers; this takes milliseconds. A verifier without bias here may be biased elsewhere: only
     an audit tells. Nor does one have a bias here that fails on three tokens, as a third party's
     may; decoding shows its error.
     """
+    shown = GREEDY_LAWS if is_greedy else SHOWN_LAWS
     with suppress(Exception):
-        return _shown_bias(verifier, draws, GREEDY_LAWS if is_greedy else SHOWN_LAWS)
+        return _shown_bias(verifier, draws, shown, are_likeliest)
     return None
 
 
-def _shown_bias(verifier: Verifier, draws: DrawsKind, shown: ShownLaws) -> str | None:
+def _shown_bias(
+    verifier: Verifier, draws: DrawsKind, shown: ShownLaws, are_likeliest: bool
+) -> str | None:
     rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
     p, q = (torch.tensor(law, dtype=torch.float64) for law in shown)
-    laws = [
-        (emitted_law(rule, p, q, count, draws), p)
-        for count in (1, 2)
-        if is_defined(rule, draws, count)
-    ]
-    if not is_applied and is_defined(rule, draws, 1):
-        target, draft = p.expand(3, 3), q.expand(3, 3)
-        laws.append((tree_law(verifier, chain(2), target, draft, draws), chain_law(target, 3)))
+
+    def laws() -> Iterator[tuple[Tensor, Tensor]]:
+        """Emitted laws and the target's; one that fails hides no bias of those before it."""
+        for count in (1, 2):
+            if not is_defined(rule, draws, count):
+                continue
+            if are_likeliest:
+                siblings = q.topk(count).indices
+                yield emitted(rule.law(p, q, siblings, draws), siblings), p
+            else:
+                yield emitted_law(rule, p, q, count, draws), p
+        if not is_applied and not are_likeliest and is_defined(rule, draws, 1):
+            target, draft = p.expand(3, 3), q.expand(3, 3)
+            yield tree_law(verifier, chain(2), target, draft, draws), chain_law(target, 3)
+
     name = type(rule if is_applied else verifier).__name__
-    for law, target_law in laws:
+    drawn = f"with draws {draws}"
+    if are_likeliest:
+        drawn = f"where siblings are the draft's likeliest tokens, told as draws {draws}"
+    for law, target_law in laws():
         if not (error := total_variation(law, target_law)) <= TOLERANCE:
             tokens = "three tokens after a chain of two"
             if law.dim() == 1:
                 chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
                 tokens = f"the tokens with probabilities ({chances})"
             return (
-                f"{name} is biased with draws {draws}: where the target's law is {shown[0]} "
+                f"{name} is biased {drawn}: where the target's law is {shown[0]} "
                 f"and the draft's {shown[1]}, it emits {tokens}, a total variation of "
                 f"{error:.3f} from the target; see docs/exactness.md"
             )
@@ -242,8 +253,9 @@ def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[DrawsKind
 
 
 def is_defined(rule: SiblingRule, draws: DrawsKind, num_siblings: int) -> bool:
-    """Whether the rule's `law` raises no NotDefined for this many siblings and these draws;
-    any other error of the rule, such as an illegal law of a checked one, is raised.
+    """Whether the rule's `law` raises no NotDefined for this many siblings and these draws.
+
+    Any other error of the rule, such as an illegal law of a checked one, is raised.
     """
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     try:

@@ -1,5 +1,4 @@
-"""Exact audits at a small vocabulary: the emitted law,
-summed over everything that could have been drafted.
+"""Exact audits at a small vocabulary: the emitted law, summed over all that can be drafted.
 
 A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two
 sides of an exact rule agree to about 1e-15; no sampling is involved, so one pair of laws where they
@@ -29,8 +28,7 @@ def emitted_law(
     draws: DrawsKind,
     drafted: Tensor | None = None,
 ) -> Tensor:
-    """The law of the emitted token at one node, exact up to rounding:
-    a sum over all tuples of siblings.
+    """The emitted token's law at one node, exact up to rounding: a sum over all tuples of siblings.
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see
     `drafted_tuples`. Returns (V,) in the same precision.
@@ -64,8 +62,7 @@ def drafted_tuples(
 def drafted_trees(
     topology: Topology, draft_rows: Tensor, draws: DrawsKind
 ) -> tuple[Tensor, Tensor]:
-    """All trees that can be drafted, as tokens (K, N) with the root's, 0, first,
-    and their probabilities (K,).
+    """All trees that can be drafted: their tokens (K, N), the root's, 0, first, and chances (K,).
 
     draft_rows: (V, V), see `tree_law`. K is 0 where the siblings of such draws find too few tokens.
     """
@@ -104,10 +101,8 @@ def tree_law(
         outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
         for row in tokens
     ]
-    stop, final = (
-        torch.stack([case.stop for case in cases]),
-        torch.stack([case.final for case in cases]),
-    )
+    stop = torch.stack([case.stop for case in cases])
+    final = torch.stack([case.final for case in cases])
     check_stops(stop)
     laws = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
     for node, masses in enumerate((weights[:, None] * stop).T):
@@ -123,9 +118,7 @@ def tree_law(
 
 
 def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:
-    """The target's own law of `num_tokens` tokens after token 0: p(a | 0) p(b | a) ..., (V,
-    ..., V).
-    """
+    """The target's law of `num_tokens` tokens after token 0: p(a | 0) p(b | a) ..., (V, ..., V)."""
     law = target_rows[0]
     for _ in range(num_tokens - 1):
         law = law[..., None] * target_rows
@@ -143,9 +136,7 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 
 @lru_cache(maxsize=64)
 def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
-    """All tuples of tokens (K, length) int64, or, if `are_distinct`,
-    all tuples without repeated tokens.
-    """
+    """All tuples of tokens (K, length) int64, without repeated tokens if `are_distinct`."""
     tuples = [
         *(
             permutations(range(vocab), length)

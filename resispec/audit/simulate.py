@@ -1,5 +1,4 @@
-"""Do the tokens that `verify` emits follow the target's law,
-and its verdicts the law of `outcomes`?
+"""Do the tokens that `verify` emits follow the target's law, and its verdicts that of `outcomes`?
 
 Enumeration and estimation judge the law that a verifier says it draws from. Decoding calls
 `verify`, which may draw from another law: a bonus token at another temperature, one random number
@@ -26,27 +25,23 @@ from resispec.audit.verdict import (
 )
 from resispec.audit.walk_statistics import Scene, Walks, outcomes_in, statistics_of
 from resispec.core import Verdict
-from resispec.verifiers.base import DrawsKind, Verifier
+from resispec.verifiers.base import DrawsKind, Verifier, check_verdict
 
 DOUBTFUL_P = 0.05
-"""p-value at which a suspicious statistic is cleared by as many fresh walks
-as raised the suspicion.
+"""p-value at which a suspicious statistic is cleared by as many fresh walks as raised suspicion.
 
 An error that raises it nine times in ten is cleared once in a hundred.
 """
 NUM_TURNS = 100
 """The turns through the scenes in an audit."""
 MOVED = 0.03
-"""Mass that `verify` moves to or from a set of tokens,
-at one in ten of a walk's tokens, and is found.
+"""Mass found if `verify` moves it to or from a set of tokens at one in ten of a walk's tokens.
 
 It is found nine times in ten after NUM_TURNS turns, as `make faults` measures it, with at most 64
 tokens.
 """
 MOVED_ELSEWHERE = 0.05
-"""Mass that is found like MOVED where it is moved at every token,
-at other temperatures and filters.
-"""
+"""Mass that is found like MOVED if moved at every token, at other temperatures and filters."""
 
 
 class _Simulation:
@@ -67,7 +62,9 @@ class _Simulation:
                 for _ in range(scene.trees_per_turn):
                     tokens = scene.drafted(self.draws, self.generator)
                     given = scene.given(tokens, self.draws)
-                    pairs.append((tokens, self.verifier.verify(*given, self.generator)))
+                    verdict = self.verifier.verify(*given, self.generator)
+                    check_verdict(self.verifier, verdict, given[0], scene.target_rows.shape[-1])
+                    pairs.append((tokens, verdict))
 
     def statistics(self) -> dict[str, dict[str, Statistic]]:
         """The statistics of `statistics_of` by the scene's name."""
@@ -102,8 +99,7 @@ def simulated(
     num_turns: int,
     generator: Generator,
 ) -> dict[str, dict[str, Statistic]]:
-    """The counts of `simulate`, remeasured: all scenes in turn,
-    and then each scene that looks suspicious.
+    """The counts of `simulate` for all scenes in turn, and anew for each that looks suspicious.
 
     If a tenth of the turns leaves no doubt, it is enough. A scene is walked again as long as at
     first, and four times as long unless that clears what looked suspicious. Where verdicts do not
@@ -142,10 +138,9 @@ def simulated(
 
 
 def _again(first: Statistics, fresh: _Simulation, times: int, num_turns: int) -> Statistics:
-    """The counts of fresh walks through one scene: num_turns,
-    or `times` as many if there is still a doubt.
+    """The counts of fresh walks through one scene: num_turns, or `times` as many if in doubt.
 
-    There is none if no statistic that looked suspicious at first is below DOUBTFUL_P.
+    There is no doubt if no statistic that looked suspicious at first is below DOUBTFUL_P.
     """
     fresh.walk(num_turns)
     [counts] = fresh.statistics().values()

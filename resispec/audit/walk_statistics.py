@@ -1,5 +1,4 @@
-"""Walks through small drafted trees, counted against the laws that their tokens
-and verdicts should have.
+"""Walks through small drafted trees, counted against the laws of their tokens and verdicts.
 
 A token that an exact verifier emits follows the target's law after the tokens before it, at every
 position of a walk. Whether a walk goes so far does not depend on this token: if walks that end
@@ -20,7 +19,6 @@ from torch.nn.functional import one_hot, pad
 from resispec.audit.chi_square import chi_square, chi_square_of_counts, chi_squared, of_sums, summed
 from resispec.audit.verdict import FINAL_TOKENS, MIN_VARIANCE, Statistic, z_score
 from resispec.core import Tree, Verdict
-from resispec.errors import InvalidInput
 from resispec.trees import Topology, families_by_level_on
 from resispec.verifiers.base import DrawsKind, Outcomes, Verifier, outcomes_of
 
@@ -45,9 +43,7 @@ class TokenScores(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor, laws: Tensor) -> "TokenScores":
-        """From the numbers (R, V) of tokens and their laws (R, V), float64;
-        0 times infinity is 0.
-        """
+        """From numbers (R, V) of tokens and their laws (R, V), float64; 0 times infinity is 0."""
         is_counted = laws > 0
         finite = torch.where(is_counted, values, 0.0)
         deviations = values - (laws * finite).sum(-1, keepdim=True)
@@ -56,9 +52,7 @@ class TokenScores(NamedTuple):
 
 
 def scores_of(laws: Tensor, draft_laws: Tensor | None = None) -> dict[str, TokenScores]:
-    """The statistics of `resispec.audit.z_score` for laws (R, V),
-    without overdraft if no draft is known.
-    """
+    """The statistics of `resispec.audit.z_score` for laws (R, V); no overdraft without a draft."""
     p = laws.double()
     p = p / p.sum(-1, keepdim=True)
     values = {"surprisal": -p.log(), "rank": p.cumsum(-1) - p / 2}
@@ -93,9 +87,7 @@ class Scene:
 
     @cached_property
     def member(self) -> Tensor:
-        """(V, K) float64: whether a token is in a class,
-        so that a product with it is a sum over classes.
-        """
+        """Whether a token is in a class, (V, K) float64; a product with it sums by class."""
         return one_hot(self.classes).double()
 
     @cached_property
@@ -133,18 +125,8 @@ class Walks:
 
     @cached_property
     def tokens(self) -> Tensor:
-        """The emitted tokens (n, D), -1 after the last one of a walk.
-
-        Raises InvalidInput for a verdict with a token that is not in the vocabulary, or with too
-        many tokens.
-        """
-        levels, vocab = self.scene.topology.num_levels, len(self.scene.classes)
-        for verdict in self.verdicts:
-            if verdict.num_emitted > levels or not all(
-                0 <= token < vocab for token in verdict.tokens
-            ):
-                allowed = f"at most {levels} tokens from 0 to {vocab - 1}"
-                raise InvalidInput(f"`verify` emitted {verdict.tokens}; allowed: {allowed}")
+        """The emitted tokens (n, D), -1 after the last one of a walk."""
+        levels = self.scene.topology.num_levels
         rows = [
             verdict.tokens + (-1,) * (levels - verdict.num_emitted) for verdict in self.verdicts
         ]
@@ -174,18 +156,21 @@ def outcomes_in(
 
 
 def statistics_of(outcomes: TreeOutcomes, walks: Walks) -> dict[str, Statistic]:
-    """Chi-squares of walks. For tokens, which must follow the target's law:
+    """Chi-squares of walks.
 
-    "siblings": drafted siblings against the laws that they were drawn from;
-    "tokens", "tokens by row": all emitted tokens, together, and for each row of the scene apart;
-    "token 1", ..., "bonus token": those of one position, the last of which comes from a leaf;
-    each of the latter also with " surprisal", " overdraft" and " rank", by the z-scores of
-    decoding;
-    "1 back, overdraft", ...: whether a walk depends on one shortly before it.
+    For tokens, which must follow the target's law:
+
+    - "siblings": drafted siblings against the laws that they were drawn from;
+    - "tokens", "tokens by row": all emitted tokens, together, and for each row of the scene apart;
+    - "token 1", ..., "bonus token": those of one position, the last of which comes from a leaf;
+      each of these also with " surprisal", " overdraft" and " rank", by the z-scores of decoding;
+    - "1 back, overdraft", ...: whether a walk depends on one shortly before it.
+
     For verdicts, which must follow `outcomes`, see AGAINST_OUTCOMES:
-    "verdicts": the stopping node and the final token;
-    "residual", "leaf": the final token, where a node with children or a leaf ends the walk;
-    each also with " surprisal" and " rank".
+
+    - "verdicts": the stopping node and the final token;
+    - "residual", "leaf": the final token, where a node with children or a leaf ends the walk;
+      each also with " surprisal" and " rank".
     """
     return {
         "siblings": _siblings(walks),
@@ -216,9 +201,7 @@ def _score(name: str, deviation: float, variance: float, count: int) -> Statisti
 
 
 def _siblings(walks: Walks) -> Statistic:
-    """Siblings of the first trees, by rank under their parent,
-    against their laws given earlier ones.
-    """
+    """Siblings of the first trees, by rank, against their laws given the earlier siblings."""
     scene, draws = walks.scene, walks.draws
     laws, cells = defaultdict[int, list[Tensor]](list), defaultdict[int, list[Tensor]](list)
     size = max(1, MOST_ENTRIES // (scene.topology.num_nodes * len(scene.classes)))
@@ -339,9 +322,7 @@ class _FinalTokens:
         self.sums = {name: [0.0, 0.0] for name in ("surprisal", "rank")}
 
     def add(self, laws: Tensor, nodes: Tensor, tokens: Tensor, times: Tensor) -> None:
-        """Add tokens (m,), each so many times (m,), that were drawn at these nodes (m,)
-        from laws (N, V).
-        """
+        """Add tokens (m,) drawn from laws (N, V) at nodes (m,), each so many times (m,)."""
         places, order = nodes.unique(return_inverse=True)
         chances = _chances(laws[places], self.scene.member)
         cells = order * chances.shape[1] + self.scene.classes[tokens]

@@ -1,5 +1,4 @@
-"""Pairs of models: loading them from folders or the hub,
-making them of a program's modules, and saving.
+"""Pairs of models: loaded from folders or the hub, made of a program's modules, and saved.
 
 Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has
 151,936, and their tokenizer knows 151,665. The target's law is used whole. The draft's law may be
@@ -53,26 +52,27 @@ def load_pair(
         return Pair(model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, draft_dtype, device)
     draft_model = TransformersModel(module, is_draft=True)
-    names, size = (
-        (f"target {target}", f"draft {draft}"),
-        min(model.vocab_size, draft_model.vocab_size),
-    )
+    names = (f"target {target}", f"draft {draft}")
+    size = min(model.vocab_size, draft_model.vocab_size)
     check_tokenizers(names, (tokenizer, draft_tokenizer), size)
     return Pair(model, draft_model.in_vocabulary(model.vocab_size), shared_tokenizer)
 
 
 def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
-    """A pair of a target and a draft, each a causal language model of transformers,
-    a `Model` or a name.
+    """A pair of target and draft: each a transformers causal language model, a `Model` or a name.
 
     Names are folders or hub names, as for `load_pair`. Two names bring their tokenizer and are
     loaded in bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside
     a model is loaded on that model's device in its precision. Modules are set to evaluation mode.
     tokenizer: a transformers tokenizer, or an object with the methods of a `TransformersTokenizer`.
-    It is not checked that the ids of two modules mean the same tokens. Raises InvalidInput for
-    anything else, for models on different devices, of which one alone is in float64, or with
-    vocabulary sizes that differ by more than padding, and as `load_pair` and `Pair`.
+    One of transformers must agree with that of a name beside a model. It is not checked that the
+    ids of two modules mean the same tokens.
+
+    Raises InvalidInput for anything else, for models on different devices, of which one alone is in
+    float64, or with vocabulary sizes that differ by more than padding, and as `load_pair` and
+    `Pair`.
     """
+    given = tokenizer
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
     if isinstance(target, str | Path) and isinstance(draft, str | Path):
@@ -81,10 +81,12 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
             str(target), str(draft), device, "bfloat16" if device == "cuda" else "float32"
         )
         return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
-    target_model, draft_model = (
-        _as_model("target", target, draft),
-        _as_model("draft", draft, target),
-    )
+    target_model, target_tokenizer = _as_model("target", target, draft)
+    draft_model, draft_tokenizer = _as_model("draft", draft, target)
+    for name, read in ((target, target_tokenizer), (draft, draft_tokenizer)):
+        if read is not None and isinstance(given, PreTrainedTokenizerBase):
+            size = min(target_model.vocab_size, draft_model.vocab_size)
+            check_tokenizers(("the given tokenizer", f"{name}"), (given, read), size)
     if target_model.device != draft_model.device:
         raise InvalidInput(
             f"target on {target_model.device} and draft on {draft_model.device}; allowed: one "
@@ -107,33 +109,37 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     return Pair(target_model, draft_model, tokenizer)
 
 
-def _as_model(role: str, model: Any, other: Any) -> Any:
-    """One model of a pair; a name is loaded on the other model's device in its precision."""
+def _as_model(role: str, model: Any, other: Any) -> tuple[Any, Any]:
+    """One model of a pair, and the tokenizer that it was read with.
+
+    A name is loaded on the other model's device in its precision; any other model has no tokenizer.
+    """
+    tokenizer = None
     if isinstance(model, str | Path):
         module = getattr(other, "module", other)
         if not hasattr(module, "dtype") or not hasattr(module, "device"):
             raise InvalidInput(
                 f"{role} {model}: the other model is {type(other).__name__}, no module or name"
             )
-        model = read_checkpoint(str(model), None, precision_of(module), str(module.device))[0]
+        precision, device = precision_of(module), str(module.device)
+        model, tokenizer = read_checkpoint(str(model), None, precision, device)
     if (
         isinstance(model, PreTrainedModel)
         and model.can_generate()
         and not model.config.is_encoder_decoder
     ):
-        return TransformersModel(model, is_draft=role == "draft")
+        return TransformersModel(model, is_draft=role == "draft"), tokenizer
     if not hasattr(model, "session") or not hasattr(model, "vocab_size"):
         raise InvalidInput(
             f"{role} is {type(model).__name__}; allowed: a causal language model of transformers "
             "that is no encoder-decoder, a model of resispec.models, or the name of a folder or "
             "on the hub"
         )
-    return model
+    return model, tokenizer
 
 
 def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:
-    """Raise InvalidInput, with the first id that differs,
-    unless all agree on every id below `size`.
+    """Raise InvalidInput, with the first id that differs, unless all agree on ids below `size`.
 
     names: the models' names, for the message. tokenizers: transformers tokenizers.
     """

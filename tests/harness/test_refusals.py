@@ -1,6 +1,4 @@
-"""Command lines that cannot be, and what is said of each in one line before the first cell;
-notes; paths.
-"""
+"""Command lines that cannot be, each refused in one line before the first cell; notes; paths."""
 
 import errno
 import subprocess
@@ -62,8 +60,8 @@ REFUSED = {
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
     "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; "
     "allowed: iid",
-    "task=decay decoder=sequoia": "laws after prefixes are measured for i.i.d. siblings; allowed: "
-    "decoder=specinfer",
+    "task=decay decoder=sequoia": "laws after prefixes are measured for i.i.d. siblings of the "
+    "draft's law; found draws without_replacement, allowed: decoder=specinfer",
     "task=kl decoder=recycled": "laws after prefixes are measured from the draft's own laws",
     "task=scaling decoder=sequoia": "trees of several shapes are measured for i.i.d. siblings",
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",

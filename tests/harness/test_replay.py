@@ -7,14 +7,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from experiments.replay import laws_files, main
+from experiments.replay import laws_files, main, measure
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder, num_steps, read_laws, replay
 from resispec.trees import complete, from_child_counts, root_only
-from resispec.verifiers import get_verifier
+from resispec.verifiers import TopDown, get_rule, get_verifier
+from resispec.verifiers.base import Outcomes
 from tests.harness.toy_runs import messages, run
 from tests.toys import table_pair
 
@@ -262,3 +263,28 @@ def test_draws_that_a_file_cannot_name_are_not_recorded():
     given = table_pair(vocab=6), [1, 2], Sampling(1.0, 4, None), torch.Generator()
     with pytest.raises(InvalidInput, match="own draws cannot be read from a log; allowed: iid"):
         decoder.generate(*given, on_step=LawRecorder())
+
+
+def test_chances_that_are_no_law_give_no_length(tmp_path):
+    """Defect: `outcomes` that lose half of the chances halved the accepted length of `verify`."""
+
+    class Halved(TopDown):
+        def outcomes(self, *given):
+            outcomes = super().outcomes(*given)
+            return Outcomes(outcomes.stop / 2, outcomes.final)
+
+    logged(tmp_path / "laws")
+    step = next(read_laws(tmp_path / "laws"))
+    with pytest.raises(FloatingPointError, match="chances to stop in .* sum to 0.5"):
+        replay(step, Halved(get_rule("standard")), torch.Generator())
+
+
+def test_laws_of_temperature_0_accuse_nobody_who_is_exact_there(tmp_path):
+    """Defect: ResiSpec was called biased on them, where it emits the likeliest tokens."""
+    recorder = LawRecorder()
+    Decoder(DraftModel(BUSHY), get_verifier("standard")).generate(
+        table_pair(vocab=6, seed=3), [1, 2], Sampling(0, 20), torch.Generator(), on_step=recorder
+    )
+    recorder.write(tmp_path / "laws")
+    assert measure([tmp_path / "laws"], "resispec", 0).attrs["shown_bias"] is None
+    assert "biased" in measure([tmp_path / "laws"], "dial", 0).attrs["shown_bias"]

@@ -1,6 +1,4 @@
-"""The runner as a user meets it: sweeps that run, fail in one line,
-are killed and go on; cells' folders.
-"""
+"""The runner as users meet it: sweeps run, fail in one line, are killed, go on; cells' folders."""
 
 import csv
 import json
@@ -87,24 +85,8 @@ def test_an_audit_of_tokens_that_the_target_never_emits_has_its_verdict(law, toy
     assert table.verdict.tolist() == ["biased"] and table.z_surprisal.tolist() == [math.inf]
 
 
-def test_a_model_s_own_settings_are_a_cell_of_their_own(toy, tmp_path):
-    """Llama-2-chat's: T = 0.6 and top-p 0.9. Defect: top-p was no key of the harness."""
-    command = [*toy, "tree=chain", "temperature=.6", "sampling.top_p=0.9", "name=chat"]
-    done = run(*command)
-    assert done.returncode == 0, done.stderr
-    assert "T: 0.6," in done.stdout and "top-p: 0.9," in done.stdout
-    table = pd.read_csv(tmp_path / "results" / "embedded" / "sweeps" / "chat.csv")
-    assert table[["temperature", "sampling.top_p", "status"]].values.tolist() == [
-        [0.6, 0.9, "done"]
-    ]
-    [cell] = cells_of(command)
-    assert cell.cell_id == table.cell_id[0] and str(cell).endswith("T=0.6 sampling.top_p=0.9")
-
-
 def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
-    """Every token is among the two likeliest of its place,
-    and its variance is that of their law.
-    """
+    """Every token is among its place's two likeliest, and its variance is that of their law."""
     command = [*toy, "tree=d4b4", "sampling.top_k=2,40", "audit=false,true", "name=filters"]
     done = run(*command)
     assert done.returncode == 0, done.stderr
@@ -131,9 +113,7 @@ def test_a_sweep_over_filters_decodes_at_each_law_and_names_it(toy, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
-    """A SIGKILL in the middle of a cell, and the same command again:
-    every prompt once, the same tokens.
-    """
+    """A SIGKILL within a cell, then the same command again: every prompt once, the same tokens."""
     command = [*toy, "tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=24"]
     calm = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/calm"])]
     first, _ = cells_of(command)
@@ -178,9 +158,7 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
 
 
 def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
-    """There are too few documents to search with; the sweep's plan
-    and its last line come all the same.
-    """
+    """Documents are too few to search with; the sweep's plan and last line come all the same."""
     path = tmp_path / "results" / "missing.json"
     done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
@@ -364,9 +342,7 @@ def turns(cell):
 
 
 def test_cells_that_differ_in_their_decoders_are_timed_in_turns(toy):
-    """In an order of each prompt's own; tokens are those of a cell alone,
-    which says that it was.
-    """
+    """In an order of each prompt's own; tokens are those of a cell alone, which says it was."""
     command = [
         *toy,
         "tree=d4b4",
@@ -505,9 +481,12 @@ def test_a_character_that_two_steps_write_is_the_later_ones():
 
 
 def test_the_bias_of_a_verifier_is_kept_with_its_cell_and_shown(toy, tmp_path, capsys):
-    """Without an audit; a greedy cell samples nothing and has none."""
+    """Without an audit. A greedy cell has that of temperature 0, at which ResiSpec is exact."""
     settings = ["verifier=standard", "verifier=resispec", "verifier=resispec temperature=0"]
     cells = [run_here(parts_of([*toy, *words.split()])[0].cells[0]) for words in settings]
+    greedy = parts_of([*toy, "verifier=dial", "temperature=0"])[0].cells[0]
+    bias = read_json(run_here(greedy).folder / "provenance.json")["shown_bias"]
+    assert bias.startswith("Dial is biased")  # it goes on where the likeliest token was not drafted
     for cell, is_biased in zip(cells, (False, True, False), strict=True):
         assert ("shown_bias" in read_json(cell.folder / "provenance.json")) is is_biased
         assert show.main([cell.cell_id, "--results", str(tmp_path / "results")]) == 0
@@ -557,6 +536,12 @@ def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, c
     assert first.startswith(f"{cell.cell_id}: pair llama2_7b__jf68m") and "verifier " in first
     assert last.endswith(f"experiments.show {cell.cell_id}")
     assert "no cells in" in error("x")
+    shutil.copytree(cell.folder, cell.folder.with_name("copied"))
+    assert f"cell copied: cell.json is that of cell {cell.cell_id}" in error("copied")
+    shutil.rmtree(cell.folder.with_name("copied"))
+    config = read_json(cell.folder / "cell.json")["config"]
+    assert any("times: " in line for line in show.text(config, row))
+    assert not any("times: " in line for line in show.text(config | {"timed": False}, row))
     assert "has no prompt 7; allowed: 0 to 2" in error(cell.cell_id, "7")
     (cell.folder.parent / "twin").mkdir()
     (cell.folder.parent / "twin" / "cell.json").write_text("{}")
@@ -574,4 +559,6 @@ def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, c
     assert "\ntokens of each step: " in printed
     earlier = [{key: value for key, value in one.items() if key != "tokens"} for one in rows(cell)]
     (cell.folder / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in earlier))
+    assert "rows.jsonl is not what was written" in error(cell.cell_id)
+    (cell.folder / "status.json").write_text('{"state": "interrupted"}')
     assert "keeps no tokens" in error(cell.cell_id)

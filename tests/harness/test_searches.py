@@ -1,6 +1,4 @@
-"""Searches for trees, without a measurement: requests, stages, choices,
-and the file of the fastest.
-"""
+"""Searches for trees, with no measurement: requests, stages, choices, the file of the fastest."""
 
 import itertools
 import json
@@ -12,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import configurations
+from experiments import check, configurations
 from experiments.cell import Cell, build
 from experiments.check import rehearse_cells
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Chosen, Configuration
@@ -429,3 +427,27 @@ def test_the_tree_of_another_rule_of_the_same_short_name_is_not_taken(tmp_path):
     assert refusal(asked("x")) == ""
     helper.write_text("SHARE = 0.25\n")
     assert "another verifier" in refusal(asked("x"))
+
+
+def test_a_tree_that_was_searched_for_otherwise_is_refused_or_said_so(tmp_path):
+    """Defect: one that is the fastest, or was chosen in a trial, was taken for the best."""
+
+    def asked(*words):
+        more = [f"results={tmp_path}", f"tree.path={tmp_path}/a.json", *words]
+        [cell] = cells_of(["tree=best_64", "dataset=embedded_code", *more])
+        return cell
+
+    facts = {"datasets": ["embedded_code"], "draws": "iid"}
+    found(asked("search.num_prompts=15"), made_from=["time"], **facts)
+    assert "searched for with search.by=time, and this cell has tokens; delete" in refusal(asked())
+    assert refusal(asked("search.by=time")) == ""
+    [line] = check.trees_found_otherwise([asked()])
+    assert "was chosen on 15 documents of a data set, where this search takes 45" in line
+    lines = check.trees_found_otherwise([asked("dataset=embedded_reference")])
+    assert any("on documents of embedded_code, and of none of embedded_ref" in one for one in lines)
+    found(asked(), made_from=["tokens"], **facts | {"draws": "without_replacement"})
+    assert "with draws without_replacement, and this cell has iid" in refusal(asked())
+    eagle = asked("decoder=eagle_sampled", "pair=embedded_eagle")
+    assert "another pair" in refusal(eagle)
+    found(eagle, made_from=["tokens"], **facts)
+    assert refusal(eagle) == ""  # no draft model's draws to compare

@@ -1,6 +1,4 @@
-"""Tasks that measure laws, against sums, recursions and numbers worked out by hand,
-and their rows.
-"""
+"""Tasks that measure laws, and their rows, against sums, recursions and numbers by hand."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +15,7 @@ from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
+from experiments.tasks.laws import Laws
 from experiments.tasks.prefix_laws import Prefixes, PrefixTask, prefix_laws, written
 from experiments.tasks.race import Race
 from experiments.tasks.residuals import Residuals
@@ -91,9 +90,7 @@ def test_every_configuration_of_a_race_decodes_at_the_same_filters(toy, monkeypa
 
 
 def test_a_sibling_that_no_draft_reaches_has_no_rate():
-    """Both models agree, so the first sibling is always accepted
-    and no other one is ever tested.
-    """
+    """Both models agree, so the first sibling is always accepted and no other is ever tested."""
     pair = table_pair(vocab=5, seed=0)
     task = Decay(2, 4, 3)
     row = task(workload(pair=Pair(pair.target, pair.target, pair.tokenizer), length=6), 0)
@@ -235,9 +232,7 @@ OWN_DRAFTS = [
 )
 @pytest.mark.parametrize("kind", ["model", "eagle"])
 def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
-    """Trees after a prefix, and the laws after every token of the target's text,
-    are those of decoding.
-    """
+    """Trees after a prefix, and laws after every token of the target's text, are as in decoding."""
     pair = table_pair(vocab=64, seed=3)
     if kind == "eagle":
         pair = eagle_pair()
@@ -318,6 +313,22 @@ def test_what_cannot_be_measured_is_refused():
             "with draws iid, and the decoder's are greedy": DraftModel(bushy, Draws.GREEDY),
         }.items()
     }
+
+    class Own(DraftModel):
+        """A user's drafter, whose laws a task would not ask for."""
+
+    eagle = Eagle(DynamicTree(6, 2, 2), "softmax")
+    refused |= {
+        "for i.i.d. siblings of the draft's law; found draws greedy": lambda: Scaling(
+            1, [2], 3, 1
+        ).check(workload(drafter=DraftModel(bushy, Draws.GREEDY)).decoder),
+        "draft's own laws; found Own, allowed: DraftModel": lambda: Decay(1, 2, 8).check(
+            workload(drafter=Own(bushy)).decoder
+        ),
+        "says how siblings were drawn; found the likeliest tokens, told as draws": lambda: Laws(
+            "laws"
+        ).check(workload(drafter=eagle).decoder),
+    }
     for message, make in refused.items():
         with pytest.raises(InvalidInput, match=message):
             make()
@@ -369,9 +380,7 @@ def test_what_is_no_law_is_not_measured(task, verifier, error, message):
 
 
 def test_laws_at_nodes_and_parts_of_a_tree():
-    """Both models are bigrams, so every node's law is the row of its token;
-    leaves have the uniform law.
-    """
+    """Both models are bigrams: a node's law is the row of its token; that of leaves is uniform."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
     root = Root(pair, [0, 3], Warp(temperature=TEMPERATURE))
     whole = root.draft(DraftModel(complete(3, 3)), generator)
@@ -398,16 +407,13 @@ def measured(verifier, num_siblings, pair, num_tuples=2048):
 
 
 def of_tokens(row, law):
-    """Numbers of the first prefix in the order of the vocabulary;
-    every token has an entry of its own.
-    """
+    """Numbers of the first prefix in the vocabulary's order; every token has its own entry."""
     known = {token: value for token, value in zip(row.tokens[0], law, strict=True) if token >= 0}
     return [known[token] for token in sorted(known)]
 
 
 def test_residuals_by_hand():
-    """ResiSpec rejects token 2 with probability .1, token 3 with .2:
-    the page has the residual of each.
+    """ResiSpec rejects token 2 with chance .1, token 3 with .2; the page has both residuals.
 
     Models that agree leave nothing to reject.
     """
@@ -489,9 +495,7 @@ NAP = 1000.0
 
 
 class Clock:
-    """A clock that moves by one when it is read, and when somebody sleeps:
-    no machine is too busy for it.
-    """
+    """A clock that moves by one when read, and by sleeping: no machine is too busy for it."""
 
     instant = 0.0
     naps = 0
@@ -523,9 +527,7 @@ def clock(monkeypatch):
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("verifier", ["standard", "resispec", "traversal_optimal"])
 def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
-    """The whole is timed apart from its parts; between these nothing is left but readings
-    of the clock.
-    """
+    """The whole is timed apart from its parts; between these lie only readings of the clock."""
     setting = workload(verifier, prompts=2, pair=table_pair(vocab=8), length=3, drafter=TREE)
     for index in range(2):
         row, plain = Profile()(setting, index), Decode()(setting, index)

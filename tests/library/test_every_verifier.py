@@ -1,13 +1,12 @@
-"""Every registered verifier, whoever adds it: a new file in resispec/verifiers/ is tested here
-without a list to edit.
-"""
+"""Every registered verifier: a new file in resispec/verifiers/ is tested without a list to edit."""
 
 import pytest
+import torch
 
 from resispec.audit.battery import is_defined_on, shown_bias, tree_cases, worst
 from resispec.core import Draws
 from resispec.trees import chain, complete
-from resispec.verifiers import available, get_verifier
+from resispec.verifiers import Law, as_verifier, available, get_verifier
 from tests.accounts import assert_drawn_from, drafted, rng
 
 pytestmark = pytest.mark.numerics
@@ -38,3 +37,24 @@ def test_a_verifier_draws_its_verdicts_from_its_law(name, draws, trees):
 
 def test_every_registered_verifier_is_tested_with_some_draws():
     assert {name for name, *_ in DEFINED} == {*available()}
+
+
+def test_the_likeliest_tokens_told_as_drawn_bias_every_rule_that_uses_q():
+    """The paper's reading of EAGLE's candidates. Defect: such rows were marked as not audited."""
+    drawn = Draws.WITHOUT_REPLACEMENT
+    for name, is_biased in (("standard", True), ("resispec", True), ("naive", False)):
+        found = shown_bias(get_verifier(name), drawn, are_likeliest=True)
+        assert (found is not None) is is_biased, name
+    assert "where siblings are the draft's likeliest tokens, told as" in shown_bias(
+        get_verifier("standard"), drawn, are_likeliest=True
+    )
+
+
+def test_an_error_at_two_siblings_hides_no_bias_at_one():
+    class FirstAlone:
+        def law(self, target_probs, _, siblings, __):
+            if siblings.shape[-1] > 1:
+                raise ValueError("two")
+            return Law(torch.ones_like(siblings, dtype=target_probs.dtype), target_probs)
+
+    assert "FirstAlone is biased" in shown_bias(as_verifier(FirstAlone()), Draws.IID)

@@ -12,6 +12,8 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
+from resispec.models.checkpoint import read_checkpoint
+from resispec.models.loading import as_pair
 from resispec.trees import chain, complete, grow_map, root_only
 from resispec.trees.named import find
 from resispec.verifiers import Law, available, get_verifier
@@ -214,7 +216,7 @@ def test_a_biased_verifier_warns_once_with_what_it_emits():
 
 
 def test_of_ours_these_verifiers_are_biased_on_three_tokens():
-    """Those of chains alone are judged with one sibling; HSD is exact with one level.
+    """Verifiers of chains alone are judged with one sibling; HSD is exact with one level.
 
     tests/library/test_every_verifier.py has the others, by what enumeration finds.
     """
@@ -224,3 +226,15 @@ def test_of_ours_these_verifiers_are_biased_on_three_tokens():
             assert (name in biased) == (draws != Draws.POINT_MASS)
         assert {"lenience", "typical", "relaxed"} <= {*biased}
         assert ("dial" in biased) == (draws == Draws.IID)  # as `optimal` is defined
+
+
+def test_the_tokenizer_of_a_name_beside_a_module_is_the_given_one(tmp_path):
+    """Defect: a draft that reads other words was taken, and hardly a token accepted."""
+    save_tiny_pair(tmp_path)
+    module, tokenizer = read_checkpoint(str(tmp_path / "target"), None, "float32", "cpu")
+    pair = as_pair(module, str(tmp_path / "draft"), tokenizer)
+    assert pair.tokenizer.inner is tokenizer
+    words = tokenizer.get_vocab()
+    tokenizer.get_vocab = lambda: words | {"a": words["b"], "b": words["a"]}
+    with pytest.raises(InvalidInput, match="the given tokenizer and .*draft have different token"):
+        as_pair(module, str(tmp_path / "draft"), tokenizer)
