@@ -180,14 +180,14 @@ def _with_biases(one_table: Table, plan: Plan) -> Notes:
     has_verdicts = any(one.key == "verdict" for one in one_table.columns)
     if has_verdicts or "verifier" not in one_table.frame:
         return one_table.notes
-    methods = listed(
+    methods = dict.fromkeys(
         labels.method(cell.labels["decoder"], cell.labels["verifier"])
         for cell in plan.requests
         if plan.provenance(cell.cell_id).get("shown_bias")
     )
     if not methods:
         return one_table.notes
-    note = f"Biased, as enumeration shows: {methods}."
+    note = f"Biased, as enumeration shows: {'; '.join(methods)}."
     return replace(one_table.notes, about=(*one_table.notes.about, note))
 
 
