@@ -272,7 +272,8 @@ def test_rows_of_a_draft_follow_its_head():
     with torch.no_grad():
         model.module.lm_head.weight.mul_(-1)
     some.session(4)
-    assert torch.allclose(some.head(features)[:, tokens], model.head(features)[:, tokens])
+    found, expected = some.head(features)[:, tokens], model.head(features)[:, tokens]
+    assert torch.allclose(found, expected, atol=1e-5)  # products of another shape round otherwise
 
 
 def test_the_end_of_a_text_is_what_the_configuration_says_now():
