@@ -25,10 +25,9 @@ from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompt
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
-from experiments.tasks.sampled_trees import has_likeliest
+from experiments.tasks.sampled_trees import is_misread
 from resispec.audit.battery import shown_bias
 from resispec.code_digest import code_digests, commit_digests, own_digests
-from resispec.core import Draws
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
@@ -230,8 +229,7 @@ def _bias_of(workload: Workload) -> str | None:
     if drafter.topology.num_nodes == 1:
         return None
     is_greedy = workload.sampling.temperature == 0
-    are_misread = has_likeliest(drafter) and drafter.draws != Draws.POINT_MASS
-    return shown_bias(verifier, drafter.draws, is_greedy, are_misread)
+    return shown_bias(verifier, drafter.draws, is_greedy, is_misread(drafter))
 
 
 def load_workload(config: Mapping[str, Any], beside: Workload | None) -> Workload:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from experiments.tasks.base import Row, Task, Workload, hash_tokens, identity, share
-from experiments.tasks.sampled_trees import has_likeliest
-from resispec.core import Draws
+from experiments.tasks.sampled_trees import is_misread
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder, check_readable
@@ -36,7 +35,7 @@ class Laws(Task):
         super().check(decoder)
         draws = decoder.drafter.draws
         check_readable(draws)
-        if has_likeliest(decoder.drafter) and draws != Draws.POINT_MASS:
+        if is_misread(decoder.drafter):
             raise InvalidInput(
                 "a file of laws says how siblings were drawn; found the likeliest tokens, told as "
                 f"draws {draws}; allowed: decoder=eagle, or one that draws"

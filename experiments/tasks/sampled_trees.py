@@ -12,7 +12,7 @@ from resispec.audit.ceiling import tree_log_ratios
 from resispec.core import Draft, Draws, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel, Eagle
+from resispec.drafters import Drafter, DraftModel, Eagle
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
@@ -112,6 +112,11 @@ def plain_drafter(decoder: Decoder, measured: str) -> DraftModel:
 def has_likeliest(drafter: object) -> bool:
     """Whether siblings are the likeliest tokens, whatever draws the rule is told."""
     return isinstance(drafter, Eagle) and not drafter.reading.is_sampled
+
+
+def is_misread(drafter: Drafter) -> bool:
+    """Whether siblings are the likeliest tokens, and the rule is told that they were drawn."""
+    return has_likeliest(drafter) and drafter.draws != Draws.POINT_MASS
 
 
 @dataclass(frozen=True)
