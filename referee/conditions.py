@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from referee.engine_laws import SAMPLERS
+from referee.rollouts import STOP_REASON
 from referee.transcripts import (
     MODE,
     MODEL,
@@ -19,6 +21,7 @@ from referee.transcripts import (
     SPEC_DECODE,
     Condition,
     Transcript,
+    setting_meant,
 )
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, printable
@@ -29,6 +32,8 @@ VERSIONS = ("weight_version", "weight_versions", "policy_version", "model_versio
 """The keys of rows under which engines and trainers write of which weights a row is."""
 STEPS = ("step", "global_step", "train_step", "training_step")
 """The keys of rows for the step of a training, after which weights may be others."""
+IGNORES_END = "ignore_eos"
+"""The key of a row of an engine that went on behind an end of sequence."""
 CHANCE_TOKENS = 8
 """The number of equal tokens, of prompts that outputs repeat or of a filling, that is no chance."""
 SHOWN = 5
@@ -134,7 +139,9 @@ def written_by(rows: Iterable[Transcript]) -> Iterator[str]:
 
 def unread_keys(rows: Iterable[Transcript]) -> Iterator[str]:
     """A line that names the keys of rows that no audit reads or knows, if there are any."""
-    if keys := {key for row in rows for key in row.extra if key not in NOTED}:
+    known = {*NOTED, *VERSIONS, *STEPS, IGNORES_END, STOP_REASON, SAMPLERS}
+    extra = {key for row in rows for key in row.extra}
+    if keys := {key for key in extra - known if setting_meant(key) is None}:
         names = [printable(key)[:40] for key in sorted(keys)]
         others = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
         yield f"keys of the rows that were not read: {', '.join(names[:SHOWN])}{others}"
@@ -197,7 +204,7 @@ def _check_filling(transcripts: Sequence[Transcript], ends: Collection[int]) -> 
 def _says_ignored(extra: Mapping[str, Any]) -> bool:
     """Whether a row's further keys, nested ones too, say that ends of sequence were ignored."""
     mappings = [extra, *(value for value in extra.values() if isinstance(value, Mapping))]
-    return any(mapping.get("ignore_eos") is True for mapping in mappings)
+    return any(mapping.get(IGNORES_END) is True for mapping in mappings)
 
 
 def check_arms(
@@ -269,7 +276,9 @@ def _explained(arms: Sequence[Sequence[Transcript]]) -> Counter[Any]:
 def _check_without_drafts(control: Iterable[Transcript]) -> None:
     """Raise InvalidInput if a row of a control says that tokens were drafted."""
     for row in control:
-        if (mode := row.extra.get(MODE)) in MODES[1:]:
+        # without a precision beside it, the word need not be ours: trainers write "rollout"
+        is_ours = row.extra.get(MODE) in MODES or "dtype" in row.extra
+        if is_ours and (mode := row.extra.get(MODE)) not in (None, MODES[0]):
             raise InvalidInput(
                 f"{row.place}: this row of the control says mode {mode}; allowed: {MODES[0]}, a "
                 "control that was written without speculation"

@@ -166,6 +166,7 @@ def rows_of(
             "shown_from": line.smallest_bias,
             "largest_z": line.largest_z,
             "differs_from": "; ".join(line.differs_from) or None,
+            "undecided_from": "; ".join(line.undecided_from) or None,
             "same_answers": same,
             "of_all": found["finding"],
             "all_shown_from": max(sizes, default=None),
@@ -203,13 +204,22 @@ def table_of(frame: pd.DataFrame) -> str:
                 "arms": arms.arms.iloc[0],
                 "tokens": f"{arms.tokens.sum():,}",
                 "verdict": verdict,
-                "between arms": "different" if arms.differs_from.notna().any() else "no difference",
+                "between arms": between_arms(arms),
                 "equal answers": None if pd.isna(same) else f"{same:.0%}",
                 "TV, target": f"{arms.shown_from.max():.3f}",
                 "TV, all": f"{arms.all_shown_from.max():.3f}",
             }
         )
     return printed_table(pd.DataFrame(rows))
+
+
+def between_arms(arms: pd.DataFrame) -> str:
+    """Words for the comparisons of an engine's arms with each other."""
+    if arms.differs_from.notna().any():
+        return "different"
+    if "undecided_from" in arms and arms.undecided_from.notna().any():
+        return "undecided"
+    return "no difference"
 
 
 def page_of(frame: pd.DataFrame, profile: str) -> str:

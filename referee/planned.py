@@ -31,15 +31,15 @@ def planned_lines(settings: Sampling, num_prompts: int, num_arms: int) -> Iterat
     )
     if settings.temperature == 0:
         yield asked
-        return
-    sizes = (
-        f"{min(1.0, SHIFT * math.sqrt(takes / tokens)):.2g} {model}"
-        for model, takes in TAKES.items()
-    )
-    yield (
-        f"{asked}; on the embedded pair so many{of_each} show a shift toward the draft nine times "
-        f"in ten from a total variation of {', '.join(sizes)}"
-    )
+    else:
+        sizes = (
+            f"{min(1.0, SHIFT * math.sqrt(takes / tokens)):.2g} {model}"
+            for model, takes in TAKES.items()
+        )
+        yield (
+            f"{asked}; on the embedded pair so many{of_each} show a shift toward the draft nine "
+            f"times in ten from a total variation of {', '.join(sizes)}"
+        )
     if tokens < MIN_TOKENS:
         least = math.ceil(MIN_TOKENS / settings.max_new_tokens)
         yield (

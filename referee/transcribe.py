@@ -35,12 +35,12 @@ from referee.inputs import EMBEDDED, count, counts
 from referee.planned import planned_lines
 from referee.prompts import PromptSource
 from referee.servers.formats import FORMATS, OpenAi
-from referee.transcripts import Transcript
+from referee.transcripts import DRAFT_WEIGHTS, STARTED_BY, WEIGHTS, Transcript
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
 from resispec.files import check_output
-from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
+from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, engine_of, filter_order_of
 
 if TYPE_CHECKING:  # these import torch
     from referee.rescoring import Scorer
@@ -88,6 +88,8 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
         ) from error
     import torch
 
+    from resispec.models.checkpoint import digest_of
+
     target, mode = options.target or EMBEDDED, options.mode or MODES[0]
     if mode == "assisted" and options.draft is None and not inputs.is_pair(target):
         raise InvalidInput("--mode assisted needs a --draft: a model folder or a hub name")
@@ -108,8 +110,12 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
     engine.model = target
     drafted = {} if mode == MODES[0] else {"num_drafted": options.num_drafted or NUM_DRAFTED}
     engine.drafting = {"mode": mode, "dtype": options.dtype, **drafted}
+    # a name stays where its weights are trained on, or where a hub has newer ones
+    engine.drafting |= {WEIGHTS: digest_of(pair.target.module.state_dict())}
     if draft is not None:
         engine.drafting |= {"draft": draft}
+    if mode == "assisted":
+        engine.drafting |= {DRAFT_WEIGHTS: digest_of(pair.draft_model().module.state_dict())}
     if options.concurrency and not (has_slots or engine.takes_batches):
         raise InvalidInput(f"{engine.name} has one request at a time; --concurrency is not for it")
     return engine
@@ -196,7 +202,9 @@ def of_starts(
     log = options.out.with_name(f"{options.out.name}.server.log")
     for restart in due:
         with ServerProcess(options.start, options.server, log):
-            written[restart] = ask(_engine(options, Path()), restart, options.num_prompts)
+            engine = _engine(options, Path())
+            engine.drafting = {**engine.drafting, STARTED_BY: options.start}
+            written[restart] = ask(engine, restart, options.num_prompts)
     return [row for rows in written.values() for row in rows or ()]
 
 
@@ -239,8 +247,8 @@ def parser() -> argparse.ArgumentParser:
         "--concurrency",
         type=counts,
         default=(),
-        help="requests at a time, of a server (8 by default) or llama_cpp; 1,4,16,64 asks for "
-        "everything under each load, for the audit to compare",
+        help="requests at a time, of a server (8 by default) or an engine that takes several; "
+        "1,4,16,64 asks for everything under each load, for the audit to compare",
     )
     parser.add_argument(
         "--turns",
@@ -309,18 +317,21 @@ def add_engine_options(group: Any, draft: str) -> None:
     inputs.add_model_options(group)
 
 
+def settings_of(options: argparse.Namespace, engine: str) -> Sampling:
+    """The settings that are asked for. engine: its name; it decides an order that was not given."""
+    values = {name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")}
+    order = options.filter_order or filter_order_of(engine)
+    return Sampling(**values | {"filter_order": order})
+
+
 @in_one_line(GOES_ON)
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; its exit code is 0 if every prompt has its transcript."""
     options = parser().parse_args(arguments)
     folders = inputs.model_folders(options.target, options.draft)
     check_output(options.out, [Path(options.prompts)], folders)
-    is_told = bool(options.filter_order)
-    options.filter_order = options.filter_order or filter_order_of(
-        options.engine or options.format or ""
-    )
-    settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-    if options.format == OpenAi.name and not is_told:
+    settings = settings_of(options, options.engine or options.format or "")
+    if options.format == OpenAi.name and not options.filter_order:
         check_same_everywhere(settings, f"--format {options.format}", "--filter-order")
 
     check_arms(options)
@@ -332,10 +343,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def ask(engine: Engine, restart: int | None, number: int) -> list[Transcript]:
         """The rows of the first prompts in all arms of one start."""
         rows = []
+        applied = settings_of(options, engine.name)
+        is_known = engine_of(engine.name) in FILTER_ORDERS
+        if options.server and not options.filter_order and not is_known:
+            check_same_everywhere(applied, engine.name, "--filter-order")
         for context, parts in prompts.items():
             arm = {"restart": restart, "context": context, "chat": chat}
             place = options.out, options.seed, loads
-            rows += write_transcripts(engine, parts[:number], settings, *place, **arm)
+            rows += write_transcripts(engine, parts[:number], applied, *place, **arm)
         return rows
 
     def whole(restart: int) -> list[Transcript] | None:

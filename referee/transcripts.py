@@ -79,8 +79,10 @@ Such an engine drafts nothing; with the pair's draft model; or the tokens that f
 tokens earlier; at most `num_drafted` tokens a step. Each engine raises InvalidInput for an unknown
 mode, and if the mode needs a draft model that the pair lacks.
 """
-DRAFTING = (MODE, "draft", "num_drafted", "dtype")
-"""Keys of rows of engines in this process: how they drafted, with what, and in which precision."""
+WEIGHTS, DRAFT_WEIGHTS, STARTED_BY = "weights", "draft_weights", "started_by"
+"""Keys of rows for digests of the models' weights, and for the command that started a server."""
+DRAFTING = (MODE, "draft", "num_drafted", "dtype", WEIGHTS, DRAFT_WEIGHTS, STARTED_BY)
+"""Keys of rows: how an engine in this process drafted, with what, and how a server was started."""
 NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED, WINDOW, *DRAFTING)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
 

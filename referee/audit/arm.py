@@ -53,13 +53,14 @@ class Arm:
     """Transcripts, rescored by a target.
 
     terms: of the tokens of sampled rows. gaps: of the tokens of rows at temperature 0. Each is None
-    if there are no such rows.
+    if there are no such rows. num_arms: the number of arms whose bounds are to hold together.
     """
 
     transcripts: Sequence[Transcript]
     target: Scorer
     terms: TokenTerms | None
     gaps: GreedyGaps | None
+    num_arms: int = 1
 
     @property
     def num_tokens(self) -> int:
@@ -106,7 +107,11 @@ class Arm:
         Loads and starts repeat prompts and may repeat seeds, so no statistic mixes conditions.
         """
         parts = by_condition(self.transcripts)
-        return {one: self.of_rows(rows) if len(parts) > 1 else self for one, rows in parts.items()}
+        if len(parts) == 1:
+            return dict.fromkeys(parts, self)
+        return {
+            one: replace(self.of_rows(rows), num_arms=len(parts)) for one, rows in parts.items()
+        }
 
     @cached_property
     def sharing(self) -> Statistic | None:
@@ -123,8 +128,12 @@ class Arm:
         """Whether sampled rows share random numbers: equal seeds and samples, or by `sharing`."""
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
         seeds = [(row.seed, row.sample) for row in rows]
-        goes_together = self.sharing is not None and self.sharing.p_value < 1e-4
-        return goes_together or len(set(seeds)) < len(seeds)
+        return self.goes_together or len(set(seeds)) < len(seeds)
+
+    @property
+    def goes_together(self) -> bool:
+        """Whether the draws of sampled rows rise and fall together, by `sharing`."""
+        return self.sharing is not None and self.sharing.p_value < 1e-4
 
     @property
     def wealth(self) -> Wealth | None:
@@ -168,13 +177,14 @@ class Arm:
     def excess(self) -> dict[str, Excess]:
         """The bounds of the mean excess of every set, see `bets`, which hold together.
 
-        They do so with probability CONFIDENCE. Empty without tokens or if rows share random
-        numbers.
+        They do so with probability CONFIDENCE, with those of the other arms. Tokens that a filter
+        leaves out by rounding do not count. Empty without tokens or if rows share random numbers.
         """
         if self.terms is None or self.is_shared:
             return {}
-        confidence = 1 - (1 - CONFIDENCE) / len(self.terms.sets)
-        columns = zip(self.terms.sets, self.terms.excesses.T, strict=True)
+        is_edge = self.terms.is_possible & ~self.terms.is_inside
+        confidence = 1 - (1 - CONFIDENCE) / (len(self.terms.sets) * self.num_arms)
+        columns = zip(self.terms.sets, self.terms.excesses[~is_edge].T, strict=True)
         return {name: excess_of(terms, LARGEST_MASS[name], confidence) for name, terms in columns}
 
     @property
@@ -190,6 +200,13 @@ class Arm:
             if MIN_TOKENS <= len(part.row) < self.num_tokens:
                 groups[setting] = part
         return groups
+
+    def is_shared_in(self, setting: str) -> bool:
+        """Whether the rows of a setting, or of "all", share random numbers among each other."""
+        rows = [
+            number for number, row in enumerate(self.transcripts) if setting in ("all", row.setting)
+        ]
+        return self.is_shared if setting == "all" else self.of_rows(rows).is_shared
 
     @property
     def without_eos(self) -> list[Transcript]:

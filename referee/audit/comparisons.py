@@ -153,6 +153,7 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     sums = against_reference(terms, arm.is_shared)
+    shares = {name: arm.is_shared_in(name) for name in arm.groups}
     counts = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
     places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
     num_edge = int((terms.is_possible & ~terms.is_inside).sum())
@@ -165,8 +166,8 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         what,
         len(terms.row),
         len(terms.row.unique()),
-        len(terms.row) / _inflation(sums, terms),
-        {name: statistics_of(group, arm.is_shared) for name, group in arm.groups.items()},
+        _num_effective(arm, sums, shares),
+        {name: statistics_of(group, shares[name]) for name, group in arm.groups.items()},
         impossible=arm.ruled_out(),
         without_eos=_lines_without_eos(arm),
         lost_ends=(len(arm.without_eos) / len(terms.row), 0.0),
@@ -185,6 +186,25 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         wealth=arm.wealth,
         excess=arm.excess,
     )
+
+
+def _num_effective(arm: Arm, sums: Sums, shares: Mapping[str, bool]) -> float:
+    """The tokens that count: those of the setting with the least of them, if settings share alone.
+
+    sums: of all tokens. shares: whether the rows of each setting, and of "all", share random
+    numbers.
+    """
+    groups = dict(arm.groups)
+    terms = groups.pop("all")
+    of_all = len(terms.row) / _inflation(sums, terms)
+    is_covered = sum(len(group.row) for group in groups.values()) == len(terms.row)
+    if not shares["all"] or not is_covered:
+        return of_all
+    of_settings = (
+        len(group.row) / _inflation(against_reference(group, shares[name]), group)
+        for name, group in groups.items()
+    )
+    return max(of_all, min(of_settings))
 
 
 def _difference(what: str, arm: Arm, control: Arm, facts: tuple[str, ...]) -> Comparison:
@@ -226,15 +246,22 @@ def _too_few_prompts(*sides: tuple[Arm, EmittedTokens]) -> tuple[str, ...]:
     return (f"an arm has {number} prompts; at least {MIN_CLUSTERS} are needed to compare the two",)
 
 
-def _lines_without_eos(arm: Arm) -> tuple[str, ...]:
-    """A line if rows ended without a limit and without an end-of-sequence token."""
+def missing_ends(arm: Arm) -> str:
+    """A sentence if rows ended without a limit and without an end-of-sequence token, else ""."""
     if not (rows := arm.without_eos):
-        return ()
+        return ""
     return (
         f"{len(rows)} rows did not end by a limit and have no end-of-sequence token (the first: "
         f"{rows[0].place}): it was left out of the transcripts, they ended at a stop string, or it "
-        "is not emitted; without it no statistic can be trusted, so log every token",
+        "is not emitted"
     )
+
+
+def _lines_without_eos(arm: Arm) -> tuple[str, ...]:
+    """The sentence of `missing_ends`, if any, as the reason of an open verdict."""
+    if not (sentence := missing_ends(arm)):
+        return ()
+    return (f"{sentence}; without it no statistic can be trusted, so log every token",)
 
 
 def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:

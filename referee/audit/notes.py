@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from referee.audit.arm import Arm
+from referee.audit.comparisons import missing_ends
 from referee.audit.statistics import PLACES
 from referee.conditions import in_words, written_by
 from resispec.audit.verdict import Finding
@@ -43,7 +44,9 @@ def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Ite
 def _about_rows(arm: Arm) -> Iterator[str]:
     rows, ids = arm.transcripts, set(arm.target.eos_token_ids)
     yield from written_by(rows)
-    if ids and not any(row.output_token_ids[-1] in ids for row in rows):
+    if line := missing_ends(arm):
+        yield line
+    elif ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
     if line := _about_reported(arm):
         yield line
@@ -54,10 +57,23 @@ def _about_rows(arm: Arm) -> Iterator[str]:
             "it off"
         )
     if arm.is_shared and arm.sharing is not None:
+        count_as_few = (
+            "each row alone may be right, so many tokens count as few: give every request a seed "
+            "of its own, or none"
+        )
+        if arm.goes_together:
+            yield (
+                f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several "
+                f"of them makes them, or a bias at some places alone; {count_as_few}"
+            )
+        else:
+            yield (
+                f"rows name the seeds of other rows, so their draws may be the same; {count_as_few}"
+            )
+    if any(not row.engine and not all(map(row.is_as_in, FILTER_ORDERS)) for row in rows):
         yield (
-            f"rows rise and fall together (z = {arm.sharing.z:.1f}), as one seed for several of "
-            "them makes them, or a bias at some places alone; each row alone may be right, so "
-            "many tokens count as few: give every request a seed of its own, or none"
+            "rows name no engine; their filters were taken in the order of transformers, unless "
+            "filter_order says another"
         )
 
 
@@ -72,11 +88,6 @@ def _about_settings(arm: Arm) -> Iterator[str]:
         yield (
             f"the target's generation_config.json says {defaults}, and not every row does; engines "
             "like vLLM apply it to requests that say nothing"
-        )
-    if any(not row.engine and not all(map(row.is_as_in, FILTER_ORDERS)) for row in arm.transcripts):
-        yield (
-            "rows name no engine; their filters were taken in the order of transformers, unless "
-            "filter_order says another"
         )
     if arm.terms is None:
         return

@@ -179,7 +179,10 @@ class TranscriptsReport:
 
     @property
     def _bounds(self) -> Mapping[str, Excess]:
-        """The bounds of the mean excess of the arm of the transcripts whose bounds are worst."""
+        """The bounds of the mean excess of the arm of the transcripts whose bounds are worst.
+
+        Of a bias that is the arm that shows the most of it, else the one that allows the most.
+        """
         cases = [one.comparison for one in self.judgements if one.comparison.excess]
         own = [one for one in cases if not one.is_of_control]
         if not own:
@@ -187,7 +190,8 @@ class TranscriptsReport:
 
         def worst(case: Comparison) -> tuple[float, float]:
             highs = [case.excess[name].high for name in OF_DRAFT if name in case.excess]
-            return case.least_variation, max(highs, default=0.0)
+            bounds = max(highs, default=0.0), case.least_variation
+            return bounds[::-1] if self.finding is Finding.BIASED else bounds
 
         return max(own, key=worst).excess
 
@@ -340,11 +344,15 @@ def _arm_lines(
             if name in findings
         }
         about = of_arm["difference" if "control" in findings else "transcripts"]
-        bases = dict.fromkeys(
-            base
+        beside = [
+            (in_words(base, conditions), case.finding)
             for group in of_arm.values()
             for _, base, case in group
-            if base is not None and case.finding is Finding.BIASED
+            if base is not None
+        ]
+        differing, undecided = (
+            tuple(dict.fromkeys(name for name, finding in beside if finding is wanted))
+            for wanted in (Finding.BIASED, Finding.UNDECIDED)
         )
         cases = [case for *_, case in about]
         bets = [one.comparison.wealth for one in cases]
@@ -363,7 +371,8 @@ def _arm_lines(
             max(statistics, default=None),
             max(sizes, default=None),
             _decided(own)[0],
-            tuple(in_words(base, conditions) for base in bases),
+            differing,
+            undecided,
         )
 
 

@@ -21,7 +21,8 @@ class ArmLine:
     smallest_bias: the size from which a bias would have been found, as in
     `JudgedComparison.smallest_bias`; None if it is not known. finding: that of the arm alone,
     against the control if there is one, else against the target. differs_from: other arms, in
-    words, from which it was found to differ.
+    words, from which it was found to differ. undecided_from: those of which too few tokens leave it
+    open.
     """
 
     arm: Mapping[str, int]
@@ -32,6 +33,7 @@ class ArmLine:
     smallest_bias: float | None
     finding: Finding
     differs_from: tuple[str, ...]
+    undecided_from: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -43,8 +45,17 @@ class ArmLine:
             "-" if self.largest_z is None else f"{self.largest_z:.1f}",
             "-" if self.smallest_bias is None else f"{self.smallest_bias:.2g}",
             str(self.finding),
-            f"differs from {', '.join(self.differs_from)}" if self.differs_from else "-",
+            self.beside_another,
         )
+
+    @property
+    def beside_another(self) -> str:
+        """The words for the comparisons with other arms."""
+        if self.differs_from:
+            return f"differs from {', '.join(self.differs_from)}"
+        if self.undecided_from:
+            return f"undecided beside {', '.join(self.undecided_from)}"
+        return "-"
 
 
 def table_lines(lines: Sequence[ArmLine]) -> Iterator[str]:

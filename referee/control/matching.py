@@ -75,16 +75,26 @@ def sampled(rows: Iterable[Transcript]) -> list[Transcript]:
 def check_independent(arms: Mapping[str, Sequence[Transcript]]) -> None:
     """Raise InvalidInput if sampled rows' seeds say that draws are shared, in or between arms.
 
+    Several answers to one request share its seed, and have draws of their own.
+
     arms: the rows by the arm's name, all of one condition each.
     """
-    owners: dict[tuple[int, int | None], tuple[str, Transcript]] = {}
+    owners: dict[int, tuple[str, Transcript]] = {}
+    samples: dict[int, set[int | None]] = {}
     for name, rows in arms.items():
         for row in rows:
             if row.seed is None:
                 continue
-            key = row.seed, row.sample
-            arm, other = owners.setdefault(key, (name, row))
-            if other is row:
+            arm, other = owners.setdefault(row.seed, (name, row))
+            known = samples.setdefault(row.seed, set())
+            is_of_request = (arm, other.prompt_token_ids, other.setting) == (
+                name,
+                row.prompt_token_ids,
+                row.setting,
+            )
+            is_another = row.sample is not None and None not in known and row.sample not in known
+            known.add(row.sample)
+            if other is row or (is_of_request and is_another):
                 continue
             where = f"in the {name}" if arm == name else f"in the {arm} and in the {name}"
             raise InvalidInput(

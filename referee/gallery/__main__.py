@@ -25,10 +25,12 @@ from referee.gallery.measures import checks, curve, verdict, write
 from referee.inputs import EMBEDDED
 from referee.prompts import PromptSource
 from referee.rescoring import pair_scorers
+from referee.transcripts import DRAFT_WEIGHTS, WEIGHTS
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, first_line, in_one_line
 from resispec.files import write_atomically
 from resispec.machine import checkout, device_name
 from resispec.models import Pair
+from resispec.models.checkpoint import digest_of
 from resispec.sampling import Sampling
 
 
@@ -39,11 +41,15 @@ def gallery(
 
     An engine has a row for each number of tokens, or one that says why there is no result.
     """
-    (folder / "models").mkdir(parents=True, exist_ok=True)
+    weights = digest_of(pair.target.module.state_dict())
+    drafts = digest_of(pair.draft_model().module.state_dict())
+    models = folder / "models" / f"{weights}-{drafts}"  # converted ones are kept, and taken again
+    models.mkdir(parents=True, exist_ok=True)
     code = checkout()
     source = {"git_commit": code["git_commit"], "git_is_dirty": code["git_is_dirty"]}
     source["device"] = device_name(pair.target.device)
     alone = TransformersEngine(pair)
+    alone.drafting = {WEIGHTS: weights}
     settings = Sampling(temperature=0.0, max_new_tokens=exhibition.tokens)
     path = folder / "target_alone.greedy.jsonl"
     greedy = write_transcripts(alone, prompts[: exhibition.greedy], settings, path)
@@ -53,7 +59,8 @@ def gallery(
         facts = ("beside", "thread", "where")
         row = {"engine": exhibit.name} | {fact: getattr(exhibit, fact) for fact in facts}
         try:
-            engine = exhibit.make(pair, folder / "models")
+            engine = exhibit.make(pair, models)
+            engine.drafting = {**engine.drafting, WEIGHTS: weights, DRAFT_WEIGHTS: drafts}
             answers = write(engine, exhibit, exhibition, prompts, folder)
         except (ModuleNotFoundError, InvalidInput) as error:
             status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"

@@ -70,7 +70,7 @@ def checks(
         "perplexity_lower": lower,
         "perplexity_upper": upper,
         "greedy_equal": equal(answers["greedy"], greedy),
-        "greedy_rows": len(greedy),
+        "greedy_rows": len(answers["greedy"]),
         "accepted_length": accepted_length(sampled),
         "same_seed_equal": equal(again, sampled),
         "other_seed_equal": equal(answers["others"], sampled),
@@ -106,9 +106,25 @@ def accepted_length(transcripts: Sequence[Transcript]) -> float:
 
 
 def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> int:
-    """The number of places at which both lists have the same output."""
-    pairs = zip(transcripts, others, strict=False)
-    return sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
+    """The number of rows with the output of the other row of their prompt and load.
+
+    transcripts, others: rows of the same prompts from the first on, for each load. others: without
+    a load they stand for any.
+    """
+    counterparts = by_load(others)
+    count = 0
+    for load, rows in by_load(transcripts).items():
+        pairs = zip(rows, counterparts.get(load, counterparts.get(None, [])), strict=False)
+        count += sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
+    return count
+
+
+def by_load(transcripts: Sequence[Transcript]) -> dict[int | None, list[Transcript]]:
+    """The rows of each load, in their order."""
+    groups: dict[int | None, list[Transcript]] = {}
+    for row in transcripts:
+        groups.setdefault(row.concurrency, []).append(row)
+    return groups
 
 
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:

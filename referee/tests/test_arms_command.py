@@ -55,9 +55,13 @@ def test_every_start_is_asked_for_everything_and_no_whole_one_is_started_again(
     assert run(capsys, out, *options, "--restarts", 3)[0] == 0 and num_starts() == 5
     code, _, line = run(capsys, out, *options, "--restarts", 3, "--temperature", 0.5)
     assert code == 1 and "temperature is 1.0; it would be 0.5 now" in line
+    # defect: a server that was started otherwise was not asked, or asked for the rest
+    otherwise = [str(option).replace(" -m ", " -B -m ") for option in options]
+    code, _, line = run(capsys, out, *otherwise, "--restarts", 3)
+    assert code == 1 and "started_by is" in line
     # another load is asked of every start
     assert run(capsys, out, *options, "--restarts", 2, "--concurrency", 1)[0] == 0
-    assert num_starts() == 8 and len(read_transcripts(out)) == 12 + 8
+    assert num_starts() == 9 and len(read_transcripts(out)) == 12 + 8
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,12 @@ LONG = Transcript((9,), (5,) * 9, finish_reason="length")
             "seed 1 is used in the transcripts and in the control",
         ),
         ([*ROWS, replace(ROWS[0], prompt_token_ids=(8,))], ENDED, "seed 1 is used in the transc"),
+        # numbers of answers that run over all prompts, and not over those of a request
+        (
+            [replace(row, seed=7, sample=number) for number, row in enumerate(ROWS)],
+            ENDED,
+            "seed 7 is used in the transcripts",
+        ),
         (
             [replace(row, seed=None) for row in ROWS],
             [replace(row, seed=None, temperature=0.5) for row in ROWS],
@@ -399,6 +405,9 @@ def test_who_wrote_the_arms_and_what_was_not_read_is_said(control):
     notes = judge_control(several(plain, seed=2), named).notes
     assert f"control: written by vllm 0.9 ({len(named)} rows)" in notes
     assert "keys of the rows that were not read: load" in notes
+    trained = [replace(row, extra={"step": 3, "ignore_eos": False}) for row in control]
+    notes = judge_control(several(plain, seed=2), trained).notes
+    assert not any("were not read" in note for note in notes)  # defect: these had been read
 
 
 def test_a_control_of_an_engine_in_a_mode_that_drafts_is_none(control):
@@ -406,3 +415,9 @@ def test_a_control_of_an_engine_in_a_mode_that_drafts_is_none(control):
     assisted = [replace(row, extra={"mode": "assisted"}) for row in control]
     with pytest.raises(InvalidInput, match="says mode assisted; allowed: plain"):
         judge_control(several(plain, seed=2), assisted)
+    about = {"mode": "eagle", "dtype": "float32"}  # of an engine of one's own
+    eagle = [replace(row, extra=about) for row in control]
+    with pytest.raises(InvalidInput, match="says mode eagle; allowed: plain"):
+        judge_control(several(plain, seed=2), eagle)
+    trained = [replace(row, extra={"mode": "rollout"}) for row in control]
+    judge_control(several(plain, seed=2), trained)

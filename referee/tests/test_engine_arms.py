@@ -60,8 +60,9 @@ def test_a_command_that_fails_is_named_with_its_reason():
 
 def test_the_arms_that_alone_are_biased_are_named():
     row = {"engine": "e", "mode": "plain", "kind": "turn", "arms": "turns", "tokens": 9}
-    row |= {"of_all": "biased", "differs_from": None, "same_answers": None}
+    row |= {"of_all": "biased", "differs_from": None, "undecided_from": "turn 1"}
+    row |= {"same_answers": None}
     row |= {"shown_from": 0.1, "all_shown_from": 0.2}
     arms = [("turn 1", "no bias seen"), ("later turns", "biased")]
     frame = pd.DataFrame([row | {"arm": arm, "verdict": verdict} for arm, verdict in arms])
-    assert "| biased: later turns |" in " ".join(table_of(frame).split())
+    assert "| biased: later turns | undecided |" in " ".join(table_of(frame).split())

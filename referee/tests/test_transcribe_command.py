@@ -8,6 +8,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from referee import inputs, transcribe
 from referee.prompts import PromptSource
@@ -52,6 +53,12 @@ def test_transformers_on_texts(tmp_path, capsys):
     assert [(row.seed, row.temperature, row.engine) for row in rows] == [
         (10 + index, 0.8, "transformers, assisted") for index in range(3)
     ]
+    # defect: under a name whose weights had changed, old rows stayed, and new ones were added
+    weights = tmp_path / "target" / "model.safetensors"
+    trained = {name: 1.5 * value for name, value in load_file(weights).items()}
+    save_file(trained, weights, {"format": "pt"})
+    code, _, line = run(capsys, out, *options)
+    assert code == 1 and ": weights is '" in line
 
 
 def test_a_server_that_dies_is_said_in_a_line_and_gone_on_with(tmp_path, capsys):
@@ -116,6 +123,11 @@ def test_a_time_out_under_load_has_a_hint_and_the_order_of_an_unknown_server_is_
         assert len(toy.posts) == asked
         order = [*filters, "--filter-order", "sglang"]
         assert run(capsys, tmp_path / "f.jsonl", *options, "openai", *order)[0] == 0
+        # a format says how a server is asked, and its name what it does
+        toy.owner, asked = "mlx-lm", len(toy.posts)
+        code, _, line = run(capsys, tmp_path / "g.jsonl", *options, "vllm", *filters)
+        assert code == 1 and "mlx-lm" in line and "give --filter-order" in line
+        assert len(toy.posts) == asked
     assert {row.filter_order for row in read_transcripts(tmp_path / "f.jsonl")} == {"sglang"}
 
 

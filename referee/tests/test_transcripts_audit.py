@@ -7,6 +7,8 @@ import torch
 
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
+from referee.audit.alternatives import DRAFT_SET, TAIL_SET
+from referee.audit.bets import Excess
 from referee.audit.comparisons import FALSE_ALARM_RATE, Comparison, judge_comparison
 from referee.tests.toy_engine import (
     PROMPT,
@@ -144,6 +146,39 @@ def test_samples_of_one_request_share_its_seed_and_not_their_draws():
     assert audit(samples, target()).finding is Finding.NO_BIAS_SEEN
 
 
+def test_settings_that_repeat_each_others_seeds_count_in_full_each_by_itself():
+    """Defect: two files written with the default seeds counted as one draw a position."""
+    halves = [
+        write(drawing(temperature=at), seed=place, temperature=at)
+        for place, at in enumerate((0.8, 1.0))
+    ]
+    rows = [replace(row, seed=number) for half in halves for number, row in enumerate(half)]
+    report = audit(rows, target())
+    assert report.finding is Finding.NO_BIAS_SEEN
+    assert any("name the seeds of other rows" in note for note in report.notes)
+    assert report.judgements[0].comparison.effective > 1000
+
+
+def test_the_certificate_of_several_arms_is_of_the_one_that_allows_the_most():
+    """Defect: it was of the one with the largest lower bound, be it .00002 of a tail."""
+    arms = {load: write(seed=load, rows=50) for load in (1, 8)}
+    rows = [replace(row, concurrency=load) for load, part in arms.items() for row in part]
+    report = audit(rows, target(), draft())
+    assert report.finding is Finding.NO_BIAS_SEEN
+    first, second = (one for one in report.judgements if one.comparison.excess)
+    alone = audit(arms[8], target(), draft()).judgements[0].comparison.excess
+    # bounds of two arms hold together, so each is wider
+    assert second.comparison.excess[DRAFT_SET].high > alone[DRAFT_SET].high
+
+    def bounded(judgement, low, high):
+        excess = {DRAFT_SET: Excess(-high, high), TAIL_SET: Excess(low, 1.0)}
+        return replace(judgement, comparison=replace(judgement.comparison, excess=excess))
+
+    judgements = bounded(first, 0.00002, 0.01), bounded(second, -0.1, 0.06)
+    headline = replace(report, judgements=judgements).headline
+    assert "a total variation of at most 0.06," in headline
+
+
 def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     report = audit(write(rows=20), target())
     assert report.finding is Finding.UNDECIDED
@@ -156,6 +191,13 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
         "limit and have no end-of-sequence token (the first: rows.jsonl, line 1)"
         in reasons(report)[0]
     )
+    some = write()
+    ended = [place for place, row in enumerate(some) if row.finish_reason == "stop"][:3]
+    for place in ended:
+        ids = some[place].output_token_ids
+        some[place] = replace(some[place], output_token_ids=ids[:-1] or (1,))
+    report = audit(some, target())  # too few to decide anything, and no less missing
+    assert any("3 rows did not end by a limit and have no" in note for note in report.notes)
 
 
 def test_settings_are_judged_together_and_each_on_its_own():

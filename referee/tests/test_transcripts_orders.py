@@ -58,6 +58,11 @@ def test_tokens_at_the_edge_of_a_nucleus_are_counted_and_not_accused():
     assert sum(edge in line for line in report_lines(report)) == 1
     exact = audit_arms(measure(write(edged(0.0), **CUT), target()))
     assert exact.judgements[0].comparison.facts == () and exact.finding is Finding.NO_BIAS_SEEN
+    # nor do they count in the bounds, where each was a whole token of the tail
+    arm = measure(write(edged(0.02), **CUT), target())
+    bounds = arm.excess
+    is_inside = replace(arm, terms=arm.terms.where(arm.terms.is_inside)).excess
+    assert bounds == is_inside
 
 
 def test_no_verdict_is_good_where_more_tokens_are_excused_than_the_bias_that_would_have_been_seen():

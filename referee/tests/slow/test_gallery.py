@@ -97,6 +97,18 @@ def test_only_one_engine_is_deaf_to_seeds(wrote, name):
     assert [row.seed for row in written["others"]] == [1000, 1001]
 
 
+def test_rows_are_compared_with_those_of_their_prompt_and_load():
+    """Defect: rows of the second load met prompts that the first one had not been asked again."""
+
+    def rows(load, outputs):
+        tokens = {"prompt_token_ids": (1,), "concurrency": load, "temperature": 1.0}
+        return [Transcript(output_token_ids=(one,), **tokens) for one in outputs]
+
+    sampled = rows(1, [5, 6, 7]) + rows(4, [8, 9, 10])
+    assert measures.equal(rows(1, [5, 6]) + rows(4, [8, 3]), sampled) == 3
+    assert measures.equal(sampled, rows(None, [5, 6])) == 2
+
+
 def test_shared_noise_drops_what_the_draft_also_likes():
     """p = (.1, .6, .3), q = (.5, .5, 0): a rejection, .4 in all, leaves r = (0, 1/4, 3/4).
 
