@@ -175,7 +175,7 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 
 .PHONY: bench
 bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: beside engines
-ifeq ($(PROFILE),smollm2)
+ifeq ($(if $(filter PROFILE,$(GIVEN)),$(PROFILE)),smollm2)
 	@$(WITH_ENGINES)
 	@$(PY) -m experiments.bench.peers --results $(RESULTS)
 else

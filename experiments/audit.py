@@ -7,7 +7,8 @@ ceiling of exact rules, and the verdict that follows from these numbers. The pai
 are the profile's. An audit of all verifiers at the profile's own settings is written to
 results/PROFILE/audit.{csv,md}; another one is printed alone. The exit code is 1 unless the verdict
 about every baseline is that no bias was seen. A verifier that was chosen gets a summary in two
-lines, and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent with some.
+lines, and the exit code 3 if it is biased with some draws, else 4 if it is inconsistent or
+undecided with some.
 """
 
 import sys
@@ -83,7 +84,7 @@ def run_audit(point: Point) -> int:
     findings = {audit.judgement.finding for audit in audits}
     if Finding.BIASED in findings:
         return 3
-    return 4 if Finding.INCONSISTENT in findings else 0
+    return 0 if findings == {Finding.NO_BIAS_SEEN} else 4
 
 
 def reasons_of(audit: "JudgedVerifier") -> list[str]:

@@ -64,9 +64,17 @@ WITH_TIMES = ("Decode", *TIMES_ALONE)
 With timed=false the times do not count, so that is another cell.
 """
 OURS = ("resispec.", "experiments.", "recipes.")
+# Functions of ours that make the object of somebody else's class, and their own keys.
+MAKERS = ("resispec.plugins.make", "resispec.verifiers.get_verifier")
+OF_MAKERS = ("kind", "name")
 # Modules of ours that have moved; cells that name them keep their ids.
 MOVED = {"resispec.smollm2.": "recipes.smollm2."}
-PATHS = ("path", "target", "draft")  # keys whose values are files or folders, if these exist
+PATHS = (
+    "path",
+    "answers_path",
+    "target",
+    "draft",
+)  # keys whose values are files or folders, if these exist
 FILLED = "task.folder"  # a folder that the cell itself fills
 # Texts that no system takes for a path: with a line break, or with too long a name, or too long.
 NO_PATH = re.compile(rb"\n|[^/]{256}|.{4096}")
@@ -113,6 +121,13 @@ class Cell:
             ways_out = "give tree.path=FILE, or a tree that is searched for"
             raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
         return node_id([RESULTS_VERSION, self.determining])
+
+    def check_unchanged(self) -> None:
+        """Raise InvalidInput if its files are no longer those that its id was made of."""
+        if node_id([RESULTS_VERSION, self.determining]) != self.cell_id:
+            raise InvalidInput(
+                "a file that it reads has changed since it was planned; run the command again"
+            )
 
     @property
     def determining(self) -> dict[str, Any]:
@@ -243,6 +258,18 @@ def build(node: Any) -> Any:
         ) from error
 
 
+def is_ours(target: object) -> bool:
+    """Whether a `_target_` makes an object of a class of ours."""
+    return str(target).startswith(OURS) and target not in MAKERS
+
+
+def is_drafting(decoder: Mapping[str, Any]) -> bool:
+    """Whether the configuration of a decoder drafts, so that there is something to audit."""
+    drafter = decoder.get("drafter")
+    target = drafter.get("_target_") if isinstance(drafter, Mapping) else ""
+    return not str(target).endswith(".NoDraft")
+
+
 def node_id(node: Any) -> str:
     """16 hexadecimal digits of a configuration, or a list of some, with files by their content."""
     key = json.dumps(_identity(node), sort_keys=True)
@@ -272,9 +299,10 @@ def _identity(node: Any, key: str = "", is_others: bool = False) -> Any:
     """
     if isinstance(node, dict):
         target = node.get("_target_")
-        is_others = is_others if target is None else not str(target).startswith(OURS)
+        is_others = is_others if target is None else not is_ours(target)
+        own = OF_MAKERS if target in MAKERS else ()
         return {
-            name: _identity(value, f"{key}.{name}".lstrip("."), is_others)
+            name: _identity(value, f"{key}.{name}".lstrip("."), is_others and name not in own)
             for name, value in node.items()
         }
     if isinstance(node, list | tuple):
@@ -296,7 +324,9 @@ def content(path: Path) -> Any:
     """The identity of a file, or of each file of a folder by its path; None if there is neither."""
     if path.is_file():
         stat = path.stat()
-        return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        return _digest(
+            path.resolve(), stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns), stat.st_ino
+        )
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return {file.relative_to(path).as_posix(): content(file) for file in files}
@@ -304,17 +334,20 @@ def content(path: Path) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _digest(path: Path, num_bytes: int, _changed: int, _inode: int) -> str:
+def _digest(path: Path, num_bytes: int, _changed: tuple[int, int], _inode: int) -> str:
     """The SHA-256 of a file.
 
-    For a file that a search wrote, only the found trees count, not when and where they were found.
+    For a file that a search of ours wrote, only the found trees count, not when and where they were
+    found.
     """
     if num_bytes > LARGE_BYTES:
         return remembered_sha256(path)
     data = path.read_bytes()
     if path.suffix == ".json":
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
             tree = json.loads(data)
-            facts = [tree["fastest"], tree["best"]] if "fastest" in tree else tree["child_counts"]
-            data = json.dumps(facts, sort_keys=True).encode()
+            if tree["format"].startswith("resispec "):
+                is_fastest = "fastest" in tree
+                facts = [tree["fastest"], tree["best"]] if is_fastest else tree["child_counts"]
+                data = json.dumps(facts, sort_keys=True).encode()
     return hashlib.sha256(data).hexdigest()

@@ -96,14 +96,14 @@ def _measure_all(groups: Groups) -> list[str]:
 def jobs_for(cells: Iterable[Cell], most: int) -> list[Groups]:
     """The groups of cells of each job: of one pair, at most so many cells, in their order.
 
-    A group whose times are compared stays together, unless it has more cells itself.
+    A group whose times are compared stays together, even if it has more, unless each cell is to be
+    a job.
     """
     jobs: list[Groups] = []
     open_jobs: dict[str, Groups] = {}
     for group in groups_of(cells):
         pair = json.dumps(group[0].config["pair"], sort_keys=True)
-        for start in range(0, len(group), most):
-            part = group[start : start + most]
+        for part in [[cell] for cell in group] if most == 1 else [group]:
             job = open_jobs.get(pair)
             if job is None or sum(map(len, job)) + len(part) > most:
                 job = open_jobs[pair] = []
@@ -145,6 +145,13 @@ def run_on_cluster(
         raise
 
 
+def _num_gpus(value: str) -> int:
+    """The GPUs of a launcher's value: "4", or of generic resources those of "nvme:1,gpu:h100:4"."""
+    parts = [part for part in value.split(",") if part.isdecimal() or part.startswith("gpu")]
+    counts = [part.rpartition(":")[2] for part in parts]
+    return sum(int(count) if count.isdecimal() else 1 for count in counts)
+
+
 def _executor(launcher: str, options: dict[str, Any], config: Mapping[str, Any]) -> Any:
     """submitit's executor with the options of its launcher, as Hydra's plug-in makes it."""
     from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
@@ -156,9 +163,10 @@ def _executor(launcher: str, options: dict[str, Any], config: Mapping[str, Any])
         if not any(options.get(key) for key in (*GPU_KEYS, "additional_parameters")):
             options["gpus_per_node"] = 1
             _note(f"hydra.launcher.gpus_per_node=1, for device={config['device']}")
-        if (count := options["gpus_per_node"] or 1) != 1:
-            ways_out = "1, or a job of your own that runs this command with devices=[0,1,...]"
-            raise InvalidInput(f"hydra.launcher.gpus_per_node is {count}; allowed: {ways_out}")
+        for key in GPU_KEYS:
+            if _num_gpus(str(options.get(key) or "")) > 1:
+                ways_out = "1, or a job of your own that runs this command with devices=[0,1,...]"
+                raise InvalidInput(f"hydra.launcher.{key} is {options[key]}; allowed: {ways_out}")
     cluster, folder = CLUSTERS[launcher], options.pop("submitit_folder")
     if cluster == "local":
         _note("jobs run beside each other on this machine; their times are not to be compared")

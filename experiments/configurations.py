@@ -8,12 +8,13 @@ torch is imported only when a decoder is made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_sealed, sealed, write_json
+from resispec.files import read_json, read_sealed, sealed, write_json
 from resispec.trees import Topology, from_child_counts, root_only
 
 if TYPE_CHECKING:
@@ -145,6 +146,22 @@ def check_settings(path: Path, config: Mapping[str, Any]) -> None:
                 f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}"
             )
             raise InvalidInput(f"{found}; delete the file to search again, or give tree.path=FILE")
+
+
+def chosen_elsewhere(path: Path, device: str) -> str:
+    """A line about a file of tree=fastest that was chosen by the times of another device, or "".
+
+    device: the name of the present one. Other files, and those that cannot be read, have none.
+    """
+    with suppress(OSError, ValueError, InvalidInput):
+        content = read_json(path)
+        about = content.get("about", {})
+        if content.get("format") == FORMAT and about.get("device", device) != device:
+            return (
+                f"{path} was chosen by times of {about['device']}, and this is {device}; to choose "
+                f"by its own, delete the file and the cell {about.get('forwards_cell', '')}"
+            )
+    return ""
 
 
 def decoder(tree: Chosen) -> Decoder:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis.labels import Label, options, owner_of_tree
 from analysis.load import RUNS, composed_of, filters_of
-from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix
+from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix, is_drafting
 from experiments.composition import (
     composed,
     content,
@@ -123,10 +123,11 @@ def sweep_of(overrides: Sequence[str]) -> Sweep:
     """
     parts = parts_of(overrides)
     is_usual = all(line.startswith((*NEUTRAL, *OF_ARTEFACTS)) for line in overrides)
-    is_artefacts = is_usual and bool(parts[0].name)
     filled = tuple(part for part in parts if part.cells)
-    sweep = Sweep(filled, is_artefacts, tuple(left_out(parts)))
-    is_its_name = is_artefacts and sweep.name in sweep.artefacts
+    sweep = Sweep(filled, is_usual and bool(parts[0].name), tuple(left_out(parts)))
+    is_its_name = sweep.is_artefacts and sweep.name in sweep.artefacts
+    if sweep.cells[0].config["name"] and not is_its_name:  # its files are those of a sweep
+        sweep = replace(sweep, is_artefacts=False)
     if (CONF / EXPERIMENT / f"{sweep.name}.yaml").is_file() and not is_its_name:
         reason = "the name of an artefact, whose files it would take"
         raise InvalidInput(f"name is {sweep.name!r}, {reason}; allowed: another name")
@@ -361,8 +362,7 @@ def cell_of(
     """
     decoder = OmegaConf.to_yaml(config.decoder)
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
-    # Without a choice of verifier there is nothing to audit.
-    config.audit = config.audit and "verifier" in groups
+    config.audit = config.audit and is_drafting(content(config.decoder))
     if config.audit and "${audit}" not in OmegaConf.to_yaml(config.task):
         raise InvalidInput(f"audit is true, and task {choices['task']} has none; allowed: decode")
     labels: dict[str, Any] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analysis.load import LABELS, changed_code
 from experiments import check, cli
-from experiments.cell import Cell
+from experiments.cell import Cell, is_drafting
 from experiments.configurations import TUNING
 from experiments.dashboard import Dashboard
 from experiments.grid import EXPERIMENT, PART, Sweep, sweep_of
@@ -74,7 +74,7 @@ def _plan(sweep: Sweep, again: Sequence[str], is_needed: bool) -> None:
     """
     if sweep.artefacts and not sweep.is_artefacts:
         names = ", ".join(sweep.artefacts)
-        _note([f"other cells than those of {names}: sweep {sweep.name}; the plan of {names} stays"])
+        _note([f"sweep {sweep.name}, of your own; the plan of {names} stays"])
     try:
         write_plans(sweep, again)
     except OSError as error:
@@ -130,17 +130,20 @@ def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool
             yield f"{line} changes nothing: {later} comes later; several values: a,b"
     keys = {key.partition(".")[0] for key in last}
     # What a decoder must have for an override to matter.
-    for key, name in {"tree": "tree", "verifier": "verifier", "audit": "verifier"}.items():
-        if key in keys and not any(name in cell.labels for cell in cells):
-            decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
-            yield f"{key}=... changes nothing: decoder={decoders} has no {name}"
+    decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
+    for key in ("tree", "verifier"):
+        if key in keys and not any(key in cell.labels for cell in cells):
+            yield f"{key}=... changes nothing: decoder={decoders} has no {key}"
+    if "audit" in keys and not any(is_drafting(cell.config["decoder"]) for cell in cells):
+        yield f"audit=... changes nothing: decoder={decoders} drafts nothing"
     known = {"hydra", *RunConfig.__dataclass_fields__}
     for key, line in typed:
         is_used = any(f"${{{key}" in other for other in overrides)
         if line.startswith("+") and key.partition(".")[0] not in known and not is_used:
             yield f"{key}=... changes nothing but names of cells: nothing refers to {key}"
     for key in ("search", *TUNING):
-        if key in keys and not is_searching:
+        is_refusing = last.get(key) == "search=null"  # it takes a file as it is
+        if key in keys and not is_searching and not is_refusing:
             yield f"{key}... changes nothing: no tree file is missing; delete it to search again"
 
 

@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
-from experiments.cell import sampling_of
+from experiments.cell import is_ours, sampling_of
 from resispec.data import CHAT
 from resispec.errors import InvalidInput
 
@@ -200,12 +200,9 @@ def _check_paths(config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """
     is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
     # A pair or data set of others may read other folders and files, or find its path on a hub.
-    ours = {
-        group: bool(re.match(r"resispec\.(?!plugins)", str(config[group].get("_target_"))))
-        for group in ("pair", "dataset")
-    }
+    ours = {group: is_ours(config[group].get("_target_")) for group in ("pair", "dataset")}
     for key in ("pair.target", "pair.draft"):
-        path, is_model = values.get(key), not is_made
+        path, is_model = values.get(key), ours["pair"] and not is_made
         if not isinstance(path, str) or not (is_model or _begins_as_path(path)):
             continue
         folder = Path(path).expanduser()

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)"
     )
     options = parser.parse_args(arguments)
-    check_profile(options.profile)
+    check_profile(options.profile, options.results)
     raw, labels = options.results / "raw" / options.profile, _labels(options)
     if options.cell is None:
         folders = newest(raw)

@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = profile_parser("experiments.status", __doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args(arguments)
-    check_profile(options.profile)
+    check_profile(options.profile, options.results)
     check_results(options.results)
     artefacts, total = standings(options.profile, options.results)
     if options.json:

@@ -7,6 +7,7 @@ complete cell whose files are damaged is measured again, and so is one whose cod
 """
 
 import json
+import logging
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ import torch
 
 from analysis.load import Status, origins, read_status
 from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompts_of, sampling_of
+from experiments.configurations import chosen_elsewhere
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
@@ -33,6 +35,7 @@ from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
 from resispec.models import Pair
 
+_log = logging.getLogger(__name__)
 OWN_CODE = own_digests()
 """Digests of our own code as this process has loaded it; files may change while it measures."""
 
@@ -80,6 +83,7 @@ class _Measurement:
         self.store.begin(self.cell, code)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
+        self.cell.check_unchanged()  # a cell may wait for hours until it is read
         pair = self.workload.pair
         # a name on the hub may stand for other models than when the rows so far were measured
         self.store.begin(self.cell, code | commit_digests(pair.commits()))
@@ -92,6 +96,9 @@ class _Measurement:
         self.origin = provenance(pair.target.device) | facts | ({"before": runs} if runs else {})
         if bias := _bias_of(self.workload):
             self.origin["shown_bias"] = bias
+        tree = self.cell.tree_file
+        if tree and (line := chosen_elsewhere(tree, self.origin["device"])):
+            _log.warning("%s", line)
         write_json(path, self.origin)
 
     def close(self) -> None:

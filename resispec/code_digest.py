@@ -4,13 +4,14 @@ The code of a cell is every file that its verifier, its draws, its drafter, its 
 pair's loader come from, and every file that these import: of resispec those of PARTS, and modules
 of the user's outside site-packages. A file is identified by its syntax tree without docstrings, so
 comments and formatting do not count. What a name stands for counts, too: the version of the package
-of an entry point, and the commit of a model on the hub that is named without a revision.
+of an entry point, and the commit of a model on the hub, unless its revision is one.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -147,18 +148,22 @@ def _packages(node: Any) -> Iterator[tuple[str, str]]:
 
 
 def _cached_commits(pair: Any) -> dict[str, str | None]:
-    """The commits, by role, that a pair's names without a revision stand for in the hub's cache."""
+    """The commits, by role, that a pair's names stand for in the hub's cache.
+
+    A name whose revision is a commit stands for nothing else.
+    """
     names = {}
     for role in ("target", "draft") if isinstance(pair, Mapping) else ():
         name = str(pair.get(role))
         is_on_hub = name.count("/") == 1 and not Path(name).expanduser().exists()
-        if is_on_hub and not pair.get(f"{role}_revision"):
-            names[role] = name
+        revision = pair.get(f"{role}_revision")
+        if is_on_hub and not re.fullmatch("[0-9a-f]{40}", str(revision)):
+            names[role] = name, revision
     if not names:
         return {}
     from resispec.hub import cached_commit  # imports the hub's library
 
-    return {role: cached_commit(name) for role, name in names.items()}
+    return {role: cached_commit(*known_by) for role, known_by in names.items()}
 
 
 def _of_fastest(path: Path, is_decoder: bool) -> Iterator[tuple[Path, str]]:

@@ -168,7 +168,8 @@ def remembered_sha256(path: Path) -> str:
     read.
     """
     fact = path.stat()
-    known_by = [str(path.resolve()), fact.st_size, fact.st_mtime_ns, fact.st_ino]
+    # an archive may set the time of its content, but not that of the file's entry
+    known_by = [str(path.resolve()), fact.st_size, fact.st_mtime_ns, fact.st_ctime_ns, fact.st_ino]
     name = hashlib.sha256(json.dumps(known_by).encode()).hexdigest()
     kept = cache_root() / "checksums" / name
     with suppress(OSError, ValueError):

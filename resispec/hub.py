@@ -211,10 +211,13 @@ def commit_of(folder: Path) -> str | None:
     return folder.name if is_copy else None
 
 
-def cached_commit(name: str) -> str | None:
-    """The commit that a model's name stands for in the hub's cache; None if it is not there."""
+def cached_commit(name: str, revision: str | None = None) -> str | None:
+    """The commit that a model's name stands for in the hub's cache; None if it is not there.
+
+    revision: a branch or a tag, by default the hub's default branch.
+    """
     with suppress(HFValidationError):
-        file = try_to_load_from_cache(name, "config.json")
+        file = try_to_load_from_cache(name, "config.json", revision=revision)
         return commit_of(Path(file).parent) if isinstance(file, str) else None
     return None
 

@@ -64,6 +64,12 @@ class LawRecorder:
         for name, value in zip(NAMES, values, strict=True):
             self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
 
+    @property
+    def drafted(self) -> list[int]:
+        """The parents of every node and the drafted tokens, of all steps in turn."""
+        names = [name for name in self._tensors if name.endswith((".parents", ".tokens"))]
+        return [number for name in names for number in self._tensors[name].tolist()]
+
     def write(self, path: Path, decoded: str = "") -> None:
         """Write all steps to a file or none; folders are made. decoded: a name for the decoding.
 

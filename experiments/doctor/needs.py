@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import labels
-from experiments.cell import Cell
+from experiments.cell import Cell, is_ours
 from experiments.doctor import device as devices
 from resispec.embedded.shapes import find_shape
 from resispec.errors import InvalidInput
@@ -144,9 +144,13 @@ def gib(num_bytes: float) -> str:
 
 
 def models_of(cell: Cell) -> list[Repository]:
-    """The models that a cell's pair reads; none if it has a fingerprint, since it is made here."""
+    """The models that a cell's pair reads.
+
+    There are none if it has a fingerprint, since it is made here, and none that are known of a
+    loader that is not ours.
+    """
     pair = cell.config["pair"]
-    if "fingerprint" in pair:
+    if "fingerprint" in pair or not is_ours(pair.get("_target_")):
         return []
     return [
         Repository("model", str(pair[role]), pair.get(f"{role}_revision"))

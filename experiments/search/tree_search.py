@@ -26,9 +26,10 @@ from experiments.cell import Cell, Reporter, build, file_name, filter_suffix, no
 from experiments.processes import GPUS
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
+from experiments.store import PROVENANCE
 from resispec.code_digest import code_digests
 from resispec.errors import InvalidInput
-from resispec.files import locked, write_atomically
+from resispec.files import locked, read_json, write_atomically
 from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
@@ -68,8 +69,8 @@ class TreeSearch(ABC):
 
     num_prompts: documents of every data set, split over the stages. num_levels: the most levels,
     the root counted. cells: one for every data set, sorted by its name. measured: ids of the
-    measured cells, in order. forwards_cell: id of the one that timed forwards. AGREED: labels that
-    all cells which name the file share.
+    measured cells, in order. forwards_cell: id of the one that timed forwards, on the device
+    `timed_on`. AGREED: labels that all cells which name the file share.
     """
 
     num_prompts: int
@@ -77,6 +78,7 @@ class TreeSearch(ABC):
     cells: list[Cell] = field(init=False)
     measured: list[str] = field(init=False, default_factory=list)
     forwards_cell: str = field(init=False)
+    timed_on: str = field(init=False)
     AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", *FILTERS_OFF)
     STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
@@ -153,9 +155,15 @@ class TreeSearch(ABC):
             )
 
     def found_for(self, cell: Cell) -> dict[str, str]:
-        """The identities of what a cell's labels name in short: its pair, on whatever device."""
+        """The identities of what a cell's labels name in short: its pair, on whatever device.
+
+        Of a file for one data set, also that: two files of texts may have one label.
+        """
         pair = cell.config["pair"]
-        return {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
+        found = {"pair": node_id({key: pair[key] for key in pair if key not in ON_DEVICE})}
+        if "dataset" in self.AGREED:
+            found["dataset"] = node_id(cell.config["dataset"])
+        return found
 
     def check_found(self, path: Path, cell: Cell) -> None:
         """Raise InvalidInput for a file that cannot serve a cell.
@@ -306,6 +314,8 @@ class TreeSearch(ABC):
         cell = self.stage(0, task, draft_model("iid"), labels, **counts)[0]
         rows = self.rows([cell], "times of forwards", self._num_timed, is_timed=True)
         self.forwards_cell = cell.cell_id
+        # of a cell that was measured before, perhaps elsewhere
+        self.timed_on = str(read_json(cell.folder / PROVENANCE)["device"])
         by_size = zip(counted, zip(*(row.target_s for row in rows), strict=True), strict=True)
         target_s = {size: statistics.median(seconds) for size, seconds in by_size}
         return Times(target_s, statistics.median(row.draft_s for row in rows))
@@ -354,9 +364,8 @@ class TreeSearch(ABC):
 
         labels = self.cells[0].labels
         source = provenance(torch.device(self.cells[0].config["device"]))
-        environment = {
-            name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")
-        }
+        environment = {name: source[name] for name in ("git_commit", "git_is_dirty", "started")}
+        environment["device"] = self.timed_on
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
         facts |= {

@@ -52,7 +52,8 @@ class Laws(Task):
             workload.pair, prompt, workload.sampling, generator, recorder
         )
         path = Path(self.folder) / f"prompt-{index:05}.safetensors"
-        recorder.write(path, hash_tokens([*prompt, *generation.tokens]))
+        # all exact methods write the same tokens at temperature 0, on other trees
+        recorder.write(path, hash_tokens([*prompt, *generation.tokens, *recorder.drafted]))
         emitted = generation.num_emitted
         return LawsRow(
             **identity(workload, index), num_steps=len(emitted), num_emitted=sum(emitted)

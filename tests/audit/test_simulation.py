@@ -76,8 +76,8 @@ def test_who_goes_on_at_another_copy_than_it_says_is_inconsistent_and_not_biased
     verifier = FAULTS["last of equal siblings, the first in outcomes"].make()
     [scene] = [scene for scene in scenes(8) if scene.name == "many siblings"]
     counts = simulated(verifier, [scene], Draws.IID, 100, rng(0))
-    # A tenth of the turns left no doubt of the verdicts.
-    assert counts["many siblings"]["token 1"].n == 16 * 10 * scene.trees_per_turn
+    # Defect: a tenth of the turns left no doubt of the verdicts, and so the tokens had few, too.
+    assert counts["many siblings"]["token 1"].n == 16 * 100 * scene.trees_per_turn
     judgement = judge(Evidence(simulations=counts), required=("simulations",))
     assert judgement.finding is Finding.INCONSISTENT and "may be right" in judgement.reasons[-1]
 

@@ -26,7 +26,7 @@ def test_a_job_has_cells_of_one_pair_and_keeps_together_what_is_timed_in_turns()
     timed = ["tree=d5b3,d7b2,chain", "temperature=1.0,0.6", "audit=false"]
     assert sizes(cells_of(timed), 16) == [[3, 3]]
     assert sizes(cells_of(timed), 5) == [[3], [3]]  # 2 of the second group would be torn off
-    assert sizes(cells_of(timed), 2) == [[2], [1], [2], [1]]
+    assert sizes(cells_of(timed), 2) == [[3], [3]]  # defect: 2 and 1, whose times do not compare
     assert sizes(cells_of(timed), 1) == [[1]] * 6
     audits = ["tree=d5b3,d7b2,chain", "temperature=1.0,0.6", "audit=true"]
     assert sizes(cells_of(audits), 4) == [[1, 1, 1, 1], [1, 1]]

@@ -295,6 +295,19 @@ def test_make_help_names_every_target_in_groups_and_starts_at_the_start():
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
 
 
+def test_no_profile_is_chosen_for_a_target_that_has_none(tmp_path):
+    """Defect: it was, before any recipe, so a first make on a GPU machine took that of a CPU."""
+    probe, asked = tmp_path / "probe", tmp_path / "asked"
+    probe.write_text(f"#!/bin/sh\ntouch {asked}\necho embedded\n")
+    probe.chmod(0o755)
+    for goal, is_asked in (("clean", False), ("bench", False), ("table1", True)):
+        asked.unlink(missing_ok=True)
+        command = ["make", "--dry-run", goal, f"PY={probe}"]
+        environment = {"PATH": "/usr/bin:/bin"}  # without a PROFILE
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
+        assert asked.exists() is is_asked, goal
+
+
 def test_a_variable_of_another_target_is_refused():
     """Defect: rows at T = 0.7 were judged at T = 1, since TEMPERATURE= was dropped."""
     command = ["make", "--dry-run", "audit-transcripts", "PY=python", "TEMPERATURE=0.7"]

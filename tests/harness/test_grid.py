@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from analysis import labels
+from analysis.cli import check_profile
 from analysis.labels import Label
 from experiments import run
 from experiments.cell import IGNORED, _digest, content, node_id
@@ -310,6 +311,9 @@ def test_every_byte_of_a_large_file_counts_and_is_read_once(tmp_path, monkeypatc
          [{"verifier": "custom(name=a/my_rule.py:Rule)"}, {"verifier": "standard"}]),
         (["decoder=autoregressive", "verifier=standard,resispec", "audit=false,true"],
          [{"decoder": "autoregressive"}]),  # what it does not use makes no other cell
+        # it names its own verifier, and drafts
+        (["tree=fastest", "tree.path=f.json", "audit=false,true", "search=null"],
+         [{"decoder": "fastest"}, {"decoder": "fastest", "audit": True}]),
     ],
 )  # fmt: skip
 def test_labels_carry_what_varies(overrides, labels):
@@ -479,7 +483,8 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
             "experiment=table1,table2/chain jobs=1 cells_per_job=2 wandb.mode=offline",
             ["table1/main", "table2/chain"],
         ),
-        ("experiment=table2 part=chain reuse=true name=mine", ["table2/chain"]),
+        ("experiment=table2 part=chain reuse=true", ["table2/chain"]),
+        ("experiment=table2 part=chain name=mine", ["sweep/mine"]),
         ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
         ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),
         ("verifier=naive,standard", ["sweep/digest"]),
@@ -527,8 +532,9 @@ def test_a_name_s_plan_is_not_taken_by_another_sweep(tmp_path):
             plan(*other)
     assert path.read_text() == before
     plan("name=artefact", "experiment=table1/main", "num_prompts=9")
-    with pytest.raises(InvalidInput, match="name is 'artefact', that of another sweep"):
-        plan("name=artefact", "experiment=table4", "num_prompts=9")
+    for other in (["experiment=table4", "num_prompts=9"], ["experiment=table4"]):
+        with pytest.raises(InvalidInput, match="name is 'artefact', that of another sweep"):
+            plan("name=artefact", *other)  # an artefact's own cells took the files, too
     searched = ["name=tree", "decoder=sequoia", "tree=growmap_64"]
     plan(*searched)  # it has no id before it is found
     plan(*searched, "jobs=2")
@@ -683,6 +689,10 @@ def test_a_copied_profile_has_its_own_name(tmp_path):
     line = read_command_line(words)
     with hydra_here(line.flags.config_dir):
         assert sweep_of(line.overrides).cells[0].config["profile"] == "mine"
+    with pytest.raises(InvalidInput, match="unknown profile 'mine'"):
+        check_profile("mine", tmp_path)
+    (tmp_path / "mine" / "plans").mkdir(parents=True)
+    check_profile("mine", tmp_path)  # defect: what was measured could not be shown
 
 
 def test_rows_of_a_task_of_one_s_own_may_have_times(tmp_path):

@@ -145,7 +145,7 @@ def test_what_changes_nothing_is_said(toy):
             for key in ("hydra.sweep.dir", "hydra/sweeper", "hydra.job.env_set.A")
         ),
         "note: tree=... changes nothing: decoder=autoregressive has no tree",
-        "note: audit=... changes nothing: decoder=autoregressive has no verifier",
+        "note: audit=... changes nothing: decoder=autoregressive drafts nothing",
         "note: foo=... changes nothing but names of cells: nothing refers to foo",
     ]
 

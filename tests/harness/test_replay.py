@@ -210,6 +210,11 @@ def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     assert "1 done (1 before)" in run(*command).stderr
     other = run(*command, "seed=7")
     assert other.returncode == 1 and "holds another decoding" in other.stderr
+    # at temperature 0 all trees decode the same tokens
+    greedy = [*toy, "task=laws", f"task.folder={tmp_path}/greedy", "temperature=0"]
+    assert run(*greedy, "tree=d4b4").returncode == 0
+    other = run(*greedy, "tree=chain")
+    assert other.returncode == 1 and "holds another decoding" in other.stderr
 
 
 def test_siblings_that_their_law_cannot_give_are_refused(tmp_path):

@@ -320,6 +320,41 @@ def test_rows_of_a_prompt_that_has_changed_since_are_not_gone_on_from(toy, tmp_p
             assert len(log.rows) == (3 if is_older else kept)
 
 
+def test_a_cell_whose_files_change_while_it_waits_is_not_measured(toy, tmp_path):
+    """Defect: a model that was trained on meanwhile was measured as the one before."""
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "c"}\n{"text": "e"}\n')
+    words = [word for word in toy if not word.startswith("dataset.path")]
+    [cell] = cells_of([*words, f"dataset.path={path}"])
+    assert len(cell.cell_id) == 16  # it is named when it is planned
+    path.write_text('{"text": "a"}\n{"text": "g"}\n{"text": "e"}\n')
+    with pytest.raises(CellFailed, match="a file that it reads has changed since it was planned"):
+        measure([cell], lambda *_: None)
+    assert read_status(cell.folder).state == "failed"
+    assert not CellStore(cell.folder).rows_so_far()
+
+
+def test_files_that_a_class_of_the_users_reads_are_part_of_a_cell(toy, tmp_path, monkeypatch):
+    """Defect: a folder given to dataset=custom by a bare name was a text like any other."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("notes", "dataset"):
+        Path(folder).mkdir()
+        Path(folder, "1.txt").write_text("a")
+    Path("tickets.py").write_text("class Tickets:\n    pass\n")
+    words = [word for word in toy if not word.startswith("dataset")]
+    words += ["dataset=custom", f"dataset.name={tmp_path}/tickets.py:Tickets"]
+
+    def cell_id():
+        [cell] = cells_of([*words, "+dataset.folder=notes"])
+        return cell.cell_id
+
+    before = cell_id()
+    Path("dataset", "1.txt").write_text("b")  # the kind of plug-in, and no folder
+    assert cell_id() == before
+    Path("notes", "1.txt").write_text("b")
+    assert cell_id() != before
+
+
 def test_rows_so_far_of_another_cell_are_not_taken(toy):
     """As in a folder that was renamed while its cell was not complete."""
     cell, other = cells_of([*toy, "temperature=1,0.6"])

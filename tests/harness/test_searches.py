@@ -132,7 +132,7 @@ def test_a_stage_measures_at_the_filters_of_the_cells(tmp_path):
     search.compare(0, [chain(3)])
     [measuring] = search.asked
     assert measuring.config["sampling"]["top_p"] == measuring.labels["sampling.top_p"] == 0.9
-    search.forwards_cell = "0123456789abcdef"
+    search.forwards_cell, search.timed_on = "0123456789abcdef", "abacus"
     assert search.origin()["sampling.top_p"] == 0.9  # in the file's `about`
 
 
@@ -327,12 +327,27 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     slower = replace(example, fastest=Configuration("iid", "standard", tree.topology))
     ids += [cell_id(slower, {}), cell_id(replace(example, best={}), {})]
     assert ids[0] == ids[1] and len(set(ids)) == 3
+    # of a file of somebody else's, every key may count
+    theirs = {"fastest": 1, "best": {}, "child_counts": [[2]]}
+    for sharpness in (0.5, 0.75):
+        path.write_text(json.dumps(theirs | {"sharpness": sharpness}))
+        ids.append(Cell({}, {"decoder": {"_target_": "x", "path": str(path)}}).cell_id)
+    assert len(set(ids)) == 5
+
+
+def test_a_choice_by_the_times_of_another_device_is_told(tmp_path):
+    path = tmp_path / "fastest.json"
+    Chosen(ONE_TOKEN, {}).save(path, {"device": "a fast one", "forwards_cell": "0123"})
+    assert configurations.chosen_elsewhere(path, "a fast one") == ""
+    line = configurations.chosen_elsewhere(path, "a slow one")
+    assert "by times of a fast one, and this is a slow one; " in line and "the cell 0123" in line
+    assert configurations.chosen_elsewhere(tmp_path / "none.json", "a slow one") == ""
 
 
 def found(cell, **facts):
     """Write the cell's tree file as its search does, without a measurement."""
     search = build(cell.config["search"])
-    search.cells, search.forwards_cell = [cell], "none"
+    search.cells, search.forwards_cell, search.timed_on = [cell], "none", "abacus"
     topology = complete(2, cell.config["tree"]["num_nodes"] - 1)
     grow_map.save(topology, cell.tree_file, search.origin(**facts))
 
@@ -368,6 +383,21 @@ def test_a_tree_is_not_measured_on_the_documents_that_it_was_chosen_on(about, tm
     assert "is chosen on 192 to 236" in refusal(asked("num_prompts=193"))
     assert "is chosen on 192 to 206" in refusal(asked("num_prompts=193", "max_tuning_prompts=15"))
     assert refusal(asked("num_prompts=193", "search.num_prompts=null")) == ""
+
+
+def test_the_tree_of_other_texts_of_the_same_short_name_is_not_taken(tmp_path):
+    """Defect: runs/a/data/p.jsonl and runs/b/data/p.jsonl share a file's name."""
+    asked_for = {}
+    for run in "ab":
+        path = tmp_path / run / "data" / "p.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(f'{{"text": "{run}"}}\n')
+        words = ["dataset=jsonl", f"dataset.path={path}", "decoder=sequoia", "tree=growmap_64"]
+        [asked_for[run]] = cells_of([*words, f"results={tmp_path}"])
+    assert asked_for["a"].tree_file == asked_for["b"].tree_file
+    found(asked_for["a"])
+    assert refusal(asked_for["a"]) == ""
+    assert "was searched for with another dataset that" in refusal(asked_for["b"])
 
 
 @pytest.mark.parametrize("tree", ["best_64", "own_121", "growmap_64"])

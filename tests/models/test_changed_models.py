@@ -14,7 +14,7 @@ import resispec
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
-from resispec.models import Pair, causal
+from resispec.models import Pair, Warp, causal
 from resispec.models.lean import is_plain
 from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
 from resispec.models.module_state import ModuleState, settings_in
@@ -369,3 +369,14 @@ def test_the_settings_of_a_verifier_are_told_with_those_of_its_rule():
     name, value = before[0]
     vars(verifier.rule)[name] = value / 2
     assert settings_in(verifier) != before
+
+
+def test_captured_steps_are_made_anew_for_a_changed_drafter(monkeypatch):
+    """Defect: on CUDA, where steps are captured, a changed scale of draws had no effect."""
+    monkeypatch.setattr("resispec.decode.reading_is_free", lambda _: False)
+    decoder = Decoder(DraftModel(chain(2)), get_verifier("standard"))
+    parts = Pair(tiny_llama(16), tiny_llama(16, seed=1), None), Warp(), 32
+    first = decoder._stepper(*parts)
+    assert decoder._stepper(*parts) is first
+    vars(decoder.drafter)["sharpness"] = 2.0
+    assert decoder._stepper(*parts) is not first

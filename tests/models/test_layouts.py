@@ -159,6 +159,7 @@ def test_what_a_name_stood_for_is_kept_for_when_the_hub_is_away(answer, cache, m
     monkeypatch.setattr(hub, "snapshot_download", real)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub.cached_commit("o/m") == COMMIT and hub.cached_commit("no/name/of one") is None
+    assert hub.cached_commit("o/m", "main") == COMMIT and hub.cached_commit("o/m", "v1") is None
     assert load_pair("o/m", None).commits()["target"] == COMMIT
 
 

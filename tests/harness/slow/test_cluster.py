@@ -157,6 +157,9 @@ def test_a_slurm_array_gets_its_options_and_its_jobs_measure_the_cells(toy, tmp_
     assert 'error: hydra/launcher=submitit_slurm: Could not detect "srun"' in without.stderr
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     sweep = [*toy, "temperature=1.0,0.8,0.6", "cells_per_job=2"]
+    more = ["device=cuda", "hydra/launcher=submitit_slurm", "hydra.launcher.gres=gpu:h100:4"]
+    several = run(*(word for word in sweep if word != "device=cpu"), *more)
+    assert several.returncode == 1 and "gres is gpu:h100:4; allowed: 1, or" in several.stderr
     options = {"gpus_per_node": 1, "timeout_min": 90, "array_parallelism": 1, "partition": "gpu"}
     words = [f"hydra.launcher.{key}={value}" for key, value in options.items()]
     done = run(*sweep, "hydra/launcher=submitit_slurm", *words)

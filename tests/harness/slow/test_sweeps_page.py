@@ -53,7 +53,7 @@ def test_other_cells_of_an_artefact_have_a_plan_and_a_table_of_their_own(small, 
     [path] = (tables / "plans").glob("**/*.json")
     [note, last] = messages(done.stderr)
     name = path.stem
-    other = f"note: other cells than those of table1: sweep {name}; the plan of table1 stays"
+    other = f"note: sweep {name}, of your own; the plan of table1 stays"
     assert note == other
     shown = f"resispec table table1 --profile embedded --results {tables.parent} --plan {name}"
     assert done.returncode == 0 and last.endswith(f"; next: {shown}")
