@@ -118,9 +118,11 @@ def make(plan: Plan) -> Artefact:
     about = [*sentences(whole), *TEXTS["about"], *_audits(single)]
     notes = footer(decoded, plan, about, [TEXTS["definitions"], BRACKETS], TEXTS["picture"])
     more = footer(decoded, plan, [TEXTS["datasets_about"]], [BRACKETS])
+    datasets = labels.together(decoded.cells.dataset)
+    caption = TEXTS["caption"].replace("{datasets}", datasets)
     return Artefact(
         (
-            _table("agreement", whole, exact, TEXTS["caption"], ("temperature", "pair"), notes),
+            _table("agreement", whole, exact, caption, ("temperature", "pair"), notes),
             _table(
                 "agreement_datasets",
                 single,
@@ -352,7 +354,7 @@ def _said(crossing: Crossing) -> str:
     """A crossing in words."""
     at = crossing.overlap
     if math.isinf(at.value):
-        return TEXTS["never"]
+        return _said_of_falling(crossing)
     words = number(at.value, ".2f")
     if not math.isnan(at.lower):
         ends = [number(end, ".2f") if math.isfinite(end) else "∞" for end in (at.lower, at.upper)]
@@ -362,6 +364,17 @@ def _said(crossing: Crossing) -> str:
     if at.value > crossing.most:
         return TEXTS["below"].format(at=words)
     return TEXTS["inside"].format(at=words)
+
+
+def _said_of_falling(crossing: Crossing) -> str:
+    """In words how a method lies that comes no nearer to ResiSpec as the overlap rises."""
+    first, last = crossing.leads
+    if first <= 0:
+        return TEXTS["never"]
+    if last > 0:
+        return TEXTS["always"]
+    at = crossing.least + (crossing.most - crossing.least) * first / (first - last)
+    return TEXTS["up_to"].format(at=number(at, ".2f"))
 
 
 def draw(lines: Sequence[AgreementLine], width: float | None = None) -> Figure:

@@ -166,7 +166,7 @@ def complete(make: Maker, plan: Plan) -> Artefact:
             notes=_with_biases(one_table, plan),
             facts=facts_of([plan]),
         )
-        for one_table in (*artefact.tables, categories.of(plan))
+        for one_table in (*artefact.tables, categories.of(plan, artefact.tables[0].stem))
         if one_table
     )
     return replace(artefact, tables=tuple(tables))

@@ -29,10 +29,14 @@ QUANTITIES = ("z_surprisal", "z_overdraft", "audited_tokens")
 TERMS = tuple(name + kind for name in MIN_VARIANCE for kind in ("", "_variance"))
 """Fields of an audit's rows; each is a list with one term per token."""
 DEFINITION = (
-    "Audit: is the output's law the target's? Two z-scores over the tokens of a separate run with "
-    "the same prompts and seeds (surprisal and overdraft, see docs/exactness.md); beyond 4 is "
-    "biased, too few tokens are undecided. Samples see only a bias that is large enough, so they "
-    "say no bias seen; exact is said of enumeration and proof alone."
+    "Audit: is the output's law the target's? Three z-scores over the tokens of a separate run "
+    "with the same prompts and seeds (surprisal and overdraft, which are printed, and rank, see "
+    "docs/exactness.md); beyond 4 is biased, too few tokens are undecided. Samples see only a bias "
+    "that is large enough, so they say no bias seen; exact is said of enumeration and proof alone."
+)
+OF_ENUMERATION = (
+    "Biased (enumerated): enumeration on small laws shows the bias; these rows have no audit that "
+    "found one."
 )
 METHOD = ["decoder", "tree", "verifier"]
 """The labels that a method on its tree is told by."""

@@ -34,8 +34,10 @@ DEFINITION = (
 )
 
 
-def of(plan: Plan) -> Table | None:
+def of(plan: Plan, name: str) -> Table | None:
     """The table of a plan; None if no finished cell has prompts with categories.
+
+    name: what its stem begins with.
 
     The table has a line for each timed cell on a data set with categories, and a column for each
     category. Its frame has MEASURED and the cells' labels, with a row for each cell, category and
@@ -60,7 +62,7 @@ def of(plan: Plan) -> Table | None:
     columns += audits.columns(frame)
     lines = long.tabulate(lengths, keys, columns, (FIELD,))
     notes = Notes((DEFINITION, BRACKETS, *few_prompts(lengths.num_prompts.dropna())))
-    return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, notes)
+    return Table(f"{name}_categories", *lines, CAPTION + fixed, frame, notes)
 
 
 def _by_category(results: Results, baseline: Baseline) -> pd.DataFrame:

@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import LABELS, Plan, load
-from analysis.metric_table import with_quantity
+from analysis.metric_table import with_measured
 from analysis.metrics import Metric
-from analysis.stats import ABSENT, ceiling
+from analysis.stats import ceiling
 
 CEILING = Metric(
     "ceiling",
@@ -42,8 +42,8 @@ def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
         return *(about[key] for key in keys), files[about["cell_id"]]
 
     ceilings = {
-        place(about): ceiling(*(rows[name] for name in FIELDS))
+        place(about): ({CEILING.name: ceiling(*(rows[name] for name in FIELDS))}, len(rows))
         for about, rows in bounds.each()
         if rows is not None
     }
-    return with_quantity(frame, CEILING.name, lambda row: ceilings.get(place(row), ABSENT))
+    return with_measured(frame, [CEILING.name], place, ceilings)

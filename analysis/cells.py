@@ -5,7 +5,7 @@ Usage: resispec table cells [--profile embedded] [--results results] [ARTEFACT..
 It reads the plans of artefacts and of other sweeps, by default all plans, and writes
 results/PROFILE/results.csv; results/README.md explains the columns. The metrics are those of the
 tables. If prompts have categories, it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex},
-where ARTEFACT is "sweep" for sweeps without a name.
+where ARTEFACT is "sweep" for sweeps of one's own.
 """
 
 import sys
@@ -103,7 +103,7 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             extras: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
             if cell_id in decoded:
                 extras |= metrics.of_cell(decoded[cell_id])
-                extras["is_across_runs"] = cell_id in frame.attrs[ACROSS_RUNS]
+                extras[ACROSS_RUNS] = " ".join(frame.attrs[ACROSS_RUNS].get(cell_id, ()))
             if cell_id in results.biases:
                 extras["shown_bias"] = results.biases[cell_id]
             row = (
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     caption = "Every cell that was asked for."
     whole = table.Table("results", (), (), caption, frame, facts=facts_of(plans))
     write_atomically(path.with_suffix(".json"), table.json(whole))
-    tables = list(filter(None, map(categories.of, plans)))
+    tables = list(filter(None, (categories.of(plan, plan.artefact) for plan in plans)))
     written = [file for one_table in tables for file in table.write(one_table, path.parent)]
     pages = [file for file in written if file.suffix == ".md"]
     num_done = int((frame.status == "done").sum())

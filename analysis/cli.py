@@ -99,10 +99,14 @@ def check_results(folder: Path) -> None:
         ) from error
 
 
-def check_profile(name: str) -> None:
-    """Raise InvalidInput for a profile that does not exist."""
+def check_profile(name: str, results: Path | None = None) -> None:
+    """Raise InvalidInput for a profile that does not exist.
+
+    results: a folder whose plans may be of further ones, those of a folder of the user's.
+    """
     profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
-    if name not in profiles:
+    is_planned = results is not None and (results / name / "plans").is_dir()
+    if name not in profiles and not is_planned:
         raise InvalidInput(f"unknown profile {name!r}; allowed: {', '.join(profiles)}")
 
 

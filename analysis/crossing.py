@@ -14,12 +14,14 @@ class Crossing(NamedTuple):
     """The overlap at which the line of a method crosses that of another one.
 
     overlap: infinite if the method does not come nearer to the other as the overlap rises. least,
-    most: of the overlaps that were measured.
+    most: of the overlaps that were measured. leads: by how much the method's line lies above the
+    other one at these two, in log tokens.
     """
 
     overlap: Interval
     least: float
     most: float
+    leads: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,17 @@ class Fit:
         The difference of two least-squares lines is the least-squares line of the differences, and
         the crossing its root.
         """
-        value = root(self.overlaps, self.logs[method] - self.logs[other])
+        difference = self.logs[method] - self.logs[other]
+        value = root(self.overlaps, difference)
         drawn = root(self.drawn_overlaps, self.drawn_logs[method] - self.drawn_logs[other])
         lower, upper = (
             np.quantile(drawn, (0.025, 0.975), method="nearest") if len(drawn) else (np.nan, np.nan)
         )
         interval = Interval(float(value), float(lower), float(upper))
-        return Crossing(interval, float(self.overlaps.min()), float(self.overlaps.max()))
+        ends = float(self.overlaps.min()), float(self.overlaps.max())
+        slope, intercept = np.polyfit(self.overlaps, difference, 1)
+        first, last = (float(slope * end + intercept) for end in ends)
+        return Crossing(interval, *ends, (first, last))
 
 
 def root(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from analysis.costs import (
 )
 from analysis.frontier import BEST, SEARCHED, message
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions
+from analysis.metric_table import by_cell, definitions, of_other_prompts
 
 TEXTS = texts("field")
 COLUMNS = (
@@ -48,7 +48,8 @@ def make(plan: Plan) -> Artefact:
     results.check_one_setting()
     frame = with_shares(with_ceilings(measure_with_costs(results, plan), plan))
     columns = with_values(frame, COLUMNS)
-    notes = footer(results, plan, TEXTS["about"], definitions(columns, results), TEXTS["picture"])
+    about = (*TEXTS["about"], *of_other_prompts(frame, CEILING))
+    notes = footer(results, plan, about, definitions(columns, results), TEXTS["picture"])
     table = by_cell("field", results, frame, TEXTS["caption"], notes, columns)
     summary = ranges.by_method(
         "field_summary",

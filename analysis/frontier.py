@@ -14,7 +14,7 @@ from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import Plan, Results, load
-from analysis.metric_table import baseline_of, by_cell, definitions, measure
+from analysis.metric_table import baseline_of, by_cell, definitions, measure, of_other_prompts
 from analysis.table import Paper
 
 TEXTS = texts("frontier")
@@ -54,7 +54,12 @@ def make(plan: Plan) -> Artefact:
     long_results = load(plan.only(lambda cell: cell.part == LONG))
     frame = with_ceilings(measure(results, baseline_of(plan)), plan)
     shapes = frontier_shapes.read(plan)
-    about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
+    about = (
+        *TEXTS["about"],
+        *of_other_prompts(frame, CEILING),
+        *frontier_shapes.by_cost(shapes),
+        *_longer(long_results),
+    )
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"], notes, COLUMNS)
     tables = (table, frontier_shapes.table(shapes, plan))
@@ -85,9 +90,10 @@ def message(frame: pd.DataFrame) -> str:
     method = labels.method(decoder, verifier)
     where = labels.name("tree", tree)
     gain = Paper(best.value.min(), best.value.max())
+    at = labels.setting({"temperature": best.temperature.iloc[0]})
     text = (
         f"{method[:1].upper()}{method[1:]} on {where}:\n"
-        f"{gain} times the tokens of SpecInfer on d5b3, no bias seen"
+        f"{gain} times the tokens of SpecInfer on d5b3 at {at}, no bias seen"
     )
     is_biased = resispec.verdict.map(audits.is_biased).any()
     return text + ("; ResiSpec's gain is bias" if is_biased else "")

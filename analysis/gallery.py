@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import figures, labels
+from analysis import audits, figures, labels
 from analysis.artefact import texts
 from analysis.figures import SIZE, finish, save_figure
 from analysis.table import Notes, Table, markdown, plain
@@ -163,7 +163,8 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{alarms or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} "
             f"tokens{note}"
         )
-    acquitted = f"{len(exact) - alarms} of" if alarms else "all"
+    num_acquitted = sum(audits.is_acquitted([verdict]) for verdict in exact)
+    acquitted = "all" if num_acquitted == len(exact) else f"{num_acquitted} of"
     return (
         f"found {hits} of {len(faults)} faults within {tokens:,.0f} tokens, "
         f"acquitted {acquitted} {len(exact)} exact engines"

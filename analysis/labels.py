@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -219,6 +219,12 @@ def text(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return number(value, "g")
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
+
+
+def together(datasets: Iterable[str]) -> str:
+    """Words for the data sets that numbers are of: all of them, or the only one by its name."""
+    names = list(dict.fromkeys(datasets))
+    return name("dataset", names[0]) if len(names) == 1 else "all data sets together"
 
 
 def setting(values: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metrics import ACCEPTED_LENGTH, GAIN
 from analysis.published import Compared
-from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
+from analysis.stats import ABSENT, BRACKETS, Interval, few_prompts, paired_gain, ratio
 from analysis.table import Column, Table
 from resispec.errors import InvalidInput
 
@@ -60,7 +60,10 @@ def make(plan: Plan) -> Artefact:
     rows = {cell_id: one for results in groups for cell_id, one in results.rows.items()}
     about = [text.format(gains=_gains(frame)) for text in TEXTS["about"]]
     whole = replace(groups[0], cells=cells, rows=rows)
-    notes = footer(whole, plan, about, [TEXTS["definitions"], BRACKETS], TEXTS["picture"])
+    by_interval = few_prompts(frame.num_prompts[frame.value.notna()])
+    few = [] if few_prompts(map(len, rows.values())) else by_interval  # which `footer` adds
+    meanings = [TEXTS["definitions"], BRACKETS, *few]
+    notes = footer(whole, plan, about, meanings, TEXTS["picture"])
     table = Table("length", *lines, TEXTS["caption"] + fixed, frame, notes)
     compared = Compared(ACCEPTED_LENGTH.name, "accepted lengths", (MOST, BEGIN))
     drawn = frame[frame[MOST] == frame[MOST].max()]
@@ -124,8 +127,12 @@ def _frame(results: Results) -> pd.DataFrame:
             if Label.of(about["decoder"]).option == RECYCLED and begin in drafts:
                 numbers[GAIN.name] = _over(own[begin], drafts[begin])
             records += long.records(about | place, numbers)
-        growth = _over(own[max(own)], own[min(own)]) if len(own) > 1 else ABSENT
-        records += long.records(about | {BEGIN: "", END: ""}, {GROWTH: growth})
+        ends = own[max(own)], own[min(own)]
+        growth = _over(*ends) if len(own) > 1 else ABSENT
+        count = len(_both(*ends)[0][0])
+        records += long.records(
+            about | {BEGIN: "", END: "", "num_prompts": count}, {GROWTH: growth}
+        )
     names = [MOST, "cell_id", *results.keys, BEGIN, END, "status", "reason", "num_prompts"]
     frame = pd.DataFrame(records, columns=[*names, "quantity", "value", "lower", "upper"])
     return frame.astype(dict.fromkeys(("value", "lower", "upper"), float)).fillna({END: ""})

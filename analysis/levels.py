@@ -12,8 +12,8 @@ TEXTS = texts("levels")
 OVER_TRAVERSAL = metrics.Metric(
     "gain_over_traversal",
     "Over traversal",
-    "accepted length over that of traversal with optimal weights on its own best tree, on the same "
-    "prompts",
+    "accepted length over that of traversal with optimal weights on the tree of the same name, on "
+    "the same prompts",
 )
 COLUMNS = (
     metrics.ACCEPTED_LENGTH,

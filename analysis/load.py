@@ -730,8 +730,13 @@ def commit_of(run: Mapping[str, Any], length: int | None = None) -> str:
 
 
 def facts_of(plans: Sequence[Plan]) -> dict[str, Any]:
-    """The origin of the numbers of plans, for programs: profile, and the commits of all cells."""
-    cells = {request.cell_id: plan for plan in plans for request in plan.requests}
+    """The origin of the numbers of plans, for programs: profile, and the commits of done cells."""
+    cells = {
+        request.cell_id: plan
+        for plan in plans
+        for request in plan.requests
+        if plan.status(request.cell_id).state == "done"
+    }
     runs = (run for cell_id, plan in cells.items() for run in origins(plan.provenance(cell_id)))
     commits = dict.fromkeys(commit_of(run) for run in runs if run)
     return {"profile": plans[0].profile, "commit": [*commits]}

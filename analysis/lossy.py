@@ -16,7 +16,7 @@ from analysis.artefact import Artefact, footer, run, texts
 from analysis.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, Look
 from analysis.labels import Label
 from analysis.load import LABELS, SETTING, Plan, load
-from analysis.metric_table import by_cell, definitions, measure, with_quantity
+from analysis.metric_table import by_cell, definitions, measure, of_other_prompts, with_measured
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, Interval, ratio
 from analysis.table import number
@@ -52,6 +52,7 @@ def make(plan: Plan) -> Artefact:
     results.check_one_setting(besides=("pair",))
     frame = with_biases(measure(results), plan)
     about = [*sentences(frame), *TEXTS["about"], *_classes_beside_tuples(frame)]
+    about += of_other_prompts(frame, CLASSES)
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("lossy", results, frame, TEXTS["caption"], notes, COLUMNS)
     return Artefact((table,), {"lossy": partial(draw, frame)})
@@ -70,14 +71,12 @@ def with_biases(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     def place(about: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(str(about[key]) for key in keys)
 
-    measured = {place(about): quantities(rows) for about, rows in biases.each() if rows is not None}
-    for metric in MEASURED:
-        frame = with_quantity(
-            frame, metric.name, lambda row, name=metric.name: measured.get(place(row), {}).get(
-                name, ABSENT
-            )
-        )  # fmt: skip
-    return frame
+    measured = {
+        place(about): (quantities(rows), len(rows))
+        for about, rows in biases.each()
+        if rows is not None
+    }
+    return with_measured(frame, [metric.name for metric in MEASURED], place, measured)
 
 
 def quantities(rows: pd.DataFrame) -> dict[str, Interval]:

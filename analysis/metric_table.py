@@ -5,7 +5,7 @@ A line of it is a cell with its own metrics, or a setting with several verifiers
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -33,7 +33,7 @@ Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 another verifier is among them.
 """
 ACROSS_RUNS = "across_runs"
-"""Key in `attrs` of `measure`'s frame: ids of cells with a ratio of times not measured in turn."""
+"""Key in `attrs` of `measure`'s frame: by cell, the names of ratios of times not timed in turn."""
 RUNS_DIFFER = (
     "Speedups of cells that one process did not time in turn: their intervals cover how much runs "
     f"differ, too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell "
@@ -91,7 +91,7 @@ def measure(
     several cells are the baseline.
     """
     timed = results.timed.to_dict("records")
-    across_runs: set[str] = set()
+    across_runs = defaultdict[str, list[str]](list)
     verdicts, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
     elsewhere = defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
@@ -123,9 +123,10 @@ def measure(
             return ABSENT
         if not are_alike(prompts, rows):
             return ABSENT
-        if metric.is_across_runs(prompts, rows):
-            across_runs.add(cell["cell_id"])
-        return metric.of(prompts, rows)
+        gain = metric.of(prompts, rows)
+        if metric.is_across_runs(prompts, rows) and not math.isnan(gain.value):
+            across_runs[cell["cell_id"]].append(metric.name)
+        return gain
 
     rows = []
     measured = metrics.shown(metrics.METRICS if wanted is None else wanted, results.rows.values())
@@ -162,6 +163,47 @@ def with_quantity(
         return frame
     values = pd.DataFrame([vars(value(row)) for row in rows.to_dict("records")], index=rows.index)
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
+
+
+def with_measured(
+    frame: pd.DataFrame,
+    names: Iterable[str],
+    place: Callable[[Mapping[str, Any]], Hashable],
+    measured: Mapping[Hashable, tuple[Mapping[str, Interval], int]],
+) -> pd.DataFrame:
+    """A long frame with quantities that other cells measured; NaN where none of them did.
+
+    names: of the quantities. place: of a row or its cell, what both share. measured: by place, the
+    quantities and the number of prompts that they are of.
+    """
+    for name in names:
+        frame = with_quantity(
+            frame, name, lambda row, name=name: measured.get(place(row), ({}, 0))[0].get(
+                name, ABSENT
+            )
+        )  # fmt: skip
+        is_own = frame.quantity == name
+        counts = [
+            measured.get(place(row), ({}, row["num_prompts"]))[1]
+            for row in frame[is_own].to_dict("records")
+        ]
+        frame.loc[is_own, "num_prompts"] = counts
+    return frame
+
+
+def of_other_prompts(frame: pd.DataFrame, metric: Metric) -> list[Note]:
+    """A note if a quantity is of fewer or more prompts than its cells' tokens; else nothing."""
+    known = frame[frame.value.notna()].set_index("cell_id")
+    decoded, own = (
+        known.num_prompts[known.quantity == name].to_dict()
+        for name in (metrics.ACCEPTED_LENGTH.name, metric.name)
+    )
+    others = dict.fromkeys(
+        f"{own[cell_id]} where {count} were decoded"
+        for cell_id, count in decoded.items()
+        if own.get(cell_id, count) != count
+    )
+    return [f"{metric.label}: number of prompts {listed(others)}."] if others else []
 
 
 def with_gain(
@@ -277,7 +319,9 @@ def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]
     of_audits = (
         [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
     )
-    return (meanings, BRACKETS, *of_times, *of_audits)
+    verdicts = {verdict["verdict"] for verdict in audits.by_labels(results).values()}
+    of_enumeration = [audits.OF_ENUMERATION] if audits.ENUMERATED in verdicts else []
+    return (meanings, BRACKETS, *of_times, *of_audits, *of_enumeration)
 
 
 def _notes_of_times(results: Results) -> list[Note]:

@@ -80,7 +80,8 @@ ACCEPTED_LENGTH = Metric(
 TOKENS_PER_S = Metric(
     "tokens_per_s",
     "Tokens/s",
-    "emitted tokens over decoding seconds, after warm-up, without prefill",
+    "emitted tokens over decoding seconds, after warm-up, without prefill; tokens of the last step "
+    "beyond the limit or an end count, too",
     **RATE,
     spec=".1f",
 )

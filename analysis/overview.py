@@ -93,7 +93,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         names = [figures.wrapped(name, 0.45 * width) for name in names]
     panels[0].set_yticks(range(len(methods)), names)
     panels[1].axvline(1, color="black", linewidth=0.8)
-    figure.suptitle(_setting(frame), fontsize=SIZE + 0.5)
+    figure.suptitle(_setting(frame, max(counts, default=0)), fontsize=SIZE + 0.5)
     return figure
 
 
@@ -105,13 +105,16 @@ def _worst(verdicts: set[str]) -> str:
     return verdicts.pop() if len(verdicts) == 1 else ""
 
 
-def _setting(frame: pd.DataFrame) -> str:
-    """The picture's pair, temperature and range in a line."""
+def _setting(frame: pd.DataFrame, num_datasets: int) -> str:
+    """The picture's pair, temperature and range in a line.
+
+    num_datasets: the most that a method was measured on.
+    """
     if frame.empty:
         return ""
     about = frame.iloc[0]
     where = labels.setting({key: about[key] for key in ("pair", "temperature")})
-    return f"{where}; hatched: biased; lines: range over {frame.dataset.nunique()} data sets"
+    return f"{where}; hatched: biased; lines: range over {num_datasets} data sets"
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def _columns(count: int) -> list[Column]:
 
     def gain(rows: Found) -> Paper:
         gains = [rows.get((GAIN.name, run), long.NO_ROW)["value"] for run in numbers]
-        return Paper(min(gains), max(gains), GAIN.spec)
+        return Paper(float(np.min(gains)), float(np.max(gains)), GAIN.spec)  # none if one lacks
 
     return [
         *runs,

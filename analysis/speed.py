@@ -227,9 +227,10 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
 
 
 def message(frame: pd.DataFrame) -> str:
-    """A sentence on the sizes that beat one token at a time. frame: see `draw`.
+    """A sentence on the entry that gains most over one token at a time. frame: see `draw`.
 
-    Their intervals lie above 1, or their values if there are too few prompts for an interval.
+    An entry gains if its interval lies above 1, or its value if there are too few prompts for an
+    interval.
     """
     gains = frame[
         (frame.quantity == "speedup_vs_one_token")
@@ -238,9 +239,13 @@ def message(frame: pd.DataFrame) -> str:
     ]
     if gains.empty:
         return "Nothing drafted beats one token at a time"
-    low, high = gains.num_nodes.min(), gains.num_nodes.max()
-    sizes = f"{low:g} to {high:g} positions beat" if low < high else f"{low:g} positions beat"
-    return f"{sizes} one token at a time, by up to {100 * gains.value.max() - 100:.0f} %"
+    best = gains.iloc[gains.value.argmax()]
+    varying = [key for key in LABELS[:2] if frame[key].nunique() > 1]
+    where = labels.setting({key: best[key] for key in (*varying, "temperature")})
+    return (
+        f"{100 * best.value - 100:.0f} % faster than one token at a time:\n"
+        f"{entry_text(best)}, {best.num_nodes:g} positions, {where}"
+    )
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, varying: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from analysis import audits, long, metrics, table
 from analysis.cells import FIRST, tidy
 from analysis.load import LABELS, SETTING, Plan, facts_of
-from analysis.metric_table import RUNS_DIFFER, across_devices, disagreement
+from analysis.metric_table import ACROSS_RUNS, RUNS_DIFFER, across_devices, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval, few_prompts
 from analysis.table import Column, Found, Gap, Notes, Number, Table
@@ -20,8 +20,9 @@ SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 PLAIN = (metrics.TOKENS_PER_S, metrics.GAIN)
 """Metrics that are printed without their intervals, which the CSV has."""
 OF_GAINS = (
-    "Gain: accepted length over the standard rule's with the same decoder and tree; the tables of "
-    "artefacts may name another baseline."
+    "Gain: accepted length over the standard rule's with the same decoder and a tree of the same "
+    "name (own_121 names another one for each verifier); the tables of artefacts may name another "
+    "baseline."
 )
 MOST_ROWS = 20
 """The largest number of rows of the table on a screen."""
@@ -39,7 +40,7 @@ def table_of(
     cell.
     """
     frame = tidy(plans)
-    is_unaudited = frame.verifier.fillna("").astype(bool) & frame.verdict.isna()
+    is_unaudited = frame.decoder.ne("autoregressive") & frame.verdict.isna()
     is_unaudited &= frame[metrics.ACCEPTED_LENGTH.name].notna()
     frame["verdict"] = frame.verdict.astype(object).mask(is_unaudited, audits.NOT_AUDITED)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
@@ -92,7 +93,8 @@ def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
 
 def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
     """Whether the row has this metric, and it is a ratio of times not measured in turn."""
-    return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
+    across_runs = row.get(ACROSS_RUNS)
+    return isinstance(across_runs, str) and metric.name in across_runs.split()
 
 
 def _number(metric: Metric) -> Column:

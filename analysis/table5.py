@@ -1,6 +1,6 @@
 """Table 5: expected accepted length against the number of candidates, in two arrangements."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import labels, long
 from analysis.artefact import Artefact, footer, paper, run, texts
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import SETTING, Plan, Results, listed, load
 from analysis.published import Compared
 from analysis.stats import (
     ABSENT,
@@ -31,8 +31,8 @@ QUANTITIES = {
     "efficiency": ("Efficiency", ".3f"),
 }
 LENGTH = next(iter(QUANTITIES))
-PAPER_TEMPERATURE = 1.0
-"""The only one that the paper has figures of."""
+PAPER_TEMPERATURE, PAPER_LEVELS = 1.0, 4
+"""The temperature and the depth of trees of which the paper has figures."""
 FIELDS = (
     *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
     *("emitted", "tree_log_ratios", "rollout_log_ratios"),
@@ -74,7 +74,11 @@ def make(plan: Plan) -> Artefact:
     is_same = settings == {("llama2_7b__jf68m", PAPER_TEMPERATURE, "cnn_dm")}
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
-    about = (*TEXTS["definitions"], *beside_ceilings(frame, results.more), setting, *forms)
+    depths = {num_levels(rows) for rows in results.rows.values()}
+    definitions = [
+        text.format(levels=listed(sorted(depths)) or "?") for text in TEXTS["definitions"]
+    ]
+    about = (*definitions, *beside_ceilings(frame, results.more), setting, *forms)
     table = Table(
         "table5", *lines, TEXTS["caption"] + fixed, frame, footer(results, plan, about, [BRACKETS])
     )
@@ -92,7 +96,7 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
         for arrangement in ARRANGEMENTS:
             for about, rows in lines:
                 verifier, about = about["verifier"], about | {"arrangement": arrangement}
-                is_papers = verifier == "standard" and about["temperature"] == PAPER_TEMPERATURE
+                is_papers = verifier == "standard" and _is_papers(about, rows)
                 paper_numbers = figures[[*QUANTITIES]].stack().to_dict() if is_papers else {}
                 points = [({}, {None: ABSENT})]
                 if rows is not None:
@@ -145,6 +149,18 @@ def curve(
         yield sizes, dict(zip(QUANTITIES, (length, *gains), strict=True))
 
 
+def num_levels(rows: pd.DataFrame) -> int:
+    """The levels of a cell's trees, counting the root: 1 + the nodes of each parallel chain."""
+    place = _places(rows, "chains")[0]
+    return 1 + (rows.num_nodes.iloc[0][place] - 1) // rows.num_candidates.iloc[0][place]
+
+
+def _is_papers(about: Mapping[str, Any], rows: pd.DataFrame | None) -> bool:
+    """Whether the paper has figures of a cell's temperature and depth."""
+    is_as_deep = rows is None or num_levels(rows) == PAPER_LEVELS
+    return bool(about["temperature"] == PAPER_TEMPERATURE and is_as_deep)
+
+
 def _places(rows: pd.DataFrame, arrangement: str) -> list[int]:
     """Places of an arrangement's topologies in the lists of a cell's rows."""
     return [place for place, name in enumerate(rows.arrangement.iloc[0]) if name == arrangement]
@@ -174,9 +190,12 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
     """Notes on the arrangement closer to the paper's form, for standard cells with its N."""
-    for about, rows in results.each():
-        if rows is None or about["verifier"] != "standard":
-            continue
+    found = [
+        (about, rows)
+        for about, rows in results.each()
+        if rows is not None and about["verifier"] == "standard" and _is_papers(about, rows)
+    ]
+    for about, rows in found:
         if sorted(set(rows.num_candidates.iloc[0])) != lengths.index.tolist():
             continue
         errors = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
@@ -193,7 +212,9 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
             sentences.append(
                 f"{form}: {values} ({order}{'' if share >= LEVEL else ', so undecided'})."
             )
-        yield " ".join((TEXTS["asked"], *sentences, TEXTS["consistent"]))
+        where = labels.setting({key: about[key] for key in (*SETTING, *results.more)})
+        asked = TEXTS["asked"].format(where=f" ({where})" if len(found) > 1 else "")
+        yield " ".join((asked, *sentences, TEXTS["consistent"]))
 
 
 def differences(

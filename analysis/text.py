@@ -65,6 +65,7 @@ def make(plan: Plan) -> Artefact:
     varying, fixed = long.split_keys(frame, ("pair", "temperature", *more, "tree", "method"))
     names = long.names(varying)
     caption = TEXTS["caption"].replace("{runs}", f"{runs} runs" if runs > 1 else "one run") + fixed
+    caption = caption.replace("{datasets}", labels.together(results.cells.dataset))
     lines = long.tabulate(frame, keys, [*names, *_columns()])
     differences = frame[frame.decoder != BASELINE]
     shown = [*names, *map(_difference, QUANTITIES)]

@@ -27,7 +27,7 @@ def write(profile: str, results: Path) -> Path:
     results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if
     nothing was measured, OSError when the page cannot be written.
     """
-    check_profile(profile)
+    check_profile(profile, results)
     names = sections.artefacts()
     is_own = any(plan_files(name, profile, results) for name in names)
     read = []
@@ -57,7 +57,7 @@ def write_sweep(name: str, profile: str, results: Path) -> Path:
     name: the sweep's name, or its beginning. Raises InvalidInput when there is no such sweep, or it
     cannot be read.
     """
-    check_profile(profile)
+    check_profile(profile, results)
     section = sections.read_sweep(name, profile, results)
     path = results / profile / "sweeps" / f"{section.name}.html"
     command = f"make report SWEEP={section.name} PROFILE={profile}{elsewhere(results)}"

@@ -68,8 +68,8 @@ def facts(rows: pd.DataFrame) -> list[Fact]:
     resispec = of_resispec(rows)
     others = rows.drop(resispec.index)
     found = (
-        _audits("ResiSpec's rows that audit as biased", _audited(resispec)),
-        _audits("Other rows that audit as biased", _audited(others)),
+        _audits("ResiSpec's rows that are biased", _audited(resispec)),
+        _audits("Other rows that are biased", _audited(others)),
         _gain(rows, resispec),
         _best(others),
         _speed(others, resispec),

@@ -17,8 +17,10 @@ def facts(plans: Sequence[Plan]) -> dict[str, str]:
     askers = {request.cell_id: plan for plan in plans for request in plan.requests}
     cells: list[dict[str, Any]] = []
     for cell_id in sorted(askers):
+        plan = askers[cell_id]
         with suppress(InvalidInput):  # the artefact's section reports a damaged cell
-            cells.append(askers[cell_id].provenance(cell_id))
+            if plan.status(cell_id).state == "done":
+                cells.append(plan.provenance(cell_id))
     cells = [cell for cell in cells if cell]
     runs = [run for cell in cells for run in origins(cell)]
     starts = sorted(str(run["started"]) for run in runs if run.get("started"))

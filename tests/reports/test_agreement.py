@@ -50,7 +50,9 @@ def write(root, overlaps, exact, biased, config=None):
             [32, 32, 32],
             "below ResiSpec in the whole range (the lines would cross at 0.80 [0.80, 0.80])",
         ),
-        ([4, 4, 4], [2, 2, 2], "it comes no nearer to ResiSpec as the overlap rises"),
+        ([4, 4, 4], [2, 2, 2], "above ResiSpec in the whole range (its lead does not grow"),
+        ([2, 2, 2], [4, 4, 4], "not above ResiSpec in the whole range, and no nearer"),
+        ([4, 4, 4], [2, 4, 8], "above ResiSpec up to an overlap of 0.50."),
     ],
 )
 def test_the_crossing_is_where_the_fits_are_equal(tmp_path, exact, biased, words):
@@ -90,7 +92,7 @@ def test_all_data_sets_together_need_all_of_them(tmp_path):
 
 
 def test_an_interval_without_an_end_is_said_so():
-    crossing = agreement.Crossing(Interval(0.5, 0.4, math.inf), 0.3, 0.6)
+    crossing = agreement.Crossing(Interval(0.5, 0.4, math.inf), 0.3, 0.6, (-1.0, 1.0))
     assert agreement._said(crossing) == "above ResiSpec from an overlap of 0.50 [0.40, ∞] on"
 
 

@@ -1,8 +1,11 @@
 """results.csv and the tables of categories: a row a cell, the numbers that the tables have."""
 
+from dataclasses import replace
+
 import pandas as pd
 
-from analysis import categories, load
+from analysis import categories, load, table1
+from analysis.artefact import complete
 from analysis.cells import main
 from tests import toy_artefacts
 from tests.toy_cells import (
@@ -96,7 +99,7 @@ def test_an_artefact_without_a_plan_is_one_line(tmp_path, capsys):
 def test_a_race_whose_rows_hold_lists_has_no_table_of_categories(tmp_path):
     race = make_cell(tmp_path, "autoregressive", decoder="fastest", tree="fastest")
     rows = [row | {"category": "qa"} for row in toy_artefacts.speed_rows()]
-    assert categories.of(planned(tmp_path, "speed", [save(race, rows)])) is None
+    assert categories.of(planned(tmp_path, "speed", [save(race, rows)]), "own") is None
 
 
 def test_data_sets_have_categories_of_their_own(tmp_path):
@@ -106,7 +109,7 @@ def test_data_sets_have_categories_of_their_own(tmp_path):
             row | {"category": name} for row, name in zip(rows_of(STANDARD), names, strict=True)
         ]
         cells.append(save(make_cell(tmp_path, "standard", dataset), rows))
-    table = categories.of(planned(tmp_path, "table1", cells))
+    table = categories.of(planned(tmp_path, "table1", cells), "own")
     by_dataset = shown(table).set_index("Data set")
     assert by_dataset["qa"].to_dict() == {"Spec-Bench": "1.67", "GSM8K": "–"}  # 5 tokens in 3 steps
     assert by_dataset["math reasoning"]["GSM8K"] == "1.86"
@@ -122,7 +125,7 @@ def test_sweeps_of_ones_own_with_equal_labels_have_lines_of_their_own(tmp_path):
     found = pd.read_csv(tmp_path / "embedded" / "sweep_categories.csv")
     lengths = found[(found.quantity == "accepted_length") & (found.category == "qa")]
     assert dict(zip(lengths.part, lengths.value.round(2), strict=True)) == {"a": 1.86, "b": 2.67}
-    table = categories.of(load.read_plan("sweep", "embedded", tmp_path))
+    table = categories.of(load.read_plan("sweep", "embedded", tmp_path), "own")
     assert shown(table)["Part"].tolist() == ["a", "b"]
 
 
@@ -135,7 +138,7 @@ def test_gains_by_category_are_over_the_baseline_of_the_artefact_and_rows_have_v
         rows = [row | {"category": "qa"} for row in rows_of(measured)]
         cells.append(save(make_cell(tmp_path, name, **more), rows))
     cells.append(make_audit(cells[-1], 600, 0.2))
-    table = categories.of(planned(tmp_path, "table2", cells))
+    table = categories.of(planned(tmp_path, "table2", cells), "own")
     gains = table.frame[table.frame.quantity == "accepted_length_gain"].dropna(subset="value")
     assert set(gains.decoder) == {"eagle_softmax"} and set(gains.category) == {"qa", "all prompts"}
     assert gains.value.round(4).tolist() == [1.0, round((16 / 6) / (13 / 7), 4)] * 2
@@ -146,5 +149,13 @@ def test_a_sweep_whose_name_begins_like_that_of_further_runs_has_its_categories(
     rows = [row | {"category": "qa"} for row in rows_of(STANDARD)]
     cell = save(make_cell(tmp_path, "standard"), rows)
     write_plan(tmp_path, "sweep", [cell], part="runs_may")
-    table = categories.of(load.read_plan("sweep", "embedded", tmp_path))
+    table = categories.of(load.read_plan("sweep", "embedded", tmp_path), "own")
     assert shown(table)["qa"].tolist() == ["1.86"]
+
+
+def test_categories_of_a_sweeps_cells_have_the_artefacts_name(tmp_path):
+    """Defect: two artefacts of one sweep wrote the same file, in a folder of the sweep's name."""
+    rows = [row | {"category": "qa"} for row in rows_of(STANDARD)]
+    plan = planned(tmp_path, "table1", [save(make_cell(tmp_path, "standard"), rows)])
+    made = complete(table1.make, replace(plan, artefact="sweep/quick"))
+    assert [one.stem for one in made.tables][-1] == "table1_categories"

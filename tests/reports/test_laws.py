@@ -11,6 +11,8 @@ from tests.toy_cells import (
     SCALING_ROWS,
     make_cell,
     planned,
+    repeated,
+    save,
     scaling_row,
     write_artefact,
     write_plan,
@@ -66,6 +68,21 @@ def test_curves_that_gain_nothing_have_no_efficiency_and_no_shares():
         flat, "chains", np.array([1.89, 2.17, 2.48, 2.76])
     )
     assert math.isnan(shares) and level > 0
+
+
+def test_trees_of_another_depth_have_no_figures_of_the_paper_beside_them(tmp_path):
+    """Defect: six levels stood beside the paper's four, under "at most 4"."""
+    deep = [6, 63, 1365, 37449, 6, 11, 21, 41]
+    rows = [row | {"num_nodes": deep} for row in repeated(SCALING_ROWS)]
+    made = []
+    for name, measured in (("usual", repeated(SCALING_ROWS)), ("deep", rows)):
+        cell = save(make_cell(tmp_path / name, "standard", "c4"), measured)
+        made += table5.make(planned(tmp_path / name, "table5", [cell])).tables
+    asked = [any("closer to the published" in note for note in table.notes) for table in made]
+    levels = [f"trees of {number} levels" for number in (4, 6)]
+    said = [[level in " ".join(map(str, table.notes)) for level in levels] for table in made]
+    assert asked == [True, False] and said == [[True, False], [False, True]]
+    assert [table.frame.paper.notna().any() for table in made] == [True, False]
 
 
 def test_halves_hold_different_prompts():

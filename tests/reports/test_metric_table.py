@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from analysis import audits, labels, metrics, ranges, table1, table6
+from analysis.ceilings import CEILING
 from analysis.load import load
-from analysis.metric_table import measure
-from analysis.stats import across_runs
+from analysis.metric_table import measure, of_other_prompts, with_measured
+from analysis.stats import Interval, across_runs
 from resispec.errors import InvalidInput
 from tests.toy_cells import (
     AUTOREGRESSIVE,
@@ -224,6 +225,21 @@ def test_numbers_of_a_cell_are_those_worked_out_by_hand():
         for k, share in ((1, 3 / 4), (2, 1 / 4), (3, 1 / 4))
     }
     assert {name: numbers[name] for name in expected} == pytest.approx(expected)
+
+
+def test_quantities_of_other_cells_have_the_prompts_of_these(cells):
+    """Defect: a ceiling of 12 prompts was said to be of the 18 that were decoded."""
+    frame = frame_of(cells)
+    standard = frame.cell_id[frame.verifier == "standard"].iloc[0]
+    bounds = {standard: ({"ceiling": Interval(3.0)}, 1)}
+    frame = with_measured(frame, ["ceiling"], lambda row: row["cell_id"], bounds)
+    found = frame[frame.quantity == "ceiling"].set_index("cell_id")
+    assert found.num_prompts[standard] == 1 and found.value[standard] == 3
+    assert found.value.drop(standard).isna().all()
+    decoded = frame.num_prompts[frame.quantity == "accepted_length"].iloc[0]
+    [note] = of_other_prompts(frame, CEILING)
+    assert note == f"Ceiling: number of prompts 1 where {decoded} were decoded."
+    assert of_other_prompts(frame, metrics.TOKENS_PER_S) == []
 
 
 def test_ratios_of_times_of_two_runs_carry_the_larger_interval():

@@ -53,7 +53,7 @@ def test_the_table_itself_has_the_first_run_alone(tmp_path):
     table, runs = made(tmp_path, first, again)
     assert set(table.frame.cell_id) == {cell.cell_id for cell in first}
     assert "seed" not in table.frame
-    of_category = categories.of(read_plan("table1", "embedded", tmp_path))
+    of_category = categories.of(read_plan("table1", "embedded", tmp_path), "own")
     assert set(of_category.frame.cell_id) == {cell.cell_id for cell in first}
     assert len(runs.rows) == 2
 
@@ -62,6 +62,14 @@ def test_a_run_that_is_not_done_leaves_no_spread(tmp_path):
     first, again = both(tmp_path)
     rows = shown(made(tmp_path, first, [*again, make_cell(tmp_path, "standard", seed=200)])[1])
     assert rows.iloc[0, -8:].tolist() == ["1.86", "1.50", "missing", *["–"] * 5]
+
+
+def test_gains_of_the_runs_alone_that_have_a_baseline_are_no_range(tmp_path):
+    """Defect: of three runs' gains, the last of them unknown, the range of two was printed."""
+    first, again = both(tmp_path)
+    last = [make_cell(tmp_path, "standard", seed=200), run(tmp_path, "resispec", 200, RESISPEC)]
+    rows = shown(made(tmp_path, first, [*again, *last])[1])
+    assert rows.iloc[1, -8:].tolist() == [*["2.67"] * 4, "0.00", "0.00", "–", "–"]
 
 
 def test_runs_of_other_prompts_are_refused(tmp_path):

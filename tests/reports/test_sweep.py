@@ -169,7 +169,8 @@ def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     column = "Speedup vs autoregressive"
     assert shown(made)[column].tolist()[1:] == ["1.44 [0.89, 2.50] *", "3.56 [2.21, 6.07] *"]
     assert list(made.notes) == [f"\\* {RUNS_DIFFER}", sweep.OF_GAINS]
-    assert made.frame.is_across_runs.tolist() == [False, True, True]
+    both = "speedup speedup_vs_autoregressive"
+    assert made.frame.across_runs.tolist() == ["", "speedup_vs_autoregressive", both]
     artefact = table1.make(planned(tmp_path, "table1", cells)).tables[0]
     assert RUNS_DIFFER in list(artefact.notes)
 
@@ -178,6 +179,18 @@ def test_times_that_do_not_compare_are_marked_and_noted(tmp_path):
     for table in (table_of(tmp_path, [*cells, slower]), artefact):
         [note] = [note for note in table.notes if "do the same work" in note]
         assert "tokens/s lie between 2 and 6, " in note
+
+
+def test_only_the_ratio_that_was_not_timed_in_turn_is_marked(tmp_path):
+    """Defect: a speedup timed in turn had the mark of the row's other one."""
+    cells = [saved(tmp_path, "standard")]
+    for method in ("autoregressive", "resispec"):
+        rows = [row | {"timed_by": "one"} for row in repeated(rows_of(METHODS[method]))]
+        cells.append(save(make_cell(tmp_path, method), rows))
+    made = table_of(tmp_path, cells)
+    marked = [" *" in text for text in shown(made)["Speedup vs autoregressive"]]
+    assert marked == [False, True, False]
+    assert made.frame.across_runs.tolist()[2] == "speedup"
 
 
 def test_times_of_two_devices_are_not_compared(tmp_path):
