@@ -25,6 +25,7 @@ any of these.
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -106,8 +107,8 @@ def block(text: str, artefact: str, published: Path) -> str:
     """A block renewed from an artefact's page: tables in order, paragraphs with equal beginnings.
 
     A paragraph's beginning is its first two words, or the first alone if it ends with a colon
-    ("Profile:"). A block in which nothing stands yet gets the page's first table. Raises
-    InvalidInput if the page is not published.
+    ("Profile:"); of several that begin alike the first is quoted first. A block in which nothing
+    stands yet gets the page's first table. Raises InvalidInput if the page is not published.
     """
     path = _path(artefact, "md", published)
     if not path.is_file():
@@ -119,9 +120,14 @@ def block(text: str, artefact: str, published: Path) -> str:
         words = paragraph.split()
         return tuple(words[: 1 if words and words[0].endswith(":") else 2])
 
-    openings = {opening(part): part for part in page}
+    beginning = defaultdict[tuple[str, ...], list[str]](list)
+    for part in page:
+        beginning[opening(part)].append(part)
+    found = {words: iter(paragraphs) for words, paragraphs in beginning.items()}
     parts = [
-        next(tables, part) if part.startswith("|") else openings.get(opening(part), part)
+        next(tables, part)
+        if part.startswith("|")
+        else next(found.get(opening(part), iter(())), part)
         for part in (text if text.strip() else "|").split("\n\n")
     ]
     return "\n\n".join(part.strip("\n") for part in parts)

@@ -67,6 +67,19 @@ def test_an_empty_block_gets_the_table_that_it_names(tmp_path):
     assert (tmp_path / "README.md").read_text() == f"<!-- toy -->\n{table}\n<!-- /toy -->\n"
 
 
+def test_paragraphs_that_begin_alike_are_quoted_in_their_order(tmp_path):
+    """Defect: each of them became the last one, as of the sentences about two temperatures."""
+    folder = tmp_path / "results" / "published" / "embedded"
+    folder.mkdir(parents=True)
+    (folder / "toy.md").write_text("A pair, T = 1: 2.\n\nA pair, T = 0.6: 3.\n")
+    (tmp_path / "README.md").write_text("<!-- toy -->\nA pair, x\n\nA pair, x\n<!-- /toy -->\n")
+    quotes.renew(tmp_path)
+    assert (tmp_path / "README.md").read_text().splitlines()[1::2] == [
+        "A pair, T = 1: 2.",
+        "A pair, T = 0.6: 3.",
+    ]
+
+
 def test_a_claim_has_one_name(tmp_path):
     (tmp_path / "docs").mkdir()
     path = tmp_path / "docs" / "numbers.yaml"
