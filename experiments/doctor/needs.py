@@ -150,7 +150,7 @@ def models_of(cell: Cell) -> list[Repository]:
     loader that is not ours.
     """
     pair = cell.config["pair"]
-    if "fingerprint" in pair or not is_ours(pair.get("_target_")):
+    if "fingerprint" in pair or not is_ours(pair["_target_"]):
         return []
     return [
         Repository("model", str(pair[role]), pair.get(f"{role}_revision"))

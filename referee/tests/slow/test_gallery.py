@@ -78,8 +78,9 @@ def wrote(pair, tmp_path_factory):
 
 @pytest.mark.parametrize("name", HERE)
 def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
-    num_equal = measures.equal(wrote(name)["greedy"], wrote("standard, chain")["greedy"])
-    assert (num_equal == ASKED.greedy) == (name not in AT_ZERO)
+    rows = wrote(name)["greedy"]
+    num_equal = measures.equal(rows, wrote("standard, chain")["greedy"])
+    assert (num_equal == len(rows)) == (name not in AT_ZERO)
     # others' drafts are its own again
     assert "_get_candidate_generator" not in vars(pair.target.module)
     arm = measure(wrote(name)["sampled"], *pair_scorers(pair))

@@ -105,6 +105,7 @@ def needs_of(**config):
         "pair": {},
         "dataset": {},
     } | config
+    config["pair"] = {"_target_": "resispec.models.load_pair"} | config["pair"]
     cell = Cell({"pair": "toy", "dataset": "toy"}, config)
     found = Needs([cell])
     _, *lines = found.lines(cell)

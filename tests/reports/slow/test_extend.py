@@ -174,7 +174,7 @@ def test_the_table_of_the_page_names_what_its_sections_edit():
 def test_a_verifier(copy):
     audit, sweep, by_file = commands(section("A verifier"))
     done = run(copy, audit)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr  # undecided, for too few tokens
     rows = re.findall(r"^\| draw_and_look +\| (\w+) +\| +exact \(([\d.e+-]+)\) ", done.stdout, re.M)
     assert {draws for draws, _ in rows} == {*Draws, "flat"}
     assert all(float(error) < 1e-9 for _, error in rows)
