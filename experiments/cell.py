@@ -69,12 +69,8 @@ MAKERS = ("resispec.plugins.make", "resispec.verifiers.get_verifier")
 OF_MAKERS = ("kind", "name")
 # Modules of ours that have moved; cells that name them keep their ids.
 MOVED = {"resispec.smollm2.": "recipes.smollm2."}
-PATHS = (
-    "path",
-    "answers_path",
-    "target",
-    "draft",
-)  # keys whose values are files or folders, if these exist
+# Keys whose values are files or folders, if these exist.
+PATHS = ("path", "answers_path", "target", "draft")
 FILLED = "task.folder"  # a folder that the cell itself fills
 # Texts that no system takes for a path: with a line break, or with too long a name, or too long.
 NO_PATH = re.compile(rb"\n|[^/]{256}|.{4096}")
