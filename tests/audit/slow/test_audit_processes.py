@@ -67,7 +67,8 @@ def test_a_dial_is_called_biased_and_at_0_it_is_not(capsys, tmp_path):
     code, printed = run_command(capsys, *words, "verifier.bias=0.05")
     assert code == 3 and "biased with draws: iid (enumerated total variation" in printed.out
     code, printed = run_command(capsys, *words, "verifier.bias=0")
-    assert code == 0 and "\nbiased with draws: none" in printed.out
+    # so few tokens acquit nobody
+    assert code == 4 and "\nbiased with draws: none" in printed.out
 
 
 def test_a_rule_for_one_sibling_is_audited_on_chains(monkeypatch, tmp_path):
