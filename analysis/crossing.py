@@ -48,16 +48,15 @@ class Fit:
         The difference of two least-squares lines is the least-squares line of the differences, and
         the crossing its root.
         """
-        difference = self.logs[method] - self.logs[other]
-        value = root(self.overlaps, difference)
+        value = root(self.overlaps, self.logs[method] - self.logs[other])
         drawn = root(self.drawn_overlaps, self.drawn_logs[method] - self.drawn_logs[other])
         lower, upper = (
             np.quantile(drawn, (0.025, 0.975), method="nearest") if len(drawn) else (np.nan, np.nan)
         )
         interval = Interval(float(value), float(lower), float(upper))
         ends = float(self.overlaps.min()), float(self.overlaps.max())
-        slope, intercept = np.polyfit(self.overlaps, difference, 1)
-        first, last = (float(slope * end + intercept) for end in ends)
+        (slope, intercept), (other_slope, other_intercept) = self.line(method), self.line(other)
+        first, last = ((slope - other_slope) * end + intercept - other_intercept for end in ends)
         return Crossing(interval, *ends, (first, last))
 
 

@@ -153,7 +153,8 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     sums = against_reference(terms, arm.is_shared)
-    shares = {name: arm.is_shared_in(name) for name in arm.groups}
+    groups = arm.groups
+    shares = {name: arm.is_shared_in(name) for name in groups}
     counts = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
     places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
     num_edge = int((terms.is_possible & ~terms.is_inside).sum())
@@ -166,8 +167,8 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         what,
         len(terms.row),
         len(terms.row.unique()),
-        _num_effective(arm, sums, shares),
-        {name: statistics_of(group, shares[name]) for name, group in arm.groups.items()},
+        _num_effective(groups, sums, shares),
+        {name: statistics_of(group, shares[name]) for name, group in groups.items()},
         impossible=arm.ruled_out(),
         without_eos=_lines_without_eos(arm),
         lost_ends=(len(arm.without_eos) / len(terms.row), 0.0),
@@ -188,21 +189,23 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     )
 
 
-def _num_effective(arm: Arm, sums: Sums, shares: Mapping[str, bool]) -> float:
+def _num_effective(
+    groups: Mapping[str, TokenTerms], sums: Sums, shares: Mapping[str, bool]
+) -> float:
     """The tokens that count: those of the setting with the least of them, if settings share alone.
 
-    sums: of all tokens. shares: whether the rows of each setting, and of "all", share random
-    numbers.
+    groups: see `Arm.groups`. sums: of all tokens. shares: whether the rows of each setting, and of
+    "all", share random numbers.
     """
-    groups = dict(arm.groups)
-    terms = groups.pop("all")
+    terms = groups["all"]
+    settings = [(name, group) for name, group in groups.items() if name != "all"]
     of_all = len(terms.row) / _inflation(sums, terms)
-    is_covered = sum(len(group.row) for group in groups.values()) == len(terms.row)
+    is_covered = sum(len(group.row) for _, group in settings) == len(terms.row)
     if not shares["all"] or not is_covered:
         return of_all
     of_settings = (
         len(group.row) / _inflation(against_reference(group, shares[name]), group)
-        for name, group in groups.items()
+        for name, group in settings
     )
     return max(of_all, min(of_settings))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from referee.audit import Arm, Statistic, audit_arms
 from referee.audit.statistics import normal_z
+from referee.conditions import by_condition
 from referee.engines import Engine, write_transcripts
 from referee.gallery.exhibits import Exhibit, Gallery
 from referee.transcripts import Transcript
@@ -111,20 +112,16 @@ def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> in
     transcripts, others: rows of the same prompts from the first on, for each load. others: without
     a load they stand for any.
     """
-    counterparts = by_load(others)
+    counterparts = by_condition(others)
     count = 0
-    for load, rows in by_load(transcripts).items():
-        pairs = zip(rows, counterparts.get(load, counterparts.get(None, [])), strict=False)
-        count += sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
+    for condition, numbers in by_condition(transcripts).items():
+        of_any_load = counterparts.get(condition._replace(concurrency=None), [])
+        pairs = zip(numbers, counterparts.get(condition, of_any_load), strict=False)
+        count += sum(
+            transcripts[row].output_token_ids == others[other].output_token_ids
+            for row, other in pairs
+        )
     return count
-
-
-def by_load(transcripts: Sequence[Transcript]) -> dict[int | None, list[Transcript]]:
-    """The rows of each load, in their order."""
-    groups: dict[int | None, list[Transcript]] = {}
-    for row in transcripts:
-        groups.setdefault(row.concurrency, []).append(row)
-    return groups
 
 
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
