@@ -56,8 +56,6 @@ def theirs(pair: Pair, mode: str) -> DecodeCall:
     """
     engine = TransformersEngine(pair, mode, NUM_DRAFTED)
     engine.special.eos_token_id = None
-    if mode == "assisted":
-        pair.draft_model().module.generation_config.assistant_confidence_threshold = 0.0
 
     def decode(prompt: list[int], seed: int) -> None:
         assert len(engine.answer(prompt, SAMPLING, seed).tokens) == NEW_TOKENS

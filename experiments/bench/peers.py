@@ -6,8 +6,7 @@ token at a time and with its own speculation. Each library has a process of its 
 question after question, and so does a sum over a gigabyte, which measures the bandwidth of the
 memory in the same minutes. OpenVINO GenAI's tokens with a draft model do not follow the target's
 law, see docs/studies/openvino.md. Needs the extra `engines`; engines that are not installed are
-left out, and so are draft models until the distilled one is made (`python -m recipes smollm2
-distilled`).
+left out.
 """
 
 import multiprocessing
@@ -35,7 +34,6 @@ from experiments.provenance import device_name
 from referee.engines import Engine
 from referee.engines.base import ENGINES
 from referee.engines.decoder import DecoderEngine
-from resispec import kept
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
@@ -46,6 +44,7 @@ from resispec.sampling import Sampling
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
+PAIR = "pair=smollm2_6144"
 NUM_DRAFTED = 4
 NEW_TOKENS = 64
 SUMMED = 2**28
@@ -70,12 +69,11 @@ Ways = Callable[[Pair, str, Path], Iterator[tuple[str, Maker]]]
 def ours(pair: Pair, _width: str, _folder: Path) -> Iterator[tuple[str, Maker]]:
     """Decoders of this library; all emit the target's law."""
     standard, level = get_verifier("standard"), get_verifier("level_optimal")
-    decoders = {PLAIN: Decoder(NoDraft(), standard)}
-    if pair.draft is not None:
-        decoders |= {
-            f"chain of {NUM_DRAFTED}": Decoder(DraftModel(chain(NUM_DRAFTED)), standard),
-            "7 positions, level_optimal": Decoder(DraftModel(complete(2, 2)), level),
-        }
+    decoders = {
+        PLAIN: Decoder(NoDraft(), standard),
+        f"chain of {NUM_DRAFTED}": Decoder(DraftModel(chain(NUM_DRAFTED)), standard),
+        "7 positions, level_optimal": Decoder(DraftModel(complete(2, 2)), level),
+    }
     for name, decoder in decoders.items():
         yield name, partial(DecoderEngine, f"resispec, {name}", pair, decoder)
 
@@ -85,8 +83,6 @@ def theirs(engine: str) -> Ways:
 
     def ways(pair: Pair, width: str, folder: Path) -> Iterator[tuple[str, Maker]]:
         for mode, name in MODES.items():
-            if mode == "assisted" and pair.draft is None:
-                continue
             options: dict[str, Any] = {"mode": mode, "num_drafted": NUM_DRAFTED}
             places = () if engine == "transformers" else (folder,)
             if places:
@@ -114,16 +110,14 @@ LIBRARIES: dict[str, tuple[Ways, Sequence[str]]] = {
 
 def dataset() -> Any:
     """The data set whose questions are asked."""
-    [cell] = cells_of(["pair=smollm2", "dataset=smollm2_explain"])
+    [cell] = cells_of([PAIR, "dataset=smollm2_explain"])
     return build(cell.config["dataset"])
 
 
 def load_pair(dtype: str) -> Pair:
-    """The pair on the CPU, without its draft until that is made, which takes long."""
-    [cell] = cells_of(["pair=smollm2", "device=cpu", f"dtype={dtype}"])
-    node = dict(cell.config["pair"])
-    is_made = {path.name for path in kept.folders()}.issuperset(node["fingerprint"].split("-"))
-    pair: Pair = build(node if is_made else node | {"draft": None, "fingerprint": None})
+    """The pair on the CPU."""
+    [cell] = cells_of([PAIR, "device=cpu", f"dtype={dtype}"])
+    pair: Pair = build(cell.config["pair"])
     return pair
 
 

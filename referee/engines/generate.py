@@ -11,6 +11,7 @@ from transformers import GenerationConfig
 from referee.engines.base import Answer, Engine, require_fit, require_mode
 from resispec.models.causal import left_padded
 from resispec.models.checkpoint import quiet
+from resispec.models.linear import quicken_again
 from resispec.models.pair import Pair
 from resispec.sampling import Sampling
 
@@ -29,6 +30,7 @@ class TransformersEngine(Engine):
     def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
         require_mode(mode)
         target: Any = pair.target
+        quicken_again(target.module)  # weights may have been merged since it was loaded
         self.target, self.version = target.module, transformers.__version__
         self.name, self.takes_batches = f"transformers, {mode}", mode == "plain"
         self._vocab_size, self._context = target.vocab_size, target.context
@@ -38,7 +40,9 @@ class TransformersEngine(Engine):
         elif mode == "assisted":
             draft: Any = pair.draft_model()
             draft.module.generation_config.update(
-                num_assistant_tokens=num_drafted, num_assistant_tokens_schedule="constant"
+                num_assistant_tokens=num_drafted,
+                num_assistant_tokens_schedule="constant",
+                assistant_confidence_threshold=0.0,  # by default it stops where the draft is unsure
             )
             self._mode = {"assistant_model": draft.module}
             self._context = min(target.context, draft.context)

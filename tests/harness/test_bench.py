@@ -253,20 +253,6 @@ def test_peers_take_turns_and_are_compared_at_their_width(monkeypatch):
         assert way.connection.asked[0][:2] == (way.name, way.connection.asked[1][1])
 
 
-def test_the_peers_pair_has_no_draft_until_that_is_made(monkeypatch):
-    nodes = []
-    monkeypatch.setattr(peers, "build", nodes.append)
-    monkeypatch.setattr(peers.kept, "folders", list)
-    peers.load_pair("int4")
-    keys = peers.cells_of(["pair=smollm2"])[0].config["pair"]["fingerprint"].split("-")
-    monkeypatch.setattr(peers.kept, "folders", lambda: list(map(Path, keys)))
-    peers.load_pair("float32")
-    assert [(node["draft"], node["dtype"]) for node in nodes] == [
-        (None, "int4"),
-        ("distilled", "float32"),
-    ]
-
-
 def test_a_peer_whose_process_ends_is_one_line():
     here, there = Pipe()
     there.close()
