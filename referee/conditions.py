@@ -18,7 +18,9 @@ from referee.transcripts import (
     MODES,
     NOTED,
     NUM_DRAFTED,
+    PRECISION,
     SPEC_DECODE,
+    WEIGHTS,
     Condition,
     Transcript,
     setting_meant,
@@ -150,7 +152,7 @@ def unread_keys(rows: Iterable[Transcript]) -> Iterator[str]:
 def check_emitted(transcripts: Sequence[Transcript], ends: Collection[int] | None = None) -> None:
     """Raise InvalidInput for outputs that hold more than what was emitted.
 
-    Such outputs all begin with their own prompts, or are filled up behind their ends. ends: the
+    Such outputs mostly begin with their own prompts, or are filled up behind their ends. ends: the
     tokens that end a sequence; None if they are not known, and then it is the token that many rows
     end with again and again.
     """
@@ -166,15 +168,20 @@ def _repeated_ends(transcripts: Sequence[Transcript]) -> list[int]:
 
 
 def _check_echo(transcripts: Sequence[Transcript]) -> None:
-    """Raise InvalidInput if all outputs begin with their prompts, which are too long for chance."""
-    pairs = [transcript.written for transcript in transcripts]
-    is_echo = all(output[: len(prompt)] == prompt for prompt, output in pairs)
-    if is_echo and sum(len(prompt) for prompt, _ in pairs) >= CHANCE_TOKENS:
+    """Raise InvalidInput if most outputs begin with their prompts, too long for chance."""
+    echoes = [row for row in transcripts if begins(row.output_token_ids, row.prompt_token_ids)]
+    num_tokens = sum(len(row.prompt_token_ids) for row in echoes)
+    if len(echoes) > len(transcripts) / 2 and num_tokens >= CHANCE_TOKENS:
         raise InvalidInput(
-            f"{transcripts[0].place}: the outputs of all {len(pairs)} rows begin with their own "
-            "prompts, as where prompt and output are returned in one; allowed: the emitted tokens "
-            "alone"
+            f"{echoes[0].place}: the outputs of {len(echoes)} of {len(transcripts)} rows begin "
+            "with their own prompts, as where prompt and output are returned in one; allowed: the "
+            "emitted tokens alone"
         )
+
+
+def begins(output: Sequence[int], beginning: Sequence[int]) -> bool:
+    """Whether tokens begin with others, or are these."""
+    return output[: len(beginning)] == beginning
 
 
 def _check_filling(transcripts: Sequence[Transcript], ends: Collection[int]) -> None:
@@ -277,7 +284,7 @@ def _check_without_drafts(control: Iterable[Transcript]) -> None:
     """Raise InvalidInput if a row of a control says that tokens were drafted."""
     for row in control:
         # without a precision beside it, the word need not be ours: trainers write "rollout"
-        is_ours = row.extra.get(MODE) in MODES or "dtype" in row.extra
+        is_ours = row.extra.get(MODE) in MODES or PRECISION in row.extra
         if is_ours and (mode := row.extra.get(MODE)) not in (None, MODES[0]):
             raise InvalidInput(
                 f"{row.place}: this row of the control says mode {mode}; allowed: {MODES[0]}, a "
@@ -303,7 +310,8 @@ def _models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
     training steps. One model can be served under two names, and weights need not change at each
     step, so these alone are no reason to refuse.
 
-    Raises InvalidInput if rows of one side name several models, or several versions of the weights.
+    Raises InvalidInput if rows of one side name several models, several versions of the weights or
+    several precisions, or if the sides name different weights or precisions.
     """
     names = []
     lines = []
@@ -311,6 +319,16 @@ def _models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
         for key in (MODEL, *VERSIONS):
             _check_one(key, _values(key, rows))
         names += _values(MODEL, rows)
+    for key in (PRECISION, WEIGHTS):
+        values = [_values(key, filter(names_weights, rows)) for rows in sides]
+        for found in values:
+            _check_one(key, found)
+        if all(values) and len({*chain(*values)}) > 1:
+            (first, row), (second, _) = (next(iter(one.items())) for one in values[::-1])
+            raise InvalidInput(
+                f"{row.place}: {key} is {first} in the control and {second} in the transcripts, "
+                "which is another law; allowed: the same in both"
+            )
     for key in STEPS:
         number = len(_values(key, chain(*sides)))
         if number > 1:
@@ -324,6 +342,11 @@ def _models_lines(sides: Sequence[Sequence[Transcript]]) -> list[str]:
             "not two names of one model, a difference is theirs"
         )
     return lines
+
+
+def names_weights(row: Transcript) -> bool:
+    """Whether a row names weights in a precision, as ours do; others' `weights` may be a loss's."""
+    return all(isinstance(row.extra.get(key), str) for key in (PRECISION, WEIGHTS))
 
 
 def _values(key: str, rows: Iterable[Transcript]) -> dict[str, Transcript]:

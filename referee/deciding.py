@@ -39,8 +39,15 @@ class InterimEvidence:
 
     @property
     def took(self) -> int | None:
-        """The number of tokens after which bets decided, None if they have not."""
-        return None if self.best is None else self.best.took(self.limit)
+        """The number of tokens after which bets decided, None if they have not.
+
+        A bet on missing ends of sequence decides nothing if the rows lack them, see `missing_ends`.
+        """
+        from referee.audit.alternatives import NO_END  # imports torch
+
+        if self.best is None or (self.best.winner == NO_END and self.arm.without_eos):
+            return None
+        return self.best.took(self.limit)
 
 
 def looks(
@@ -82,6 +89,7 @@ def until_decided(
     The arguments are those of `looks`.
     """
     from referee.audit.bets import in_figures
+    from referee.audit.comparisons import missing_ends
 
     for look in looks(ask, num_prompts, scorers, loads):
         best, limit = look.best, look.limit
@@ -97,6 +105,8 @@ def until_decided(
             look.rows,
             "not decided: rows share random numbers, or none has a temperature above 0",
         )
+    if best.took(limit) is not None:
+        return look.rows, f"not decided: {missing_ends(look.arm)}"
     return look.rows, (
         f"not decided after {num_prompts} prompts: e-value {in_figures(best.log_e_value)}, at its "
         f"largest {in_figures(best.largest_log)}; {limit:,.0f} decides. A larger --num-prompts "

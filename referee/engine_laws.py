@@ -105,10 +105,9 @@ def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
     penalties over the prompt or not, or over the last few tokens. option: the place where the user
     can say which engine does the same.
     """
-    has_penalty = any(getattr(settings, name) != getattr(Warp, name) for name in PENALTIES)
     if not all(map(settings.is_as_in, FILTER_ORDERS)):
         problem = "the order in which this engine applies temperature and filters decides the law"
-    elif has_penalty:
+    elif has_penalty(settings):
         problem = "which tokens this engine's penalties count decides the law"
     else:
         return
@@ -116,6 +115,11 @@ def check_same_everywhere(settings: Warp, name: str, option: str) -> None:
         f"{name}: {problem}, and is not known; give {option}, an engine that does the same: "
         f"{', '.join(FILTER_ORDERS)}"
     )
+
+
+def has_penalty(settings: Warp) -> bool:
+    """Whether a penalty is on."""
+    return any(getattr(settings, name) != getattr(Warp, name) for name in PENALTIES)
 
 
 def check_off(settings: Warp, name: str, reasons: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ works, sliding windows included.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from inspect import signature
 from itertools import pairwise, product
 from typing import Any
@@ -23,6 +24,7 @@ from resispec.models.base import check_one_side
 from resispec.models.causal import TransformersModel, switches_in
 from resispec.models.checkpoint import (
     check_device,
+    digest_of,
     dtypes_of,
     end_token_ids,
     found_device,
@@ -30,6 +32,7 @@ from resispec.models.checkpoint import (
 )
 from resispec.models.grid import precision_of
 from resispec.models.kv_cache import cache_argument, check_window
+from resispec.models.linear import quicken_again
 from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
 from resispec.sampling import Warp
@@ -82,6 +85,7 @@ class Scorer:
 
     def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
         self.module = module.eval()
+        quicken_again(module)  # weights may have been merged since it was loaded
         config = module.config.get_text_config()
         check_window(config.name_or_path or "the target", config)
         self.vocab_size: int = config.vocab_size
@@ -95,6 +99,11 @@ class Scorer:
         self._cache_name = cache_argument(module.forward)
         takes_count = "logits_to_keep" in signature(module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if takes_count else {}
+
+    @cached_property
+    def weights(self) -> str:
+        """A digest of the weights as they were when it was first asked for."""
+        return digest_of(self.module.state_dict())
 
     @torch.inference_mode()
     def after(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
@@ -199,7 +208,7 @@ def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: st
 def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> None:
     """Raise InvalidInput if there are no rows, or for one that a model cannot have read or written.
 
-    Nor have engines emitted outputs that all begin with their own prompts, or that are filled up
+    Nor have engines emitted outputs that mostly begin with their own prompts, or that are filled up
     behind an end of sequence. The line about a row begins with its place.
     """
     if not transcripts:

@@ -35,7 +35,7 @@ from referee.inputs import EMBEDDED, count, counts
 from referee.planned import planned_lines
 from referee.prompts import PromptSource
 from referee.servers.formats import FORMATS, OpenAi
-from referee.transcripts import DRAFT_WEIGHTS, STARTED_BY, WEIGHTS, Transcript
+from referee.transcripts import DRAFT_WEIGHTS, PRECISION, STARTED_BY, WEIGHTS, Transcript
 from resispec import plugins
 from resispec.commands import as_typed
 from resispec.errors import GOES_ON, CommandParser, InvalidInput, in_one_line
@@ -109,7 +109,7 @@ def in_process(options: argparse.Namespace, folder: Path, **own: Any) -> Engine:
     )
     engine.model = target
     drafted = {} if mode == MODES[0] else {"num_drafted": options.num_drafted or NUM_DRAFTED}
-    engine.drafting = {"mode": mode, "dtype": options.dtype, **drafted}
+    engine.drafting = {"mode": mode, PRECISION: options.dtype, **drafted}
     # a name stays where its weights are trained on, or where a hub has newer ones
     engine.drafting |= {WEIGHTS: digest_of(pair.target.module.state_dict())}
     if draft is not None:

@@ -79,9 +79,11 @@ Such an engine drafts nothing; with the pair's draft model; or the tokens that f
 tokens earlier; at most `num_drafted` tokens a step. Each engine raises InvalidInput for an unknown
 mode, and if the mode needs a draft model that the pair lacks.
 """
-WEIGHTS, DRAFT_WEIGHTS, STARTED_BY = "weights", "draft_weights", "started_by"
-"""Keys of rows for digests of the models' weights, and for the command that started a server."""
-DRAFTING = (MODE, "draft", "num_drafted", "dtype", WEIGHTS, DRAFT_WEIGHTS, STARTED_BY)
+PRECISION, WEIGHTS, DRAFT_WEIGHTS = "dtype", "weights", "draft_weights"
+"""Keys of rows for the precision of the models, and for digests of their weights in it."""
+STARTED_BY = "started_by"
+"""The key of a row for the command that started a server."""
+DRAFTING = (MODE, "draft", "num_drafted", PRECISION, WEIGHTS, DRAFT_WEIGHTS, STARTED_BY)
 """Keys of rows: how an engine in this process drafted, with what, and how a server was started."""
 NOTED = (INDEX, LIMIT, MODEL, SPEC_DECODE, ASKED, WINDOW, *DRAFTING)
 """The further keys that `referee.engines` writes to rows; no law depends on them."""
@@ -213,10 +215,11 @@ class Transcript(Warp):
         """The prompt and the output."""
         return self.prompt_token_ids, self.output_token_ids
 
-    def cut(self, limit: int) -> "Transcript":
+    def cut(self, limit: float) -> "Transcript":
         """The row as it would be if the engine had stopped it after `limit` tokens."""
         if len(self.output_token_ids) < limit:
             return self
+        limit = int(limit)
         return replace(
             self,
             output_token_ids=self.output_token_ids[:limit],

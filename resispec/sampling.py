@@ -55,22 +55,33 @@ def letters_of(name: str) -> str:
 
 
 TENSORRT = "tensorrt"
-_ENGINES = {letters_of(order): order for order in FILTER_ORDERS} | {
-    "llamaserver": "llama.cpp",
-    "sglproject": "sglang",
-    TENSORRT: TENSORRT,
+_SPELLINGS = {
+    "transformers": "transformers",
+    "llama cpp": "llama.cpp",
+    "llama server": "llama.cpp",
+    "vllm": "vllm",
+    "sg lang": "sglang",
+    "sgl project": "sglang",
+    "open vino": "openvino",
+    "tensor rt": TENSORRT,
 }
-"""Words in engines' names, in letters alone, and the engines that they mean."""
+"""Words in engines' names, and the engines that they mean."""
+_ENGINES = {
+    re.compile(r"(?<![a-z])x?" + "[^a-z]*".join(words.split())): engine
+    for words, engine in _SPELLINGS.items()
+}
+"""Patterns of these words at the beginning of a word, as in "xllamacpp", however they are split."""
 
 
 def engine_of(name: str) -> str | None:
     """The engine that a name means, a key of FILTER_ORDERS or TENSORRT; None if it means none.
 
-    It is the first one that stands anywhere in the name, in any spelling, as in "ik_llama.cpp".
+    It is the first one of which a word in the name speaks, as in "ik_llama.cpp", in any spelling.
     """
-    letters = letters_of(name)
-    words = [word for word in _ENGINES if word in letters]
-    return _ENGINES[min(words, key=letters.find)] if words else None
+    words = re.sub("(?<=[a-z][a-z])(?=[A-Z])", " ", name).lower()  # NanoVLLM is "nano vllm"
+    found = ((pattern.search(words), engine) for pattern, engine in _ENGINES.items())
+    places = {match.start(): engine for match, engine in found if match}
+    return places[min(places)] if places else None
 
 
 def filter_order_of(engine: str) -> str:

@@ -33,7 +33,7 @@ from referee.audit.terms import (
     terms_of,
     with_rows,
 )
-from referee.conditions import SHOWN, by_condition
+from referee.conditions import SHOWN, begins, by_condition
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import INDEX, LIMIT, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
@@ -93,11 +93,11 @@ class Arm:
         known = [row.extra.get(LIMIT) for row in self.transcripts]
         return max([*lengths, *(limit for limit in known if type(limit) is int)])
 
-    def cut(self, limit: int) -> Arm:
-        """An arm of the first `limit` tokens of every row."""
-        rows = [row.cut(limit) for row in self.transcripts]
-        terms = self.terms and self.terms.where(self.terms.position < limit)
-        gaps = self.gaps and self.gaps.where(self.gaps.position < limit)
+    def cut_to(self, rows: Sequence[Transcript]) -> Arm:
+        """An arm of the beginnings of its rows. rows: those, in the arm's order."""
+        lengths = torch.tensor([len(row.output_token_ids) for row in rows])
+        terms = self.terms and self.terms.where(self.terms.position < lengths[self.terms.row])
+        gaps = self.gaps and self.gaps.where(self.gaps.position < lengths[self.gaps.row])
         return Arm(rows, self.target, terms, gaps)
 
     @property
@@ -125,10 +125,15 @@ class Arm:
 
     @property
     def is_shared(self) -> bool:
-        """Whether sampled rows share random numbers: equal seeds and samples, or by `sharing`."""
+        """Whether sampled rows share random numbers, by what they say or by `sharing`.
+
+        Rows with one seed do, unless they are several samples of one request.
+        """
         rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
-        seeds = [(row.seed, row.sample) for row in rows]
-        return self.goes_together or len(set(seeds)) < len(seeds)
+        samples = {(row.seed, row.sample) for row in rows}
+        requests = {(row.seed, row.prompt_token_ids, row.setting) for row in rows}
+        is_said = len(samples) < len(rows) or len(requests) > len({row.seed for row in rows})
+        return self.goes_together or is_said
 
     @property
     def goes_together(self) -> bool:
@@ -216,7 +221,7 @@ class Arm:
         def has_ended(row: Transcript) -> bool:
             limit = row.extra.get(LIMIT)
             length = len(row.output_token_ids)
-            is_below = length < (limit if is_number(limit) else longest)
+            is_below = length < (limit if is_number(limit) and limit > 0 else longest)
             return row.finish_reason == "stop" or (row.finish_reason != "length" and is_below)
 
         return [
@@ -272,8 +277,9 @@ def paired(arm: Arm, control: Arm) -> Wealth | None:
     """The wealth of bets on the difference of two arms, pair by pair; see `bets`.
 
     A pair is two sampled rows, one of each arm, that continue one prompt under one setting. Rows
-    without a partner do not count, and rows are cut to the longest row of the other arm, whose
-    limit may be smaller. None if there is no pair, or if rows of an arm share random numbers.
+    without a partner do not count. Rows of one prompt must have one limit in both arms: the mean
+    of a pair's factors is 1 if both end by the same rule. None if there is no pair, or if rows of
+    an arm share random numbers.
     """
     if arm.terms is None or control.terms is None or arm.is_shared or control.is_shared:
         return None
@@ -290,10 +296,9 @@ def paired(arm: Arm, control: Arm) -> Wealth | None:
             pairs.append((row, others.pop()))
     if not pairs:
         return None
-    limit = min(int(side.terms.position.max()) for side in (arm, control) if side.terms is not None)
     sides = []
     for terms, rows in zip((arm.terms, control.terms), zip(*pairs, strict=True), strict=True):
-        part = terms.where(terms.position <= limit).of_rows(rows)
+        part = terms.of_rows(rows)
         sides.append((part.ratios, part.row))
     return paired_wealth(arm.terms.alternatives, sides)
 
@@ -372,7 +377,7 @@ def _continued(rows: Sequence[Transcript], numbers: Sequence[int]) -> Iterator[t
     beginnings: list[int] = []
     for number in sorted(numbers, key=lambda number: (rows[number].output_token_ids, number)):
         output = rows[number].output_token_ids
-        while beginnings and not _begins(output, rows[beginnings[-1]].output_token_ids):
+        while beginnings and not begins(output, rows[beginnings[-1]].output_token_ids):
             beginnings.pop()
         for first in reversed(beginnings):
             seeds = {(rows[place].seed, rows[place].sample) for place in (first, number)}
@@ -380,10 +385,6 @@ def _continued(rows: Sequence[Transcript], numbers: Sequence[int]) -> Iterator[t
                 yield first, number
                 break
         beginnings.append(number)
-
-
-def _begins(output: Sequence[int], beginning: Sequence[int]) -> bool:
-    return output[: len(beginning)] == beginning
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Comparisons of an audit and their verdicts: an arm against the target, or against another arm."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from referee.audit.statistics import (
     z_of,
 )
 from referee.audit.terms import NEAR_TIE, EmittedTokens, GreedyGaps, TokenTerms
+from referee.control import matching
 from resispec.audit.verdict import MIN_TOKENS, Finding, Judgement, Statistic, first_with_reasons
 
 MIN_CLUSTERS = 20
@@ -125,13 +127,12 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
     """Comparisons of an arm with a control arm under the same settings.
 
     what: the two arms in words. What both arms have cancels only at places in answers that both
-    have, so rows are cut to the smaller of the arms' limits.
+    have, so rows are cut to the least limit of their prompt and of the two arms. It also cancels
+    only between settings that both have as often, so rows of the others' surplus do not count.
     """
-    limits = arm.limit, control.limit
-    facts: tuple[str, ...] = ()
-    if limits[0] != limits[1]:
-        arm, control = (side.cut(min(limits)) for side in (arm, control))
-        facts = (f"rows are cut to {min(limits)} tokens, the smaller limit of the two arms",)
+    (arm, control), facts = _within_limits(arm, control)
+    (arm, control), surplus = _as_often(arm, control)
+    facts += surplus
     if arm.terms is not None and control.terms is not None:
         yield _difference(what, arm, control, facts)
     if arm.gaps is not None and control.gaps is not None:
@@ -149,6 +150,42 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
             open=_too_few_prompts(*sides),
             facts=facts,
         )
+
+
+def _within_limits(*arms: Arm) -> tuple[list[Arm], tuple[str, ...]]:
+    """Two arms, cut to the least limit of a row's prompt and of the arms, and a line if any is."""
+    rows = [arm.transcripts for arm in arms]
+    within = matching.within_limits(rows, min(arm.limit for arm in arms))
+    if not (line := matching.cuts(rows, within)):
+        return list(arms), ()
+    return [arm.cut_to(part) for arm, part in zip(arms, within, strict=True)], (line,)
+
+
+def _as_often(*arms: Arm) -> tuple[list[Arm], tuple[str, ...]]:
+    """Two arms with their settings in the same proportions, and a line if rows were left out.
+
+    Of each setting both keep as many rows as the arm with fewer has, first those of prompts that
+    the other arm has, too. Rows at temperature 0 are compared apart, so their number is free.
+    """
+    counts = [Counter(row.setting for row in matching.sampled(arm.transcripts)) for arm in arms]
+    totals = [one.total() for one in counts]
+    if all(counts[0][name] * totals[1] == counts[1][name] * totals[0] for name in counts[0]):
+        return list(arms), ()
+    kept = []
+    for arm, other in zip(arms, reversed(arms), strict=True):
+        strata = set(map(matching.stratum_of, other.transcripts))
+        rows = arm.transcripts
+        left = counts[0] & counts[1]
+        numbers = [number for number, row in enumerate(rows) if row.temperature == 0]
+        is_alone = [matching.stratum_of(row) not in strata for row in rows]
+        for number in sorted(arm.order, key=is_alone.__getitem__):
+            if left[rows[number].setting]:
+                left[rows[number].setting] -= 1
+                numbers.append(number)
+        kept.append(arm.of_rows(sorted(numbers)))
+    count = sum(len(arm.transcripts) for arm in arms) - sum(len(arm.transcripts) for arm in kept)
+    line = f"{count} rows were left out, so that both arms have as many of each setting"
+    return kept, (line,)
 
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:

@@ -15,7 +15,6 @@ from referee.transcripts import Transcript
 from resispec.audit.verdict import Finding
 from resispec.files import checksums
 from resispec.machine import processor_name
-from resispec.models.checkpoint import digest_of
 
 
 def evidence(
@@ -37,7 +36,7 @@ def evidence(
             "models": {
                 role: {
                     "name": name,
-                    "weights": digest_of(scorer.module.state_dict()),
+                    "weights": scorer.weights,
                     "dtype": scorer.precision,
                 }
                 for role, (name, scorer) in models.items()

@@ -7,7 +7,9 @@ import numpy as np
 from referee.audit.arm import Arm
 from referee.audit.comparisons import missing_ends
 from referee.audit.statistics import PLACES
-from referee.conditions import in_words, written_by
+from referee.conditions import in_words, names_weights, written_by
+from referee.engine_laws import has_penalty
+from referee.transcripts import PRECISION, WEIGHTS
 from resispec.audit.verdict import Finding
 from resispec.sampling import FILTER_ORDERS
 
@@ -70,11 +72,20 @@ def _about_rows(arm: Arm) -> Iterator[str]:
             yield (
                 f"rows name the seeds of other rows, so their draws may be the same; {count_as_few}"
             )
-    if any(not row.engine and not all(map(row.is_as_in, FILTER_ORDERS)) for row in rows):
+    unnamed = [row for row in rows if not row.engine]
+    if any(not all(map(row.is_as_in, FILTER_ORDERS)) for row in unnamed):
         yield (
             "rows name no engine; their filters were taken in the order of transformers, unless "
             "filter_order says another"
         )
+    if any(map(has_penalty, unnamed)):
+        yield (
+            "rows name no engine; the repetition penalty was taken over prompt and output, "
+            "presence and frequency penalties over the output, as in transformers and vLLM: "
+            "engines that count other tokens have another law"
+        )
+    if line := _about_weights(arm):
+        yield line
 
 
 def _about_settings(arm: Arm) -> Iterator[str]:
@@ -97,6 +108,21 @@ def _about_settings(arm: Arm) -> Iterator[str]:
             f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were "
             "expected; are top_k, top_p or min_p on and not declared?"
         )
+
+
+def _about_weights(arm: Arm) -> str:
+    """A line if rows name other weights than the target's, in the target's precision."""
+    rows = [row for row in arm.transcripts if names_weights(row)]
+    rows = [row for row in rows if row.extra[PRECISION] == arm.target.precision]
+    others = [row for row in rows if row.extra[WEIGHTS] != arm.target.weights]
+    if not others:
+        return ""
+    return (
+        f"{len(others)} rows were written with other weights than the target's, "
+        f"{arm.target.weights} (the "
+        f"first: {others[0].place}, {others[0].extra[WEIGHTS]}); a difference may be that of the "
+        "weights"
+    )
 
 
 def _about_reported(arm: Arm) -> str:

@@ -40,6 +40,7 @@ from referee.conditions import (
     in_words,
     unread_keys,
 )
+from referee.control import matching
 from referee.rescoring import Scorer, check_fit
 from referee.transcripts import Condition, Transcript
 from resispec.audit.verdict import Finding, worst
@@ -212,7 +213,8 @@ def audit_transcripts(
     Raises InvalidInput for a row that the models cannot have read or written, which the message
     names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
     several models; and for a control with mostly the same rows, where the law makes that
-    improbable, with other settings or with drafted tokens. Raises NoVerdict if a model's logits are
+    improbable, with other settings, weights or precision, with drafted tokens or beside rows that
+    were given up. Raises NoVerdict if a model's logits are
     not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
     """
 
@@ -224,6 +226,7 @@ def audit_transcripts(
     for rows in arms:  # before anything is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
     check_arms(transcripts, control, chance_of)
+    _check_answered(transcripts, control)
     parts, *others = map(by_condition, arms)
     for condition in parts if others else ():
         control_for(condition, [*others[0]])
@@ -231,6 +234,21 @@ def audit_transcripts(
     with token_bar(desc="rescoring", total=num_tokens) as bar:
         measured = [measure(rows, target, draft, bar.update) for rows in arms]
     return with_own_check(audit_arms(*measured), measured[0], target, draft)
+
+
+def _check_answered(
+    transcripts: Sequence[Transcript], control: Sequence[Transcript] | None
+) -> None:
+    """Raise InvalidInput if a sampled row was given up that a control is compared with.
+
+    See `matching.check_answered`; rows count up to the limits that both arms have.
+    """
+    if control is None:
+        return
+    sides = [matching.sampled(rows) for rows in (transcripts, control)]
+    if all(sides):
+        names = zip(("transcripts", "control"), matching.within_limits(sides), strict=True)
+        matching.check_answered(dict(names))
 
 
 def with_own_check(
@@ -262,6 +280,7 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     else:
         chance_of = partial(chance_of_repeats, control, arm.transcripts)
         about_models = check_arms(arm.transcripts, control.transcripts, chance_of)
+        _check_answered(arm.transcripts, control.transcripts)
     parts = arm.by_condition
     controls = {} if control is None else control.by_condition
     conditions = list(parts)

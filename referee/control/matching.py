@@ -7,9 +7,11 @@ numbers have nothing to do with each other, so declared seeds that say otherwise
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,14 +154,17 @@ def check_ends(arms: Mapping[str, Sequence[Transcript]]) -> None:
             )
 
 
-def within_limits(arms: Sequence[Sequence[Transcript]]) -> list[list[Transcript]]:
+def within_limits(
+    arms: Sequence[Sequence[Transcript]], most: int | None = None
+) -> list[list[Transcript]]:
     """The rows of arms, cut to tokens that all rows of their prompt and setting could have had.
 
     These are as many as the least limit of these rows: a row's `max_new_tokens`, or its length if
     it ended by a limit, or else the one that most such rows of its arm have. An arm whose rows have
-    none may have had a smaller one than the other, so the length of its longest row counts.
+    none may have had a smaller one than the other, so the length of its longest row counts. most:
+    the largest limit of any row.
     """
-    least: dict[Stratum, int] = {}
+    least: dict[Stratum, float] = {}
     for rows in arms:
         limits = list(map(_limit, rows))
         known = Counter(filter(None, limits))
@@ -167,13 +172,31 @@ def within_limits(arms: Sequence[Sequence[Transcript]]) -> list[list[Transcript]
         if known:
             usual = max(known, key=lambda limit: (known[limit], -limit))
         for row, limit in zip(rows, limits, strict=True):
-            limit = limit or usual
-            key = _stratum(row)
+            limit = min(limit or usual, most or math.inf)
+            key = stratum_of(row)
             least[key] = min(limit, least.get(key, limit))
-    return [[row.cut(least[_stratum(row)]) for row in rows] for rows in arms]
+    return [[row.cut(least[stratum_of(row)]) for row in rows] for rows in arms]
 
 
-def _stratum(row: Transcript) -> Stratum:
+def cuts(arms: Iterable[Iterable[Transcript]], within: Iterable[Iterable[Transcript]]) -> str:
+    """A line that says to how many tokens rows were cut, "" if none was.
+
+    within: the rows of the arms after it.
+    """
+    pairs = zip(chain(*arms), chain(*within), strict=True)
+    lengths = {
+        len(cut.output_token_ids)
+        for row, cut in pairs
+        if len(cut.output_token_ids) < len(row.output_token_ids)
+    }
+    if not lengths:
+        return ""
+    sizes = " to ".join(map(str, sorted({min(lengths), max(lengths)})))
+    return f"rows are cut to {sizes} tokens, the least limit of those of their prompt"
+
+
+def stratum_of(row: Transcript) -> Stratum:
+    """The stratum that a row belongs to."""
     return row.prompt_token_ids, row.setting
 
 
@@ -197,7 +220,7 @@ def match(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> M
     strata: dict[Stratum, tuple[list[Transcript], list[Transcript]]] = {}
     for side, rows in enumerate((transcripts, control)):
         for row in rows:
-            strata.setdefault(_stratum(row), ([], []))[side].append(row)
+            strata.setdefault(stratum_of(row), ([], []))[side].append(row)
     both = {key: sides for key, sides in strata.items() if all(sides)}
     if not both:
         return None

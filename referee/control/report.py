@@ -165,15 +165,8 @@ def _compare(
     notes = []
     if alone := len(transcripts) + len(control) - (0 if rows is None else rows.num_rows):
         notes.append(f"{alone} rows were left out, whose prompts are in one arm alone")
-    pairs = zip((*transcripts, *control), (*arms[0], *arms[1]), strict=True)
-    lengths = {
-        len(cut.output_token_ids)
-        for row, cut in pairs
-        if len(cut.output_token_ids) < len(row.output_token_ids)
-    }
-    if lengths:
-        sizes = " to ".join(map(str, sorted({min(lengths), max(lengths)})))
-        notes.append(f"rows are cut to {sizes} tokens, the least limit of those of their prompt")
+    if line := matching.cuts([transcripts, control], arms):
+        notes.append(line)
     if rows is None:
         what = f"{name} against the control"
         reason = "no prompt is in both arms; ask both for the same prompts"

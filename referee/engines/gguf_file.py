@@ -15,10 +15,24 @@ import numpy as np
 from resispec.errors import InvalidInput
 from resispec.files import replacing
 from resispec.models import TransformersModel, TransformersTokenizer
+from resispec.models.checkpoint import digest_of
 from resispec.models.gguf_rows import reordered
 
 TYPES = {"F32": np.float32, "F16": np.float16}
 """The dtypes of matrices; vectors stay in float32."""
+
+
+def kept_gguf(
+    model: TransformersModel, tokenizer: TransformersTokenizer, folder: Path, dtype: str
+) -> Path:
+    """The file of a model in a folder, by a digest of its weights, written unless it is there.
+
+    dtype: as of `write_gguf`, which raises.
+    """
+    path = folder / f"{digest_of(model.module.state_dict())}.{dtype}.gguf"
+    if not path.is_file():
+        write_gguf(model, tokenizer, path, dtype)
+    return path
 
 
 def write_gguf(

@@ -11,7 +11,7 @@ import torch
 import xllamacpp
 
 from referee.engines.base import require_mode
-from referee.engines.gguf_file import write_gguf
+from referee.engines.gguf_file import kept_gguf
 from referee.servers.client import Server
 from referee.servers.formats import LlamaCpp
 from resispec.errors import InvalidInput, first_line
@@ -48,14 +48,9 @@ class LlamaCppEngine(LlamaCpp):
     ) -> None:
         require_mode(mode)
         target: Any = pair.target
-        models = {} if file else {"target": target}
-        if mode == "assisted":
-            models["draft"] = pair.draft_model()
-        for name, model in models.items():
-            if not (path := folder / f"{name}.gguf").is_file():
-                write_gguf(model, pair.tokenizer, path, "F32" if precise else "F16")
+        kind = "F32" if precise else "F16"
         params = xllamacpp.CommonParams()
-        params.model.path = str(file or folder / "target.gguf")
+        params.model.path = str(file or kept_gguf(target, pair.tokenizer, folder, kind))
         params.n_ctx, params.n_parallel, params.n_gpu_layers = target.context * slots, slots, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         if precise:
@@ -66,7 +61,8 @@ class LlamaCppEngine(LlamaCpp):
         speculative.draft.probabilistic = by_ratio
         if mode == "assisted":
             speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-            speculative.draft.mparams.path = str(folder / "draft.gguf")
+            draft = kept_gguf(pair.draft_model(), pair.tokenizer, folder, kind)
+            speculative.draft.mparams.path = str(draft)
             speculative.draft.n_max = num_drafted
             speculative.draft.n_min = 0
             speculative.draft.p_min = 0.0

@@ -15,6 +15,7 @@ import torch
 from referee.engines.base import Answer, Engine, require_fit, require_mode
 from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
+from resispec.models.checkpoint import digest_of
 from resispec.sampling import Sampling
 
 PRECISE = {
@@ -104,7 +105,11 @@ class OpenVinoEngine(Engine):
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """The folder of a model in OpenVINO's own format, made from a GGUF unless it is there."""
+    """The folder below `folder` of a model in OpenVINO's own format, made unless it is there.
+
+    It has a digest of the weights for its name.
+    """
+    folder /= digest_of(model.module.state_dict())
     if not (folder / "openvino_model.xml").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_gguf(model, tokenizer, folder / "model.gguf", "F16")

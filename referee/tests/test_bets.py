@@ -308,6 +308,17 @@ def test_until_decided_spends_its_budget_on_an_exact_engine(desk, capsys, tmp_pa
         assert not (tmp_path / "no.jsonl").exists()
 
 
+def test_rows_without_their_ends_of_sequence_decide_nothing():
+    """Defect: an exact engine whose answers lack them was decided about, and the rest not asked."""
+    rows = [
+        replace(row, extra={"prompt_index": n}, finish_reason="stop")
+        for n, row in enumerate(write(rows=400, keep_eos=False))
+    ]
+    found, line = deciding.until_decided(lambda number: rows[:number], len(rows), [target()], (1,))
+    assert len(found) == len(rows) and line.startswith("not decided: ")
+    assert "have no end-of-sequence token" in line
+
+
 def test_looks_share_no_random_shares():
     """Answers of one length are rescored in one order, look for look."""
     law, end = drawing(temperature=0.1), torch.tensor(target().eos_token_ids)

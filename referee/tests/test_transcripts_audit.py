@@ -142,8 +142,15 @@ def test_one_seed_for_all_rows_is_no_bias_and_is_said(monkeypatch):
 
 
 def test_samples_of_one_request_share_its_seed_and_not_their_draws():
-    samples = [replace(row, seed=place // 4, sample=place % 4) for place, row in enumerate(write())]
+    samples = [
+        replace(row, seed=place, sample=number)
+        for number in range(4)
+        for place, row in enumerate(write(seed=number, rows=20))
+    ]
     assert audit(samples, target()).finding is Finding.NO_BIAS_SEEN
+    # defect: numbers over all prompts made one seed for all of them many
+    counted = [replace(row, seed=7, sample=number) for number, row in enumerate(samples)]
+    assert audit(counted, target()).finding is Finding.UNDECIDED
 
 
 def test_settings_that_repeat_each_others_seeds_count_in_full_each_by_itself():
@@ -191,6 +198,11 @@ def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
         "limit and have no end-of-sequence token (the first: rows.jsonl, line 1)"
         in reasons(report)[0]
     )
+    endless = [
+        replace(row, finish_reason=None, extra={"max_new_tokens": -1})  # no limit, and not 0
+        for row in write(keep_eos=False)
+    ]
+    assert audit(endless, target()).finding is Finding.UNDECIDED
     some = write()
     ended = [place for place, row in enumerate(some) if row.finish_reason == "stop"][:3]
     for place in ended:
@@ -300,7 +312,7 @@ def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
         seen = torch.zeros_like(logits).scatter(1, ids, 1.0)
         return (logits - 2.0 * seen).softmax(-1)
 
-    fact = "rows are cut to 8 tokens, the smaller limit of the two arms"
+    fact = "rows are cut to 8 tokens, the least limit of those of their prompt"
     short, long = write(shy, rows=200, new=8), write(shy, seed=1, rows=200, new=60)
     report = audit(short, target(), control=long)
     assert findings(report) == ["no bias seen", "biased", "biased"], reasons(report)
@@ -308,6 +320,9 @@ def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
     assert first.facts == (fact,) and control.tokens > 2000 and not control.facts
     report = audit(short, target(), control=write(shy, seed=1, rows=200, new=8))
     assert report.judgements[0].comparison.facts == ()
+    mixed = [*short[1:], write(shy, rows=200, new=60)[0]]  # defect: one long row hid the limit
+    compared = audit(mixed, target(), control=long).judgements[0].comparison
+    assert compared.tokens < 200 * 8 + 60 and "cut to 8 tokens" in compared.facts[0]
     told = [replace(row, extra={"max_new_tokens": 8}) for row in write(rows=30, new=7)]
     [difference, *_] = audit(told, target(), control=write(seed=1, rows=30, new=8)).judgements
     assert difference.comparison.facts == ()  # they may have had as many
@@ -317,6 +332,59 @@ def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
         fact.replace("8", "5"),
         "30 of 30 rows have the control's tokens",
     )
+
+
+def test_settings_of_arms_are_compared_as_often():
+    """Defect: a coarse engine's drift at each temperature was taken for that of speculation."""
+    coarse = quantised(3)
+
+    def arm(seed, hot, cold):
+        rows = [
+            write(drawing(temperature=t), one, rows=n, new=20, engine=coarse, temperature=t)
+            for one, t, n in ((seed, 1.0, hot), (seed + 1, 0.3, cold))
+        ]
+        return [row for part in rows for row in part]
+
+    report = audit(arm(0, 150, 30), target(), control=arm(2, 30, 150))
+    difference = report.judgements[0].comparison
+    assert report.judgements[0].finding is not Finding.BIASED, reasons(report)
+    assert difference.tokens <= 60 * 20
+    assert difference.facts[0].startswith("240 rows were left out, so that both arms have as many")
+    equal = audit(arm(0, 40, 20), target(), control=arm(2, 80, 40))
+    assert equal.judgements[0].comparison.facts == ()
+
+
+def test_rows_that_were_given_up_are_compared_with_no_control():
+    rows = write(rows=30)
+    late = [replace(row, finish_reason="abort") for row in rows if row.finish_reason == "stop"]
+    with pytest.raises(InvalidInput, match=rf"is 'abort', as of {len(late)} rows of the transcr"):
+        audit([*late, *rows], target(), control=write(seed=1, rows=30))
+
+
+def test_rows_of_other_weights_or_precisions_are_no_control_and_a_target_of_others_is_told():
+    """Defect: a model that was trained on between two files was called biased."""
+    rows, others = write(rows=30), write(seed=1, rows=30)
+
+    def about(rows, **extra):
+        return [replace(row, extra=extra) for row in rows]
+
+    first, second = ({"weights": name, "dtype": "float32"} for name in "ab")
+    with pytest.raises(InvalidInput, match="weights is 'b' in the control and 'a' in the transc"):
+        audit(about(rows, **first), target(), control=about(others, **second))
+    with pytest.raises(InvalidInput, match="dtype is 'bfloat16' in the control"):
+        rounded = about(others, weights="a", dtype="bfloat16")
+        audit(about(rows, **first), target(), control=rounded)
+    with pytest.raises(InvalidInput, match="rows name 2 values of weights"):
+        audit([*about(rows[1:], **first), *about(rows[:1], **second)], target())
+    audit([*about(rows[1:], weights=1), *about(rows[:1], weights=0)], target())  # of a loss
+    for weights, count in ((target().weights, 0), ("a", 1)):
+        notes = audit(about(rows, weights=weights, dtype="float32"), target()).notes
+        assert sum("30 rows were written with other weights" in note for note in notes) == count
+
+
+def test_penalties_of_rows_that_name_no_engine_are_told():
+    rows = write(rows=30, repetition_penalty=1.2)
+    assert any("penalty was taken over prompt and output" in n for n in audit(rows, target()).notes)
 
 
 def test_greedy_arms_are_compared_by_how_often_they_diverge():

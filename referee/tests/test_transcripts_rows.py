@@ -193,6 +193,9 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
             read_transcripts(path)
         assert expected in str(caught.value) and "\n" not in str(caught.value)
         assert str(caught.value).startswith(f"{path}, line 2")
+    twice = json.dumps(ROW)[:-1] + ', "temperature": 0.5, "temperature": 1.0}'
+    with pytest.raises(InvalidInput, match="the key 'temperature' is there twice"):
+        read_transcripts(written(tmp_path, twice))  # defect: the last one counted
     with pytest.raises(InvalidInput, match=r"is tensor\(\[1\]\); allowed: a list of token ids"):
         Transcript(torch.tensor([1]), (2,))
     with pytest.raises(InvalidInput, match="are empty; at least one row"):

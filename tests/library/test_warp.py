@@ -14,7 +14,7 @@ from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Warp
-from resispec.sampling import FILTER_ORDERS, filter_order_of
+from resispec.sampling import FILTER_ORDERS, engine_of, filter_order_of
 from resispec.transformers import read_warp
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
@@ -106,6 +106,10 @@ def test_an_order_is_named_by_an_engine():
     names |= {"sglang": "sglang", "mine": "transformers", "TensorRT-LLM": "transformers"}
     names |= {"llama-server": "llama.cpp", "ik_llama.cpp": "llama.cpp", "1Cat-vLLM": "vllm"}
     names |= {"sgl-project/x": "sglang", "vllm, transformers backend": "vllm"}
+    # defect: words of letters that others end with and begin with were taken for an engine
+    names |= dict.fromkeys(("dev LLM server", "infer_v2_llm", "own llama"), "transformers")
+    assert engine_of("ctransformers") is None and engine_of("vllm-openai") == "vllm"
+    assert engine_of("xllamacpp") == "llama.cpp" and engine_of("NanoVLLM") == "vllm"
     assert {name: filter_order_of(name) for name in names} == names
     with pytest.raises(
         InvalidInput, match=r"filter_order is 'mine'; allowed: transformers, llama.cpp, vllm"

@@ -60,11 +60,9 @@ def engine(request, pair, tmp_path_factory):
     pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
     from referee.engines.llama_cpp import LlamaCppEngine
 
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "quantised":
-        (folder / "target.gguf").symlink_to(fetched(SMOLLM2))
-    running = LlamaCppEngine(pair, folder)
-    running.is_quantised = request.param == "quantised"
+    file = fetched(SMOLLM2) if request.param == "quantised" else None
+    running = LlamaCppEngine(pair, tmp_path_factory.mktemp(request.param), file=file)
+    running.is_quantised = file is not None
     return running
 
 
