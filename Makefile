@@ -27,7 +27,8 @@ OF_audit-transcripts := TRANSCRIPTS $(READ) ARGS
 OF_audit := VERIFIER
 OF_show := CELL PROMPT
 OF_report := SWEEP
-$(foreach name,$(ARTEFACTS),$(eval OF_reproduce-$(name) := part))
+OF_reproduce := WANDB
+$(foreach name,$(ARTEFACTS),$(eval OF_reproduce-$(name) := part WANDB))
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 OWNED := $(sort $(foreach name,$(filter OF_%,$(.VARIABLES)),$($(name))))
 UNUSED := $(filter-out $(foreach goal,$(GOALS),$(OF_$(goal))),$(filter $(OWNED),$(GIVEN)))
@@ -39,6 +40,7 @@ endif
 # is asked once, by the first recipe that needs to know, since it may have to ask torch.
 ifdef PROFILE
 CHOSEN := $(PROFILE) (PROFILE=$(PROFILE) was given)
+NAMED := $(PROFILE)
 ifeq ($(filter $(PROFILE),$(PROFILES)),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: $(PROFILES))
 endif
@@ -162,8 +164,8 @@ WITH_ENGINES = $(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disabl
 .PHONY: gallery
 gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs `engines`)
 	@$(WITH_ENGINES)
-	@$(PY) -m referee.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
-	@$(PY) -m analysis.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
+	@$(PY) -m referee.gallery --results $(RESULTS) $(NAMED:%=--pair %)
+	@$(PY) -m analysis.gallery --results $(RESULTS) $(NAMED:%=--pair %)
 
 ##@ studies
 # The faults are planted by the tests.
@@ -173,9 +175,12 @@ faults: profile .venv/installed ## does the audit find planted faults, does it a
 	@$(PY) -m tests.false_alarms $(OWN)
 	@$(PY) -m tests.power $(OWN)
 
+ifneq ($(and $(filter bench,$(GOALS)),$(filter-out embedded smollm2,$(NAMED))),)
+$(error make bench has no PROFILE=$(NAMED); allowed: embedded smollm2)
+endif
 .PHONY: bench
 bench: .venv/installed ## our loops and forwards beside transformers; PROFILE=smollm2: beside engines
-ifeq ($(if $(filter PROFILE,$(GIVEN)),$(PROFILE)),smollm2)
+ifeq ($(NAMED),smollm2)
 	@$(WITH_ENGINES)
 	@$(PY) -m experiments.bench.peers --results $(RESULTS)
 else

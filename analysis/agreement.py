@@ -1,7 +1,7 @@
 """Agreement: tokens a step of the paper's rules and exact methods against the models' overlap."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -161,18 +161,25 @@ def _lines(decoded: Results, overlaps: Results) -> Iterator[AgreementLine]:
         for key, value in place.items():
             measured = measured[measured[key] == value] if key in measured else measured[:0]
         for dataset, of_dataset in [*group.groupby("dataset", sort=False), (ALL, group)]:
+            datasets = set(of_dataset.dataset)
             methods = {
-                method: _measured(decoded, own)
+                method: _measured(decoded, own, datasets)
                 for method, own in of_dataset.groupby(audits.METHOD, sort=False)
             }
-            drawn = measured if dataset == ALL else measured[measured.dataset == dataset]
-            rows = _measured(overlaps, drawn).rows if len(drawn) else None
+            drawn = measured[measured.dataset.isin(datasets)]
+            rows = _measured(overlaps, drawn, datasets).rows if len(drawn) else None
             shared = None if rows is None else (_first(rows), rows.num_prefixes.to_numpy(float))
             yield AgreementLine(place | {"dataset": dataset}, shared, methods)
 
 
-def _measured(results: Results, cells: pd.DataFrame) -> Measured:
-    """The cells of one method, in the order of their data sets."""
+def _measured(results: Results, cells: pd.DataFrame, datasets: Set[str]) -> Measured:
+    """The cells of one method, in the order of their data sets.
+
+    datasets: those of the line. A method without some of them is not compared with the others.
+    """
+    if lacking := sorted(datasets - set(cells.dataset), key=str):
+        names = ", ".join(map(partial(labels.name, "dataset"), lacking))
+        return Measured("missing", f"not measured on {names}", None, (), ())
     gaps = cells[cells.status != "done"]
     first = (gaps if len(gaps) else cells).iloc[0]
     rows, alike = None, ()

@@ -110,8 +110,12 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> None:
     tables = [
         replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables
     ]
+    # what this run draws, not the picture of an earlier one
+    picture = next((name for name in ("png", "svg") if name in formats), "")
     paths = [
-        path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)
+        path
+        for one_table in tables
+        for path in table.write(one_table, folder, artefact.suffixes, picture)
     ]
     if artefact.figures:  # a table takes no matplotlib
         from analysis.figures import fit, save_figure

@@ -403,9 +403,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
                     request = replace(request, is_other_run=False)
                 key = (request.cell_id, request.labels, part, request.of, request.is_audit)
                 requests[repr(key)] = request
-            changed = [
-                name for name, checksum in content["sources"].items() if digest(name) != checksum
-            ]
+            sources = content["sources"].items()
+            changed = [name for name, checksum in sources if checksum_of(name) != checksum]
             commands[part] = str(content["command"])
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
@@ -473,7 +472,7 @@ def composed_of(name: str, folders: Sequence[str] = ("conf",)) -> list[str]:
     return [file for parent in names for file in composed_of(parent, folders)] + [str(path)]
 
 
-def digest(name: str) -> str | None:
+def checksum_of(name: str) -> str | None:
     """The checksum of a file that a plan was made from; None if the file is missing."""
     return sha256_of(ROOT / name)
 
@@ -704,17 +703,23 @@ def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
 def _machines(provenance: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
     """The conditions of the times of a cell's runs; one entry for runs that have all in common.
 
-    They are the device, the threads, the version of torch and the way of the target's forwards.
+    They are the device, the threads, the version of torch, the way of the target's forwards, and
+    the version of transformers where its modules make them.
     """
-    return frozenset(
-        (
+
+    def conditions(run: Mapping[str, Any]) -> tuple[str, ...]:
+        versions, forwards = run.get("versions") or {}, (run.get("forwards") or {}).get("target")
+        libraries = ["torch"]
+        if (forwards or {}).get("forward") == "modules of transformers":
+            libraries.append("transformers")
+        return (
             str(run.get("device")),
             f"{run.get('num_threads')} threads",
-            f"torch {(run.get('versions') or {}).get('torch')}",
-            f"forwards {(run.get('forwards') or {}).get('target')}",
+            f"forwards {forwards}",
+            *(f"{name} {versions.get(name)}" for name in libraries),
         )
-        for run in origins(provenance)
-    )
+
+    return frozenset(map(conditions, origins(provenance)))
 
 
 def origins(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -167,7 +167,9 @@ def of_cell(prompts: pd.DataFrame) -> dict[str, float]:
     }
     for depth in range(1, len(histogram)):
         numbers[f"acceptance_rate_per_position_{depth}"] = sum(histogram[depth:]) / sum(histogram)
-    if "num_drafted" in prompts and (drafted := prompts.num_drafted.sum()):
+    # rows of an earlier version, as of a resumed cell, lack it
+    drafted = prompts.num_drafted.astype(float).sum(skipna=False) if "num_drafted" in prompts else 0
+    if drafted > 0:
         numbers["acceptance_rate"] = (prompts.num_emitted - prompts.num_steps).sum() / drafted
     if "step_s" in prompts and prompts.step_s.notna().all():
         step_ms = 1e3 * np.concatenate(prompts.step_s.tolist())

@@ -69,6 +69,7 @@ def publish(artefact: str, profile: str, results: Path, root: Path) -> list[Path
 def _publish_planned(plan: Plan, folder: Path) -> list[Path]:
     """Archive a plan's cells unless published, draw the artefact of them, return written paths."""
     cells, paths = published.archive_of(plan.artefact, folder), []
+    sys.stderr.write("".join(f"{plan.artefact}: {line}\n" for line in plan.outdated))
     if not plan.is_published:
         archive(plan, cells)
         paths.append(cells)
@@ -83,6 +84,9 @@ def _publish_planned(plan: Plan, folder: Path) -> list[Path]:
             for stem, drawing in made.figures.items():
                 save_figure(drawing(), temporary / stem, ["png"])
         paths += _copied(temporary.iterdir(), folder)
+    for left in sorted({*folder.glob(f"{plan.artefact}_*")}.difference(paths)):
+        if left.suffix in PUBLISHED:  # of a part that the plan no longer has
+            left.unlink()
     stems = {request.tree_file.stem for request in plan.requests if request.tree_file}
     stems |= {f"{stem.rpartition('.')[0]}.{ACCEPTANCE}" for stem in stems}
     trees = (plan.results / plan.profile / "growmap").glob("*")

@@ -1,6 +1,7 @@
 """Runs of the same cells with other base seeds: their numbers side by side, and their spread."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def of(stem: str, plan: Plan) -> tuple[Table, ...]:
     names = {
         "table": stem.replace("table", "Table "),
         "seeds": ", ".join(dict.fromkeys(frame[SEED][frame[SEED] != ""])),
+        "shared": _shared(results),
     }
     about = [TEXTS["about"].format(**names), *_compared(frame, keys)]
     notes = footer(results, plan, about, [TEXTS["definitions"]])
@@ -70,6 +72,14 @@ def _check_same_prompts(results: Results) -> None:
                 raise InvalidInput(
                     f"cell {cell_id}: measured {contrast} of {done[0]}; allowed: runs of the same"
                 )
+
+
+def _shared(results: Results) -> str:
+    """Words for whether runs share random numbers: a prompt's seed is its base seed and place."""
+    bases = sorted({int((rows.seed - rows.prompt_index).iloc[0]) for rows in results.rows.values()})
+    count = max(map(len, results.rows.values()), default=0)
+    is_apart = all(other - one >= count for one, other in pairwise(bases))
+    return str(TEXTS["apart" if is_apart else "close"].format(count=count))
 
 
 def _frame(

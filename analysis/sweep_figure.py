@@ -43,7 +43,10 @@ def draw(frame: pd.DataFrame) -> Figure | None:
     axes = figure.subplots()
     values = shown[BOUNDS].set_axis(["value", "lower", "upper"], axis=1)
     figures.bars(axes, values, texts, verdicts)
-    axes.set_yticks(range(len(lines)), [_name(line, names) for line in lines])
+    ticks = [_name(line, names, is_short=True) for line in lines]
+    if len(set(ticks)) < len(ticks):  # as of rules in two files of one name
+        ticks = [_name(line, names, is_short=False) for line in lines]
+    axes.set_yticks(range(len(lines)), ticks)
     axes.set_xlabel("tokens a step", fontsize=figures.SIZE + 0.5)
     title = wrap(fixed.strip(), 90)
     if len(shown) < len(rows):
@@ -52,8 +55,11 @@ def draw(frame: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _name(line: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """A cell by what tells it apart: "T = 1, Python code, SpecInfer + ResiSpec"."""
+def _name(line: Mapping[str, Any], keys: Iterable[str], is_short: bool) -> str:
+    """A cell by what tells it apart: "T = 1, Python code, SpecInfer + ResiSpec".
+
+    is_short: whether verifiers have short names.
+    """
     values = {key: line[key] for key in keys if key != "method" and line[key] != ""}
-    method = labels.method(line["decoder"], line["verifier"], is_short=True)
+    method = labels.method(line["decoder"], line["verifier"], is_short)
     return ", ".join(filter(None, (labels.setting(values), method)))

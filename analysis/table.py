@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from json import dumps
 from operator import itemgetter
@@ -155,9 +156,9 @@ Note: TypeAlias = str | Mapping[str, str]
 class Notes:
     """The notes below a table, in the order of print; iterating gives all texts but the picture's.
 
-    about: the table's own notes. picture: words for its figure, STEM.png; "" without one. source:
-    the origin of its numbers. definitions: the meanings of the columns, brackets and audits. gaps:
-    what is missing. stale: parts that are older than their configuration.
+    about: the table's own notes. picture: words for its figure, STEM.png or .svg; "" without one.
+    source: the origin of its numbers. definitions: the meanings of the columns, brackets and
+    audits. gaps: what is missing. stale: parts that are older than their configuration.
     """
 
     about: tuple[Note, ...] = ()
@@ -298,14 +299,20 @@ def plain(
     return Table(stem, columns, rows, caption, frame, notes)
 
 
-def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
+def write(
+    table: Table,
+    folder: Path,
+    suffixes: Iterable[str] = ("csv", "md", "tex"),
+    picture: str = "png",
+) -> list[Path]:
     """Write `folder/stem.csv`, `.md` and `.tex`, and `.json` beside the CSV; return the paths.
 
-    It makes the folder, and writes each file atomically.
+    It makes the folder, and writes each file atomically. picture: see `markdown`.
     """
     from analysis.latex import latex  # it renders what is declared here
 
-    renderers = {"csv": csv, "json": json, "md": markdown, "tex": latex}
+    shown = partial(markdown, picture=picture)
+    renderers = {"csv": csv, "json": json, "md": shown, "tex": latex}
     paths = []
     for suffix in suffixes:
         paths.append(folder / f"{table.stem}.{suffix}")
@@ -347,8 +354,11 @@ def _value(value: Any) -> str | int | float | bool | None:
     return value if isinstance(value, bool | int) else str(value)
 
 
-def markdown(table: Table) -> str:
-    """The caption, the padded table and the notes, in Markdown."""
+def markdown(table: Table, picture: str = "png") -> str:
+    """The caption, the padded table and the notes, in Markdown.
+
+    picture: the format of the figure that it shows; "" for none.
+    """
     rows = [[str(cell).replace("|", "\\|") for cell in row] for row in table.rows]
     sides = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
@@ -356,6 +366,6 @@ def markdown(table: Table) -> str:
         rows, headers, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else ()
     )
     paragraphs = [f"**{table.caption}**", text]
-    if table.notes.picture:
-        paragraphs.append(f"![{table.notes.picture}]({table.stem}.png)")
+    if table.notes.picture and picture:
+        paragraphs.append(f"![{table.notes.picture}]({table.stem}.{picture})")
     return "\n\n".join([*paragraphs, *table.notes]) + "\n"

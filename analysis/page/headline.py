@@ -122,7 +122,8 @@ def _audits(label: str, audited: pd.DataFrame) -> Fact:
 
 def _gain(rows: pd.DataFrame, resispec: pd.DataFrame) -> Fact:
     """ResiSpec's gain beside the paper's on its tree, its lengths beside exact rules' ceilings."""
-    gains = _of(resispec[resispec.tree == PAPERS_TREE], GAIN.name)
+    is_papers = (resispec.tree == PAPERS_TREE) & (resispec.decoder == "specinfer")
+    gains = _of(resispec[is_papers], GAIN.name)
     is_lossy = gains.verdict.map(is_biased).any()
     value, others = _by_temperature(gains)
     text = f"The paper has {between(paper('table1').accepted_length_gain)}.{others}"

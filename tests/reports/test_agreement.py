@@ -91,6 +91,25 @@ def test_all_data_sets_together_need_all_of_them(tmp_path):
     assert len(datasets.rows) == 9
 
 
+def test_methods_are_not_compared_across_data_sets(tmp_path):
+    """Defect: "all data sets" had a method on two of them beside another one on one."""
+    asked = []
+    for dataset, methods in (
+        ("embedded_code", ["level_optimal", "resispec"]),
+        ("embedded_reference", ["resispec"]),
+    ):
+        for name in methods:
+            cell = make_cell(tmp_path, name, dataset, pair=PAIRS[0])
+            save(cell, [make_row(index, 1.0, [0, 10]) for index in range(8)])
+            asked += [cell, make_audit(cell, 600, 0.2 if name == "resispec" else 0.0)]
+    write_plan(tmp_path, "agreement", asked, part="d5b3")
+    table, datasets = agreement.make(read_plan("agreement", "embedded", tmp_path)).tables
+    frame = table.frame[table.frame.quantity == "accepted_length"].set_index("verifier")
+    assert frame.status.to_dict() == {"level_optimal": "missing", "resispec": "done"}
+    assert frame.reason["level_optimal"].startswith("not measured on ")
+    assert len(datasets.rows) == 2
+
+
 def test_an_interval_without_an_end_is_said_so():
     crossing = agreement.Crossing(Interval(0.5, 0.4, math.inf), 0.3, 0.6, (-1.0, 1.0))
     assert agreement._said(crossing) == "above ResiSpec from an overlap of 0.50 [0.40, ∞] on"

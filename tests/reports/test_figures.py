@@ -421,6 +421,7 @@ def test_figures_are_written_in_formats_into_a_folder(tmp_path, monkeypatch, cap
     assert {path.name for path in Path("talk").iterdir()} == {
         *("figure1.csv", "figure1.json", "figure1.md", "figure1.svg", "figure1.pdf")
     }
+    assert "](figure1.svg)" in Path("talk/figure1.md").read_text()  # defect: an older PNG
     assert not Path("results/embedded/figure1.md").exists()
     assert 'width="360pt"' in Path("talk/figure1.svg").read_text()
     for flag, value, said in (

@@ -308,6 +308,21 @@ def test_publishing_an_artefact_replaces_its_own_cells_alone(tmp_path, monkeypat
         publish.archive(read_plan("table1", "embedded", results), archive)
 
 
+def test_publishing_leaves_no_table_of_a_part_that_is_gone(tmp_path, monkeypatch, capsys):
+    """Defect: it stayed beside the new table, and was quoted on. Older plans were published too."""
+    archive, results = published_in(tmp_path, monkeypatch), Path("results")
+    plan = write_plan(results, "table1", measured(results)[:1])
+    content = read_json(plan)
+    write_json(plan, sealed({**content, "sources": {"conf/run.yaml": "another"}}))
+    folder = archive.parents[1]
+    folder.mkdir(parents=True)
+    for name in ("table1_runs.csv", "table12.csv"):
+        (folder / name).write_text("old\n")
+    assert publish.main(["table1"]) == 0
+    assert {path.name for path in folder.glob("table1*.csv")} == {"table1.csv", "table12.csv"}
+    assert "older than conf/run.yaml" in capsys.readouterr().err
+
+
 def test_published_cells_name_no_folder_of_the_machine(tmp_path):
     """Neither results, nor clone, nor home; what is published is a whole cell still."""
     results = tmp_path / "results"

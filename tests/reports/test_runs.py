@@ -41,6 +41,15 @@ def test_runs_stand_side_by_side_with_their_spread(tmp_path):
     assert gains.value.tolist() == pytest.approx([16 / 6 / (13 / 7), 16 / 6 / 1.5])
 
 
+def test_runs_with_close_base_seeds_share_random_numbers(tmp_path):
+    """Defect: it was said that they share none, whatever their seeds."""
+    table = made(tmp_path / "a", *both(tmp_path / "a"))[1]
+    assert "so that no two runs share a random number" in " ".join(table.notes)
+    first, again = [run(tmp_path, "standard", 0, STANDARD)], [run(tmp_path, "standard", 1, SLOWER)]
+    [_, close] = made(tmp_path, first, again)
+    assert "less than 2 apart share random numbers" in " ".join(close.notes)
+
+
 def test_the_table_itself_has_the_first_run_alone(tmp_path):
     first, again = both(tmp_path)
     for cell, measured in zip(first + again, (STANDARD, RESISPEC, SLOWER, RESISPEC), strict=True):

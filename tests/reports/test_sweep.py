@@ -233,6 +233,10 @@ def test_a_sweeps_figure_has_a_bar_for_each_cell_that_decoded(tmp_path, monkeypa
     both = pd.concat([made.frame.assign(task=task) for task in ("Decode", "Text")])
     [axes] = sweep_figure.draw(both).axes
     assert len({text.get_text() for text in axes.get_yticklabels()}) == 6
+    # defect: rules of two files of one name had one name
+    files = {name: f"custom(name={name}/rule.py:Mine)" for name in ("standard", "resispec")}
+    [axes] = sweep_figure.draw(made.frame.replace({"verifier": files})).axes
+    assert len({text.get_text() for text in axes.get_yticklabels()}) == 3
     assert sweep_figure.draw(made.frame[3:]) is None  # nothing decoded
     monkeypatch.setattr(sweep_figure, "MOST_BARS", 2)
     assert "the first 2 of 3 cells" in sweep_figure.draw(made.frame).get_suptitle()
