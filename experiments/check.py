@@ -134,7 +134,7 @@ def _check_tree(cell: Cell) -> None:
 
 
 def trees_found_otherwise(cells: Iterable[Cell]) -> dict[str, None]:
-    """Lines about searched trees that were found on fewer or other documents than would be now."""
+    """Lines about searched trees that were found with other code or documents than now."""
     searched = {
         (cell.tree_file, str(cell.labels["dataset"])): cell
         for cell in cells
@@ -159,11 +159,16 @@ def _check_parts(cell: Cell) -> None:
         if stand_in is None:
             return
         config = _replaced(config, config["tree"], stand_in)
+    from resispec.audit.row_checks import check_draws  # imports torch
+    from resispec.core import DrawsKind
+
     task, decoder = build(config["task"]), build(config["decoder"])
     check_pair(config["pair"], decoder.drafter)
     if config["prompt_template"] == CHAT:
         _check_chat(config["pair"])
     try:
+        if isinstance(draws := decoder.drafter.draws, DrawsKind):
+            check_draws(draws)
         task.check(decoder)
     except InvalidInput:
         raise

@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis.labels import Label, options, owner_of_tree
-from analysis.load import RUNS, composed_of, filters_of
+from analysis.load import RUNS, checksum_of, composed_of, filters_of
 from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix, is_drafting
 from experiments.composition import (
     composed,
@@ -63,14 +63,14 @@ class Part:
     """The cells of an artefact's sweep, or of a part of it, or those that were typed key by key.
 
     name: "table1", "frontier/d5b3" if the artefact has parts, "" for typed cells. sources: the
-    configuration files that the cells were composed from. lacks: the thing that the profile does
-    not give, if there are no cells for that reason. is_named: whether the command line names the
-    part, and not the whole artefact.
+    configuration files that the cells were composed from, with their checksums then. lacks: the
+    thing that the profile does not give, if there are no cells for that reason. is_named: whether
+    the command line names the part, and not the whole artefact.
     """
 
     name: str
     cells: list[Cell] = field(default_factory=list)
-    sources: set[str] = field(default_factory=set)
+    sources: dict[str, str | None] = field(default_factory=dict)
     lacks: str = ""
     is_named: bool = False
 
@@ -310,7 +310,8 @@ def _fill(
             raise InvalidInput(f"two cells of this sweep are both called {cell}; {remedy}")
         folders = option_folders()
         names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
-        part.sources |= {file for name in names for file in _composed_of(name, folders)}
+        files = {file for name in names for file in _composed_of(name, folders)}
+        part.sources |= {file: checksum_of(file) for file in files - part.sources.keys()}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
     _check_documents(part.cells)
     return part
@@ -414,11 +415,16 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
         with hydra_here():
             stored = content(composed((f"{group}={choice}",))[0][group])
     defaults = leaves(stored)
+    values = leaves(content(node))
     changes = {
-        key: value
-        for key, value in leaves(content(node)).items()
-        if defaults.get(key) != value and "${" not in str(value)
+        # what an interpolation of the user's means, as of a variable of the environment
+        key: OmegaConf.select(node, key) if "${" in str(value) else value
+        for key, value in values.items()
+        if defaults.get(key) != value
     }
+    changes = {key: value for key, value in changes.items() if not OmegaConf.is_config(value)}
+    removed = (key for key in defaults if key not in values and not key.startswith("label"))
+    changes |= dict.fromkeys(removed, "removed")
     is_known = (CONF / group / f"{changes.get('name')}.yaml").is_file()
     if choice == "custom" and is_known and is_ours(group, str(changes["name"])):
         choice = str(changes.pop("name"))

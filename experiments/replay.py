@@ -25,7 +25,7 @@ from resispec.audit.z_score import join
 from resispec.commands import as_typed
 from resispec.core import DrawsKind
 from resispec.errors import CommandParser, InvalidInput, in_one_line
-from resispec.files import check_output, write_atomically
+from resispec.files import check_output, checksums, write_atomically
 from resispec.progress import progress_bar
 from resispec.replay import num_steps, read_laws, replay
 from resispec.verifiers import get_verifier
@@ -47,7 +47,7 @@ ABOUT = (
 def laws_files(places: Sequence[str]) -> list[Path]:
     """The files of laws at these places, each a file or a folder of files.
 
-    A file that is named twice counts once. Raises InvalidInput for none.
+    A file that is named twice counts once. Raises InvalidInput for none, and for a copy of another.
     """
     files: list[Path] = []
     for place in map(Path, places):
@@ -59,7 +59,18 @@ def laws_files(places: Sequence[str]) -> list[Path]:
         files += paths
     if not files:
         raise InvalidInput("no laws are given; allowed: .safetensors files, or folders of them")
-    return list({path.resolve(): path for path in files}.values())
+    found: dict[Path, Path] = {}
+    for path in files:
+        found.setdefault(path.resolve(), path)
+    files = list(found.values())
+    owners: dict[str, Path] = {}
+    for path in files:
+        [digest] = checksums(path.parent, [path.name]).values()
+        if (other := owners.setdefault(digest, path)) is not path:
+            raise InvalidInput(
+                f"{path} is a copy of {other}, whose prompt would count twice; allowed: each once"
+            )
+    return files
 
 
 def measure(files: Sequence[Path], name: str, seed: int) -> pd.DataFrame:

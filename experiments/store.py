@@ -26,7 +26,6 @@ from analysis.load import (
     SEALED,
     TREE_SHA256,
     Status,
-    digest,
     foreign,
     read_cell,
     read_status,
@@ -198,12 +197,14 @@ def write_plans(sweep: Sweep, arguments: Sequence[str]) -> None:
             name, _, part_name = parts[0].name.partition("/")
             rest = [word for word in words if not word.startswith(("experiment=", "part="))]
             command = [f"experiment={parts[0].name}", *rest]
+        # checksums are those of when the cells were composed, perhaps long ago
+        sources = {name: checksum for part in parts for name, checksum in part.sources.items()}
         content = {
             "artefact": name,
             "part": part_name,
             "profile": parts[0].cells[0].config["profile"],
             "command": f"resispec run {shlex.join(command)}".strip(),
-            "sources": {name: digest(name) for part in parts for name in sorted(part.sources)},
+            "sources": dict(sorted(sources.items())),
             "cells": [
                 entry_of(cell) | ({} if sweep.is_artefacts or not part.name else {"of": part.name})
                 for part in parts

@@ -1,10 +1,10 @@
 """Check that the files of runs are as they were written, changing nothing: `make verify`.
 
 Cells, plans and searched trees in the results folder, those in published archives, and the models
-that were trained here, are compared with their checksums. Each damaged one gets a line that says
-what to do, and so does what cannot be read. The exit code is 0 only when there is none, and
-something was read. If a file has no checksum, as those made by hand or by an earlier version, only
-its format is checked.
+that were trained here or come with us, are compared with their checksums. Each damaged one gets a
+line that says what to do, and so does what cannot be read. The exit code is 0 only when there is
+none, and something was read. If a file has no checksum, as those made by hand or by an earlier
+version, only its format is checked.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analysis.cli import check_results
-from analysis.load import Request
+from analysis.load import ROOT, Request
 from analysis.published import CELLS, SUFFIX, unpacked
 from experiments import configurations
 from experiments.states import States
@@ -55,8 +55,23 @@ def kinds(results: Path) -> list[Kind]:
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
         Kind("published archives", of(f"published/*/{CELLS}/*{SUFFIX}"), check_archive),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
-        Kind("models", kept.folders(), kept.check),
+        Kind("models", [*kept.folders(), *committed()], check_model),
     ]
+
+
+def committed() -> list[Path]:
+    """The folders of models and texts that come with the repository."""
+    places = ("resispec/embedded/files", "recipes/smollm2/files")
+    found = (path.parent for place in places for path in (ROOT / place).glob(f"*/{kept.MANIFEST}"))
+    return sorted(found)
+
+
+def check_model(folder: Path) -> None:
+    """Raise InvalidInput for a folder of the cache, or of the repository, that has changed."""
+    if folder in committed():
+        kept.whole(folder, "the repository")
+    else:
+        kept.check(folder)
 
 
 def check_cell(folder: Path, states: States) -> None:
@@ -149,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts = ", ".join(f"{len(kind.paths)} {kind.name}" for kind in groups)
     if num_damaged:
         return fail(f"{num_damaged} damaged, of {counts}")
-    if not any(kind.paths for kind in groups if kind.check is not kept.check):
+    if not any(kind.paths for kind in groups if kind.check is not check_model):
         return fail(
             f"nothing was read: {results} holds {counts}; give another folder: --results FOLDER"
         )

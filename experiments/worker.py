@@ -29,19 +29,23 @@ from experiments.store import PROVENANCE, CellStore, RowLog, status_of
 from experiments.tasks.base import Row, Task, Workload
 from experiments.tasks.sampled_trees import is_misread
 from resispec.audit.battery import shown_bias
-from resispec.code_digest import code_digests, commit_digests, own_digests
+from resispec.code_digest import check_loaded, code_digests, commit_digests, own_digests
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput, first_line, set_log_levels
 from resispec.files import read_json, write_json
+from resispec.machine import checkout
 from resispec.models import Pair
 
 _log = logging.getLogger(__name__)
 OWN_CODE = own_digests()
 """Digests of our own code as this process has loaded it; files may change while it measures."""
+checkout()  # processes that are forked from this one have its code, whatever git says later
 
 
 OWN_THREADS = torch.get_num_threads()
 """The number of threads of cells that name none; an earlier cell of this process may name one."""
+MOST_COPIES = 0.05
+"""The largest share of prompts that are copies of others, as a crawl may have them."""
 _KEPT: dict[str, Pair] = {}
 """The pair that `build_pair` has built last, by its configuration."""
 
@@ -77,6 +81,7 @@ class _Measurement:
 
     def open(self, beside: Workload | None) -> None:
         """Begin the cell. beside: the material of another cell to share; None if there is none."""
+        check_loaded(self.cell.config)
         code = {
             name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()
         }
@@ -261,8 +266,36 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
     encoded = [
         (prompt.id, pair.tokenizer.encode_prompt(prompt, length, template)) for prompt in prompts
     ]
+    _check_different(encoded, length)
     categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
     return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
+
+
+def _check_different(encoded: Sequence[tuple[str, list[int]]], length: int) -> None:
+    """Raise InvalidInput if many prompts are the same tokens, and warn of a few.
+
+    Intervals over prompts count them as several. encoded: ids and tokens of prompts. length: the
+    number of tokens to which they were cut.
+    """
+    owners: dict[tuple[int, ...], str] = {}
+    copies = [
+        (name, owner)
+        for name, tokens in encoded
+        if (owner := owners.setdefault(tuple(tokens), name)) != name
+    ]
+    if not copies:
+        return
+    name, owner = copies[0]
+    line = (
+        f"{len(copies)} of {len(encoded)} prompts are another one after the cut to {length} tokens "
+        f"(the first: {name} is {owner}), so they are no prompts of their own"
+    )
+    if len(copies) > MOST_COPIES * len(encoded):
+        raise InvalidInput(
+            f"{line}; allowed: a share of {MOST_COPIES:g}, or a larger prompt_tokens that shows "
+            "where they differ"
+        )
+    _log.warning("%s", line)
 
 
 def build_pair(config: Mapping[str, Any]) -> Pair:

@@ -1,10 +1,11 @@
 """Digests of the code that drafts and verifies in a cell, found without importing it; no torch.
 
-The code of a cell is every file that its verifier, its draws, its drafter, its data set and its
-pair's loader come from, and every file that these import: of resispec those of PARTS, and modules
-of the user's outside site-packages. A file is identified by its syntax tree without docstrings, so
-comments and formatting do not count. What a name stands for counts, too: the version of the package
-of an entry point, and the commit of a model on the hub, unless its revision is one.
+The code of a cell is every file that its verifier, its draws, its drafter, its tree, its task, its
+data set and its pair's loader come from, and every file that these import or name beside them: of
+ours those of PARTS and TASKS, and modules of the user's outside site-packages. A file is identified
+by its syntax tree without docstrings, so comments and formatting do not count. What a name stands
+for counts, too: the version and the record of an installed package, and the commit of a model on
+the hub, unless its revision is one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distribution, entry_points, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,17 @@ from resispec.errors import InvalidInput
 from resispec.files import read_json
 
 PACKAGE = Path(__file__).resolve().parent
-PARTS = ("verifiers", "draws", "drafters", "distributions")
+PARTS = ("verifiers", "draws", "drafters", "distributions", "trees")
 """Modules and folders of resispec whose files are part of a cell's code."""
+TASKS = "experiments.tasks"
+"""The package whose files are, too."""
+UNRECORDED = ("resispec/trees/", "experiments/tasks/")
+"""Folders of files that cells of earlier versions did not record."""
+READ = (
+    *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv", ".txt", ".npy", ".npz"),
+    *(".pt", ".pth", ".safetensors", ".so", ".cu", ".cpp"),
+)
+"""The ends of names of files that code may read."""
 OURS = {"resispec", "experiments", "analysis", "referee", "recipes"}
 INSTALLED = {"site-packages", "dist-packages"}
 BY_NAME = {"get_rule", "get_verifier"}
@@ -36,13 +46,18 @@ FASTEST = "experiments.configurations.load"
 """The function that reads a file of tree=fastest, which names draws and verifiers."""
 
 
+_LOADED: dict[Path, str] = {}
+"""The digests of users' files as this process first met them."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A parsed file.
 
     digest: of its syntax tree. imports: (module, name, level) of all import statements; name is ""
     for a whole module, level the number of leading dots. registered: names of verifiers and of
-    draws that it defines. verifiers, draws: names of others that it asks for.
+    draws that it defines. verifiers, draws: names of others that it asks for. texts: names of
+    files beside it that it may read.
     """
 
     digest: str
@@ -50,6 +65,7 @@ class Source:
     registered: frozenset[str] = frozenset()
     verifiers: frozenset[str] = frozenset()
     draws: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
 
 def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
@@ -58,8 +74,37 @@ def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
     Files have names relative to their import folder; commits are as in `commit_digests`. config:
     the cell's resolved configuration. Files and models that are not there are left out.
     """
-    nodes = {key: config.get(key) for key in ("decoder", "task", "dataset", "pair")}
-    pending = [file for key, node in nodes.items() for file in _named(node, key == "decoder")]
+    digests: dict[str, str] = {}
+    for path, name in sorted(_files(config).items()):  # two folders may have a file of one name
+        digest = _source(path).digest
+        digests[name] = _sha256(digests[name] + digest) if name in digests else digest
+    packages = dict(_packages(_nodes(config)))
+    return digests | packages | commit_digests(_cached_commits(config.get("pair")))
+
+
+def check_loaded(config: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if a user's file has changed since this process first met it.
+
+    What the process has imported from it is no longer what the file says. config: as in
+    `code_digests`.
+    """
+    for path, name in _files(config).items():
+        digest = _source(path).digest
+        is_of_user = not name.startswith(("resispec/", *UNRECORDED))
+        if is_of_user and _LOADED.setdefault(path, digest) != digest:
+            raise InvalidInput(
+                f"{name} has changed since this process read it; run the command again"
+            )
+
+
+def _nodes(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: config.get(key) for key in ("decoder", "task", "dataset", "pair")}
+
+
+def _files(config: Mapping[str, Any]) -> dict[Path, str]:
+    """The files of a cell's code, each with its name."""
+    nodes = _nodes(config).items()
+    pending = [file for key, node in nodes for file in _named(node, key == "decoder")]
     files: dict[Path, str] = {}
     while pending:
         path, name = pending.pop()
@@ -67,11 +112,7 @@ def code_digests(config: Mapping[str, Any]) -> dict[str, str]:
             files[path] = name
             stat = path.stat()
             pending += _imported(path, name, stat.st_size, stat.st_mtime_ns)
-    digests: dict[str, str] = {}
-    for path, name in sorted(files.items()):  # two folders may have a file of the same name
-        digest = _source(path).digest
-        digests[name] = _sha256(digests[name] + digest) if name in digests else digest
-    return digests | dict(_packages(nodes)) | commit_digests(_cached_commits(config.get("pair")))
+    return files
 
 
 def commit_digests(commits: Mapping[str, str | None]) -> dict[str, str]:
@@ -85,19 +126,23 @@ def is_ours(kind: str, name: str) -> bool:
 
 
 def own_digests() -> dict[str, str]:
-    """The digests of all files of PARTS, by the names that `code_digests` gives them."""
-    return {
-        name: _source(path).digest for part in PARTS for path, name in _of_ours(f"resispec.{part}")
-    }
+    """The digests of all files of PARTS and TASKS, by the names that `code_digests` gives them."""
+    files = [file for part in PARTS for file in _of_ours(f"resispec.{part}")]
+    return {name: _source(path).digest for path, name in (*files, *_of_tasks(TASKS, ""))}
 
 
 def changed_files(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """The names of the files that differ between two results of `code_digests`.
 
     A file of the user's that is not present is not compared: the cell may come from another
-    machine.
+    machine. Nor is one of UNRECORDED, or a package, that is not recorded.
     """
-    changed = {name for name, digest in present.items() if recorded.get(name) != digest}
+    may_lack = (*UNRECORDED, "package ")
+    changed = {
+        name
+        for name, digest in present.items()
+        if recorded.get(name, digest if name.startswith(may_lack) else None) != digest
+    }
     removed = {name for name in recorded if name not in present and name.startswith("resispec/")}
     return sorted(changed | removed)
 
@@ -116,8 +161,11 @@ def _named(node: Any, is_decoder: bool) -> Iterator[tuple[Path, str]]:
         yield from _of_module(module, attribute)
         for kind, name in _by_name(node):
             yield from _of_plugin(kind, name)
+            for option in node.values():  # as the rule of a verifier's own weights
+                if isinstance(option, str) and option != name:
+                    yield from _of_registered("verifiers", option)
         if isinstance(draws := node.get("draws"), str):
-            yield from _of_registered("draws", draws)
+            yield from _of_registered("draws", draws) or _of_ours("resispec.draws")
         if target == FASTEST:
             yield from _of_fastest(Path(str(node.get("path"))), is_decoder)
         for value in node.values():
@@ -134,7 +182,7 @@ def _by_name(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _packages(node: Any) -> Iterator[tuple[str, str]]:
-    """Name and version of the packages whose entry points a node of a configuration names."""
+    """Names and versions of the packages that a node names, by an entry point or a class."""
     if isinstance(node, list | tuple):
         for item in node:
             yield from _packages(item)
@@ -143,8 +191,22 @@ def _packages(node: Any) -> Iterator[tuple[str, str]]:
             entry = None if is_ours(kind, name) else _entry(kind, name)
             if entry and entry.dist:
                 yield f"package {entry.dist.name}", entry.dist.version
+        top = str(node.get("_target_", "")).partition(".")[0]
+        if top and top not in OURS | sys.stdlib_module_names and _is_installed(top):
+            yield from _of_package(top)
         for value in node.values():
             yield from _packages(value)
+
+
+@cache
+def _of_package(top: str) -> list[tuple[str, str]]:
+    """Name and version, with a hash of the modules, of the packages that install a module."""
+    found = []
+    for part in map(distribution, packages_distributions().get(top, [])):
+        record = (part.read_text("RECORD") or "").splitlines()
+        modules = sorted(line for line in record if line.partition(",")[0].endswith(".py"))
+        found.append((f"package {part.name}", f"{part.version} {_sha256(repr(modules))[:16]}"))
+    return found
 
 
 def _cached_commits(pair: Any) -> dict[str, str | None]:
@@ -182,8 +244,10 @@ def _of_plugin(kind: str, name: str) -> list[tuple[Path, str]]:
     """The files of a verifier or decoder by name: one of ours, or that of an entry point."""
     if is_ours(kind, name):
         return _of_registered("verifiers", name)
-    entry = _entry(kind, name)
-    return _of_module(entry.module, "") if entry else []
+    if entry := _entry(kind, name):
+        return _of_module(entry.module, "")
+    # registered in another way than is read here, so any file may be the one
+    return _of_ours("resispec.verifiers") if kind == "verifier" and ".py:" not in name else []
 
 
 @cache
@@ -203,6 +267,8 @@ def _of_module(module: str, attribute: str) -> list[tuple[Path, str]]:
     top = module.partition(".")[0]
     if top == "resispec":
         return _of_ours(module, attribute)
+    if module == TASKS or module.startswith(f"{TASKS}."):
+        return _of_tasks(module, attribute)
     folder = None if not top or top in OURS else _import_folder(top)
     return _below(folder, folder, module, attribute) if folder else []
 
@@ -230,6 +296,13 @@ def _of_ours(module: str, attribute: str = "") -> list[tuple[Path, str]]:
         origins = [origin for origin, name, _ in exports if name == rest[0]]
         return _of_ours(origins[0], rest[0]) if origins else []
     return [(path, f"resispec/{path.relative_to(PACKAGE).as_posix()}") for path in paths]
+
+
+def _of_tasks(module: str, attribute: str) -> list[tuple[Path, str]]:
+    """The file of TASKS behind an attribute of one of its modules; without either, all files."""
+    name = module.removeprefix(TASKS).lstrip(".") or attribute or "*"
+    paths = sorted((PACKAGE.parent / "experiments" / "tasks").glob(f"{name.partition('.')[0]}.py"))
+    return [(path, f"experiments/tasks/{path.name}") for path in paths]
 
 
 def _below(root: Path, folder: Path, module: str, attribute: str) -> list[tuple[Path, str]]:
@@ -284,6 +357,12 @@ def _imported(
         file for verifier in source.verifiers for file in _of_registered("verifiers", verifier)
     ]
     files += [file for draws in source.draws for file in _of_registered("draws", draws)]
+    if name.startswith(UNRECORDED):  # else cells of earlier versions would lack what they import
+        ours = tuple(f"resispec/{part}" for part in PARTS)
+        files = [
+            file for file in files if file[1].startswith(UNRECORDED) or not file[1].startswith(ours)
+        ]
+    files += [(path.parent / text, str(Path(name).parent / text)) for text in source.texts]
     return tuple(files)
 
 
@@ -322,29 +401,44 @@ def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
     """A parsed file; one that is no Python, or nested too deep to compare, counts by its bytes."""
     data = path.read_bytes()
     try:
+        if path.suffix != ".py":
+            raise ValueError
         tree = ast.parse(data)
         digest = _sha256(repr(_plain(tree)))
     except (SyntaxError, ValueError, RecursionError):
         return Source(hashlib.sha256(data).hexdigest())
     imports: list[tuple[str, str, int]] = []
-    registered, verifiers, draws = set[str](), set[str](), set[str]()
+    registered, verifiers, draws, texts = set[str](), set[str](), set[str](), set[str]()
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 imports += [(alias.name, "", 0) for alias in names]
             case ast.ImportFrom(module=module, names=names, level=level):
                 imports += [(module or "", alias.name, level) for alias in names]
-            case ast.Call(func=ast.Name(id="register"), args=[ast.Constant(value=str(name))]):
+            case ast.Call(
+                func=ast.Name(id="register") | ast.Attribute(attr="register"),
+                args=[ast.Constant(value=str(name))],
+            ):
                 registered.add(name)
-            case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(name))):
+            case (
+                ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(name)))
+                | ast.AnnAssign(target=ast.Name(id="name"), value=ast.Constant(value=str(name)))
+            ):
                 registered.add(name)
+            case ast.Constant(value=str(text)) if _is_file_name(text):
+                texts.add(text)
             case ast.Call(func=ast.Name(id=function), args=[ast.Constant(value=str(name)), *_]):
                 if function in BY_NAME:
                     verifiers.add(name)
             case ast.Attribute(value=ast.Name(id="Draws"), attr=name) if name.isupper():
                 draws.add(name.lower())
-    asked = frozenset(verifiers), frozenset(draws)
+    asked = frozenset(verifiers), frozenset(draws), frozenset(texts)
     return Source(digest, tuple(imports), frozenset(registered), *asked)
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether a text in a file may be the name of another one beside it, which it reads."""
+    return text.endswith(READ) and len(text) < 64 and text.isprintable() and text[0] != "/"
 
 
 def _plain(node: Any) -> Any:

@@ -10,7 +10,9 @@ import json
 import re
 import urllib.request
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -202,6 +204,8 @@ class QuestionDataset:
             Path(self.path or _fetched(self.url, self.sha256))
         )
         if self.answers:
+            if self.path and not self.answers_path:
+                self._check_pinned(Path(self.path))
             answers = Path(self.answers_path or _fetched(self.answers, self.answers_sha256))
             documents = self._second_turns(documents, _first_answers(answers))
         return _first(_in_turns(documents, self, source), count, source)
@@ -210,33 +214,51 @@ class QuestionDataset:
         """Raise InvalidInput as `JsonlDataset.check` does."""
         check_turns(self.prompts(count), template)
 
+    def _check_pinned(self, path: Path) -> None:
+        """Raise InvalidInput for questions unlike those that the pinned answers answer."""
+        with suppress(OSError):  # which reading it reports
+            if checksums(path.parent, [path.name])[path.name] != self.sha256:
+                raise InvalidInput(
+                    f"{path} has other questions than the original, whose first turns the answers "
+                    "answer; give answers_path, too"
+                )
+
     def _second_turns(
-        self, documents: Iterable[PlacedDocument], answers: Mapping[Any, str]
+        self, documents: Iterable[PlacedDocument], answers: Mapping[str, str]
     ) -> Iterator[PlacedDocument]:
         """The second turns of questions that have one and an answer to the first.
 
-        answers: by question id.
+        answers: by question id in words.
         """
         for place, index, row in documents:
             turns = row.get(self.field) if isinstance(row, dict) else None
             if (
                 isinstance(turns, list)
                 and len(turns) > 1
-                and (answer := answers.get(row.get(self.id_field)))
+                and (answer := answers.get(str(row.get(self.id_field))))
             ):
                 yield place, index, row | {self.field: turns[1], "earlier": [turns[0], answer]}
 
 
-def _first_answers(path: Path) -> dict[Any, str]:
-    """The first turn of each answer in a file, by question id; see `QuestionDataset`."""
-    answers = {}
+def _first_answers(path: Path) -> dict[str, str]:
+    """The first turn of each answer in a file, by question id in words; see `QuestionDataset`.
+
+    Raises InvalidInput for a row that is no answer, and for a second answer to a question.
+    """
+    answers: dict[str, str] = {}
     for place, _, row in json_lines(path):
         try:
-            answers[row["question_id"]] = str(row["choices"][0]["turns"][0])
+            question, answer = str(row["question_id"]), str(row["choices"][0]["turns"][0])
         except (LookupError, TypeError) as error:
             raise InvalidInput(
                 f"{path}, {place} is no answer; allowed: a question_id and choices[0].turns"
             ) from error
+        if question in answers:
+            raise InvalidInput(
+                f"{path}, {place} answers question {question} a second time; allowed: the answers "
+                "of one model, one to each question"
+            )
+        answers[question] = answer
     return answers
 
 
@@ -273,11 +295,20 @@ def _chosen(
     return list(dict.fromkeys(chosen))
 
 
+def _object(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of its items. Raises ValueError if it has a key twice."""
+    found = dict(items)
+    if len(found) < len(items):
+        [(key, _)] = Counter(key for key, _ in items).most_common(1)
+        raise ValueError(f"the key {key!r} is there twice")
+    return found
+
+
 def json_lines(path: Path) -> Iterator[PlacedDocument]:
     """The objects of a JSON Lines file, line by line; a file that ends in .gz is compressed.
 
-    Raises InvalidInput, naming the file and the line, when the file cannot be read or a line is not
-    JSON.
+    Raises InvalidInput, naming the file and the line, when the file cannot be read, a line is not
+    JSON, or an object has a key twice, of which JSON does not say which counts.
     """
     path = path.expanduser()
     if path.exists() and not path.is_file():
@@ -287,7 +318,7 @@ def json_lines(path: Path) -> Iterator[PlacedDocument]:
             for index, line in enumerate(lines):
                 place = f"line {index + 1}"
                 try:
-                    row = json.loads(line.decode("utf-8-sig"))
+                    row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_object)
                 except (ValueError, RecursionError) as error:
                     raise InvalidInput(
                         f"{path}, {place} is not JSON in UTF-8 ({first_line(error)}): "

@@ -1,5 +1,6 @@
 """Replay of verifiers on a decoding's logged laws, without its models; format: docs/replay.md."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
 
-from resispec.audit.row_checks import check_stops
+from resispec.audit.row_checks import check_own_outcomes, check_stops
 from resispec.audit.z_score import Terms, step_terms
 from resispec.core import Draft, Draws, DrawsKind, Tree
 from resispec.distributions import summing_to_one
@@ -62,7 +63,7 @@ class LawRecorder:
         draft_probs = draft_probs.reshape(-1, step.target_probs.shape[1])
         values = torch.tensor(tree.topology.parents), tree.tokens, step.target_probs, draft_probs
         for name, value in zip(NAMES, values, strict=True):
-            self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
+            self._tensors[_key(step_number, name)] = value.to("cpu", copy=True).contiguous()
 
     @property
     def drafted(self) -> list[int]:
@@ -92,7 +93,7 @@ def check_readable(draws: DrawsKind) -> None:
 def num_steps(path: Path) -> int:
     """The number of steps in a file.
 
-    Raises InvalidInput for a file that holds no laws or no steps.
+    Raises InvalidInput for a file that holds no laws or no steps, or lacks a part of one.
     """
     return _header(path)[1]
 
@@ -107,7 +108,7 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
     with safe_open(path, "pt") as file:
         for step in range(count):
             try:
-                tensors = {name: file.get_tensor(f"{step:06}.{name}") for name in NAMES}
+                tensors = {name: file.get_tensor(_key(step, name)) for name in NAMES}
                 yield _checked(draws, tensors)
             except (InvalidInput, SafetensorError) as error:
                 raise InvalidInput(f"{path}, step {step}: {first_line(error)}") from error
@@ -134,8 +135,10 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
     """Expected tokens of one step given the drafted tree.
 
     It is the sum over nodes of Pr(the walk stops there) * (depth + 1). target_probs: (N, V), the
-    target's laws at the nodes. Raises FloatingPointError where the chances to stop are no law.
+    target's laws at the nodes. Raises FloatingPointError where the chances to stop are no law, and
+    InvalidInput as `check_own_outcomes`.
     """
+    check_own_outcomes(verifier)
     stop = outcomes_of(verifier, draft.tree, target_probs, draft.probs).stop.double()
     check_stops(stop)
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
@@ -146,16 +149,29 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
     try:
         with safe_open(path, "pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
-            count = len(file.keys()) // len(NAMES)
+            found = set(file.keys())
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is no file of laws: {first_line(error)}") from error
     if (file_format := metadata.get("format")) != FORMAT:
         raise InvalidInput(
             f"{path} has the format {file_format!r} in its metadata; allowed: {FORMAT!r}"
         )
-    if not count:
+    if not found:
         raise InvalidInput(f"{path} has no steps; allowed: at least one")
+    count = math.ceil(len(found) / len(NAMES))
+    expected = {_key(step, name) for step in range(count) for name in NAMES}
+    if other := sorted(expected ^ found):
+        verb = "lacks" if other[0] in expected else "holds"
+        raise InvalidInput(
+            f"{path} {verb} {other[0]!r}; allowed: for every step, from 0 in six digits, "
+            f"{', '.join(NAMES)}"
+        )
     return metadata, count
+
+
+def _key(step: int, name: str) -> str:
+    """The name of a tensor of a step in a file."""
+    return f"{step:06}.{name}"
 
 
 def _checked(draws: DrawsKind, tensors: Mapping[str, Tensor]) -> LoggedStep:

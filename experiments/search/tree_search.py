@@ -165,6 +165,10 @@ class TreeSearch(ABC):
             found["dataset"] = node_id(cell.config["dataset"])
         return found
 
+    def code_of(self, cell: Cell) -> dict[str, str]:  # noqa: ARG002
+        """The digests of the files of resispec on which a cell's tree depends by its verifier."""
+        return {}
+
     def check_found(self, path: Path, cell: Cell) -> None:
         """Raise InvalidInput for a file that cannot serve a cell.
 
@@ -182,12 +186,24 @@ class TreeSearch(ABC):
                     "changed since; delete the file to search again, give tree.path=FILE, or take "
                     "it as it is (search=null)"
                 )
+        if (found := about.get("most_levels", self.num_levels)) != self.num_levels:
+            raise InvalidInput(
+                f"{path} was searched for with search.num_levels {found}, and {self.num_levels} is "
+                "asked for; give another tree.path, or delete the file to search again"
+            )
         if str(cell.labels["dataset"]) in about.get("datasets", [about.get("dataset")]):
             self._check_apart(path, cell, *about.get("documents", self._documents(cell)))
 
     def found_otherwise(self, path: Path, cell: Cell) -> Iterator[str]:
-        """Lines about a file that serves a cell, but was found on fewer or other documents."""
+        """Lines about a file that serves a cell, but was found with other code or documents."""
         about = grow_map.about(path)
+        recorded = about.get("code", {})
+        present = self.code_of(cell).items()
+        if changed := [name for name, digest in present if recorded.get(name, digest) != digest]:
+            yield (
+                f"{path} was searched for before {', '.join(changed)} changed; delete it to search "
+                "again"
+            )
         dataset = str(cell.labels["dataset"])
         names = about.get("datasets") or [about.get("dataset") or dataset]
         if dataset not in names:
@@ -235,6 +251,9 @@ class TreeSearch(ABC):
         by_dataset = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
         self.cells, self._report = [by_dataset[name] for name in sorted(by_dataset)], report
         self._done, self._size = 0, self.size(cells)
+        # files may change while it searches
+        self._found_for = self.found_for(self.cells[0])
+        self._code = self.code_of(self.cells[0])
 
     @abstractmethod
     def write(self, path: Path) -> None:
@@ -369,8 +388,10 @@ class TreeSearch(ABC):
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
         facts |= {
-            "found_for": self.found_for(self.cells[0]),
+            "found_for": self._found_for,
             "documents": self._documents(self.cells[0]),
+            "code": self._code,
+            "most_levels": self.num_levels,
         }
         return subject | facts | environment | {"forwards_cell": self.forwards_cell}
 
@@ -691,6 +712,12 @@ class OwnShapeSearch(BestShapeSearch):
         code = code_digests({"decoder": node}).items()
         others = {name: digest for name, digest in code if not name.startswith("resispec/")}
         return super().found_for(cell) | {"verifier": node_id([node, others])}
+
+    def code_of(self, cell: Cell) -> dict[str, str]:
+        """See `TreeSearch.code_of`."""
+        parts = {"decoder": [self.counted(cell)[1], {"draws": _draws(cell)}]}
+        code = code_digests(parts).items()
+        return {name: digest for name, digest in code if name.startswith("resispec/")}
 
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
         """The verifier that the tree is for, and its configuration."""

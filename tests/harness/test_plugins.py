@@ -117,6 +117,18 @@ def test_a_name_of_ours_is_not_taken(decorator, base, message, tmp_path):
     assert type(get_rule("standard")) is Standard and type(Draws.IID) is Iid
 
 
+def test_two_classes_of_a_file_have_two_names(tmp_path):
+    """Defect: the last one was measured under the name, without a word."""
+    two = COPY.format(decorator="register('twin')", base="Standard")
+    other = "@register('twin')\nclass Other(Standard):\n    pass\n"
+    (tmp_path / "twins.py").write_text(f"{two}\n\n{other}")
+    try:
+        with pytest.raises(InvalidInput, match="the name 'twin' of Other is that of a known"):
+            get_rule(f"{tmp_path}/twins.py:Copy")
+    finally:
+        registry._REGISTERED.pop("twin", None)
+
+
 def test_a_file_may_be_loaded_again(tmp_path):
     (tmp_path / "again.py").write_text(COPY.format(decorator="register('again')", base="Standard"))
     try:

@@ -41,6 +41,13 @@ def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, t
     assert [row.category for row in kept] == [None] * 3
 
 
+def test_prompts_that_are_the_same_after_a_cut_are_refused(asked):
+    """Defect: documents with one preamble were as many prompts, in intervals over prompts, too."""
+    [cell] = cells_of([*asked, "prompt_tokens=1"])
+    with pytest.raises(InvalidInput, match=r"^2 of 3 prompts are another one after the cut"):
+        load_workload(cell.config, None)
+
+
 def tokenizer_with(folder, template):
     made = AutoTokenizer.from_pretrained(folder / "target")
     made.chat_template = template

@@ -74,10 +74,27 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "laws").mkdir()
     for name in "ab":
-        (tmp_path / "laws" / f"{name}.safetensors").touch()
+        (tmp_path / "laws" / f"{name}.safetensors").write_text(name)
     (tmp_path / "link.safetensors").symlink_to("laws/a.safetensors")
     places = ["laws", "laws/a.safetensors", f"{tmp_path}/laws/b.safetensors", "link.safetensors"]
     assert len(laws_files(places)) == 2
+    (tmp_path / "copy.safetensors").write_text("a")  # defect: its prompt counted twice
+    with pytest.raises(InvalidInput, match=r"copy.safetensors is a copy of laws/a.safetensors"):
+        laws_files([*places, "copy.safetensors"])
+
+
+def test_a_last_step_that_lacks_a_part_is_no_step_less(tmp_path):
+    """Defect: it was left out, and with it the short last step of every text."""
+    logged(tmp_path / "laws", tokens=3)
+    tensors = load_file(tmp_path / "laws")
+    last = max(tensors)
+    about = {"format": "resispec laws 1", "draws": "iid"}
+    save_file({name: tensors[name] for name in tensors if name != last}, tmp_path / "laws", about)
+    with pytest.raises(InvalidInput, match=f"laws lacks '{last}'; allowed: for every step"):
+        list(read_laws(tmp_path / "laws"))
+    save_file(tensors | {"more": tensors[last].clone()}, tmp_path / "laws", about)
+    with pytest.raises(InvalidInput, match="laws lacks '00000"):
+        list(read_laws(tmp_path / "laws"))
 
 
 def test_steps_of_a_root_alone_are_logged_and_read(tmp_path):

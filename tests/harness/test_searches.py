@@ -347,7 +347,8 @@ def test_a_choice_by_the_times_of_another_device_is_told(tmp_path):
 def found(cell, **facts):
     """Write the cell's tree file as its search does, without a measurement."""
     search = build(cell.config["search"])
-    search.cells, search.forwards_cell, search.timed_on = [cell], "none", "abacus"
+    search.begin([cell], lambda *_: None)
+    search.forwards_cell, search.timed_on = "none", "abacus"
     topology = complete(2, cell.config["tree"]["num_nodes"] - 1)
     grow_map.save(topology, cell.tree_file, search.origin(**facts))
 
@@ -359,6 +360,25 @@ def refusal(cell):
     except InvalidInput as error:
         return str(error)
     return ""
+
+
+def test_a_tree_is_of_as_many_levels_as_are_asked_for_and_of_the_code_that_there_is(tmp_path):
+    """Defects: two options of a tree had one file, and an edited rule of ours its old tree."""
+    where = [f"results={tmp_path}", f"tree.path={tmp_path}/a.json"]
+    words = ["pair=embedded", "verifier=level_optimal", "tree=own_121", *where]
+    [cell], [flat] = cells_of(words), cells_of([*words, "search.num_levels=5"])
+    found(cell, datasets=[])
+    assert refusal(cell) == ""
+    assert "was searched for with search.num_levels 14, and 5 is asked for" in refusal(flat)
+    search = build(cell.config["search"])
+    assert not any("before" in line for line in search.found_otherwise(cell.tree_file, cell))
+    content = json.loads(cell.tree_file.read_text())
+    name = "resispec/verifiers/level_optimal.py"
+    content["about"]["code"][name] = "another"
+    del content["sha256"]
+    cell.tree_file.write_text(json.dumps(content))
+    [line] = search.found_otherwise(cell.tree_file, cell)
+    assert f"was searched for before {name} changed; delete it" in line
 
 
 @pytest.mark.parametrize("about", [{"datasets": ["embedded_code"]}, {"dataset": "embedded_code"}])

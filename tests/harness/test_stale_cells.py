@@ -14,7 +14,8 @@ from experiments.status import standings
 from experiments.store import status_of
 from experiments.worker import measure
 from resispec import code_digest
-from resispec.code_digest import changed_files, code_digests, own_digests
+from resispec.code_digest import changed_files, check_loaded, code_digests, own_digests
+from resispec.errors import InvalidInput
 from tests.harness.toy_runs import hashes, messages, rows, run, run_here
 
 RULE = '''"""A rule."""
@@ -32,7 +33,7 @@ class Rule(Standard):
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of our verifiers, draws and drafters, whose files a test may change."""
-    for part in ("verifiers", "draws", "drafters"):
+    for part in ("verifiers", "draws", "drafters", "trees"):
         shutil.copytree(code_digest.PACKAGE / part, tmp_path / "resispec" / part)
     shutil.copy(code_digest.PACKAGE / "distributions.py", tmp_path / "resispec")
     monkeypatch.setattr(code_digest, "PACKAGE", tmp_path / "resispec")
@@ -122,10 +123,82 @@ def test_modules_of_the_users_count_and_installed_ones_do_not(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path / "folder")
     names = {"_target_": "people_rules.Mine", "other": {"_target_": "torch.nn.Linear"}}
     assert sorted(code_digests({"decoder": names})) == [
-        f"people_rules/{name}.py" for name in ("__init__", "inner", "shares")
+        "package torch",  # named, and so by its version and files
+        *(f"people_rules/{name}.py" for name in ("__init__", "inner", "shares")),
     ]
     recorded = code_digests({"decoder": names}) | {"elsewhere.py": "0"}  # of another machine
     assert changed_files(recorded, code_digests({"decoder": names})) == []
+
+
+def test_files_that_a_rule_of_the_users_may_read_count(tmp_path, monkeypatch):
+    """Defect: thresholds in a file beside a rule were changed, and its old numbers stayed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shares.json").write_text('{"share": 0.5}')
+    rule = "import json\nfrom pathlib import Path\n"
+    rule += 'SHARE = json.loads(Path(__file__).with_name("shares.json").read_text())["share"]\n'
+    (tmp_path / "reading.py").write_text(f"{rule}class Rule: pass\n")
+    config = {"decoder": {"_target_": "reading.Rule"}}
+    assert changes(config, tmp_path / "shares.json", "0.5", "0.9") == ["shares.json"]
+
+
+@pytest.mark.parametrize(
+    "way", ['@registry.register("mine")', "@register(NAME)", '@register(name="mine")']
+)
+def test_a_rule_that_is_registered_in_another_way_counts(way, package):
+    path = package / "verifiers" / "mine.py"
+    path.write_text(f"{way}\nclass Mine:\n    SHARE = 0.5\n")
+    named = {"_target_": "resispec.verifiers.get_verifier", "name": "mine"}
+    config = {"decoder": {"verifier": named}}
+    assert "resispec/verifiers/mine.py" in changes(config, path, "0.5", "0.9")
+
+
+def test_draws_whose_name_has_a_type_count(package):
+    path = package / "draws" / "flat.py"
+    path.write_text('class Flat(DrawsKind):\n    name: ClassVar[str] = "flat"\n    POWER = 0.5\n')
+    config = {"decoder": {"drafter": {"draws": "flat"}}}
+    assert changes(config, path, "0.5", "0.9") == ["resispec/draws/flat.py"]
+
+
+def test_tasks_and_trees_count_unless_a_cell_is_older_than_that(package):
+    """Defect: a corrected formula of a user's own task left the old numbers as done."""
+    tasks = package.parent / "experiments" / "tasks"
+    tasks.mkdir(parents=True)
+    (tasks / "overlap.py").write_text("SHARE = 0.5\nfrom resispec.verifiers import Standard\n")
+    (package / "trees" / "mine.py").write_text("SHARE = 0.5\ndef star(): pass\n")
+    tree = {"_target_": "resispec.trees.mine.star"}
+    config = {"decoder": {"topology": tree}, "task": {"_target_": "experiments.tasks.overlap.O"}}
+    for path, name in (
+        (tasks / "overlap.py", "experiments/tasks/overlap.py"),
+        (package / "trees" / "mine.py", "resispec/trees/mine.py"),
+    ):
+        assert changes(config, path, "0.5", "0.9") == [name]
+    assert "resispec/verifiers/standard.py" not in code_digests(config)
+    assert changed_files({}, code_digests(config)) == []
+
+
+def test_the_version_of_a_class_s_package_counts(tmp_path, monkeypatch):
+    about = tmp_path / "site-packages" / "toy_rules-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about.parent / "toy_rules_of.py").write_text("class Mine: pass\n")
+    monkeypatch.syspath_prepend(about.parent)
+    found = []
+    for record in ("toy_rules_of.py,sha256=a,1\n", "toy_rules_of.py,sha256=b,1\n"):
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-rules\nVersion: 1.0\n")
+        (about / "RECORD").write_text(record)
+        code_digest._of_package.cache_clear()
+        found.append(code_digests({"decoder": {"_target_": "toy_rules_of.Mine"}}))
+    assert changed_files(*found) == ["package toy-rules"]
+
+
+def test_a_file_that_changes_under_a_process_that_has_read_it_is_refused(tmp_path, monkeypatch):
+    """Defect: a job measured with the old module, and recorded the new one."""
+    monkeypatch.setattr(code_digest, "_LOADED", {})
+    (tmp_path / "rule.py").write_text("class Rule: pass\n")
+    config = {"decoder": {"verifier": {"name": f"{tmp_path}/rule.py:Rule"}}}
+    check_loaded(config)
+    edit(tmp_path / "rule.py", "pass", "SHARE = 1")
+    with pytest.raises(InvalidInput, match=r"^rule.py has changed since this process read it"):
+        check_loaded(config)
 
 
 def test_the_version_of_an_entry_point_s_package_counts(tmp_path, monkeypatch):

@@ -379,6 +379,41 @@ def test_what_is_no_law_is_not_measured(task, verifier, error, message):
         task(replace(setting, decoder=Decoder(TREE, as_verifier(verifier))), 0)
 
 
+class Sure(TopDown):
+    """It stops at leaves only where the target is sure of the next token."""
+
+    def outcomes(self, tree, target_probs, draft_probs):
+        outcomes = super().outcomes(tree, target_probs, draft_probs)
+        leaves = [not below for below in tree.topology.children]
+        is_lost = torch.tensor(leaves) & (target_probs.amax(-1) < 0.9)
+        stop = outcomes.stop.masked_fill(is_lost, 0.0)
+        stop[0] += outcomes.stop.sum() - stop.sum()
+        return replace(outcomes, stop=stop)
+
+
+class Lazy(TopDown):
+    def verify(self, *given):
+        return super().verify(*given)
+
+
+@pytest.mark.parametrize("task", [Bias(2, 8), Bound(2, 1), Scaling(2, [2], 2, 1)])
+def test_what_reads_laws_that_are_not_measured_is_refused(task):
+    """Defect: leaves had a uniform law, and trees were searched for by it."""
+    plain = workload(drafter=DraftModel(complete(3, 2))).decoder
+    with pytest.raises(InvalidInput, match="Standard decides by the target's laws at leaves"):
+        task.check(Decoder(plain.drafter, Sure(Standard())))
+    for name in ("standard", "traversal_optimal", "level_optimal", "resispec"):
+        task.check(Decoder(plain.drafter, get_verifier(name)))
+
+
+@pytest.mark.parametrize("task", [Bias(2, 8), Scaling(2, [2], 2, 1), Acceptance(2, Draws.IID)])
+def test_a_verify_of_one_s_own_needs_its_own_outcomes_where_laws_are_measured(task):
+    """Defect: the numbers were those of the class that it inherits from."""
+    setting = workload(pair=of_laws(P, Q), length=3)
+    with pytest.raises(InvalidInput, match="^Lazy has a `verify` of its own and inherits"):
+        task(replace(setting, decoder=Decoder(TREE, Lazy(Standard()))), 0)
+
+
 def test_laws_at_nodes_and_parts_of_a_tree():
     """Both models are bigrams: a node's law is the row of its token; that of leaves is uniform."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)

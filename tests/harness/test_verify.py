@@ -4,14 +4,15 @@ import errno
 import json
 import os
 import re
+import shutil
 
 import pytest
 
-from experiments import states, status
+from experiments import states, status, verify
 from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import sweep_of
 from experiments.store import plans_of, write_plans
-from experiments.verify import main
+from experiments.verify import committed, main
 from resispec.files import read_json, write_json
 from resispec.kept import Kept
 from resispec.trees import complete, grow_map
@@ -35,6 +36,9 @@ def results(toy, tmp_path, monkeypatch):
     """A results folder and a cache of models with all that has a checksum, as runs write it."""
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
     Model().folder()
+    ours = tmp_path / "ours" / "target"
+    shutil.copytree(next(one for one in committed() if one.name == "draft_2m_80k"), ours)
+    monkeypatch.setattr(verify, "committed", lambda: [ours])
     results = tmp_path / "results"
     save_plan(results, "table1", save_methods(results)[1:])
     save_plan(results, "table2", [])
@@ -50,7 +54,7 @@ def results(toy, tmp_path, monkeypatch):
     return results
 
 
-COUNTS = "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 1 models"
+COUNTS = "3 cells, 3 plans, 3 trees, 0 published archives, 1 published trees, 2 models"
 
 
 def test_all_is_as_it_was_written(results, capsys):
@@ -124,6 +128,15 @@ def test_damage_is_a_line_with_what_to_do(results, monkeypatch, capsys):
         assert [line for line in lines if re.search(f"({named}).*{expected}$", line)], (name, out)
     assert len(lines) == len(DAMAGES)
     assert sorted(read) == ["sweep", "table1", "table2"]
+
+
+def test_models_that_come_with_us_are_checked_too(results, tmp_path, capsys):
+    """Defect: an edited one was as it was written, and cells of it stayed done."""
+    [weights] = (tmp_path / "ours" / "target").glob("*.safetensors")
+    weights.write_bytes(b"another")
+    assert main(["--results", str(results)]) == 1
+    out = capsys.readouterr().out
+    assert "a part of the repository, is damaged" in out and "restore it by git" in out
 
 
 def test_no_folder_is_no_good_news(tmp_path, capsys):

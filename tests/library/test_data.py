@@ -226,6 +226,20 @@ def test_a_second_turn_follows_the_first_and_its_answer(published, tmp_path):
             data.prompts(1)
 
 
+def test_second_turns_of_one_s_own_have_answers_of_one_s_own(published, tmp_path):
+    """Defects: GPT-4's answers followed other questions, and the last of two answers counted."""
+    answers = write(tmp_path / "answers.jsonl", ANSWERS[0] | {"question_id": "82"})
+    [prompt] = published("mt_bench_second", SPEC_BENCH, answers_path=answers).prompts(1)
+    assert prompt.id == "82"  # a text in one file, and a number in the other
+    write(tmp_path / "answers.jsonl", ANSWERS[0], ANSWERS[0])
+    with pytest.raises(InvalidInput, match="line 2 answers question 82 a second time"):
+        published("mt_bench_second", SPEC_BENCH, answers_path=answers).prompts(1)
+    data = published("mt_bench_second", SPEC_BENCH)
+    own = replace(data, path=write(tmp_path / "own.jsonl", *SPEC_BENCH[:1]))
+    with pytest.raises(InvalidInput, match="has other questions than the original.*answers_path"):
+        own.prompts(1)
+
+
 def test_earlier_turns_of_a_file_are_the_users_and_the_assistants(tmp_path):
     path = write(
         tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"}
