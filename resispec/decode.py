@@ -93,8 +93,8 @@ class Decoder:
         whether the token ends the sequence; if None, the pair's `end_token_ids` end it, unless
         `ignore_eos`. A stopwatch set by `measuring` times the parts "draft", "target", "verify" and
         "commit" of every step.
-        is_checked: whether a verifier that changes its inputs is refused, which takes time; for
-        audits.
+        is_checked: whether a verifier or a drafter that changes its inputs is refused, which takes
+        time; for audits.
 
         Raises InvalidInput when the prompt or the tree does not fit, and while another prompt is
         decoded; FloatingPointError when a law is NaN.

@@ -67,12 +67,14 @@ def _tell_hidden(kind: str, name: str) -> None:
 
 
 def check_free(kind: str, name: str, new: Any, known: Any) -> None:
-    """Raise InvalidInput if a name is that of a known class or function of another file.
+    """Raise InvalidInput if a name is that of another known class or function.
 
     The same file may be loaded again. known: None for a free name.
     """
-    if known is not None and _file(new) != _file(known):
-        ours, theirs = (getattr(one, "__qualname__", one) for one in (new, known))
+    if known is None:
+        return
+    ours, theirs = (getattr(one, "__qualname__", one) for one in (new, known))
+    if _file(new) != _file(known) or ours != theirs:
         raise InvalidInput(
             f"the name {name!r} of {ours} is that of a known {kind}, {known.__module__}.{theirs}; "
             "allowed: a name of its own"

@@ -10,20 +10,29 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.row_checks import check_rows
+from resispec.audit.row_checks import check_rows, verifies_otherwise
 from resispec.core import Draft, Draws, DrawsKind, Tree, Verdict
 from resispec.cuda_graphs import Unit, own_unit, send, upload
 from resispec.distributions import summing_to_one
-from resispec.drafters.base import Drafter
+from resispec.drafters import Drafter, DraftModel, Eagle, NoDraft
 from resispec.drafters.levels import inner_nodes
 from resispec.errors import InvalidInput
 from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
+from resispec.models.module_state import runs_other_code, settings_in
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
-from resispec.verifiers.base import check_tensor, check_verdict, reads_numbers, unchanging
+from resispec.verifiers.base import (
+    check_tensor,
+    check_unchanged,
+    check_verdict,
+    reads_numbers,
+    unchanging,
+)
 
+UNCAPTURED = torch.device("cpu")
+"""A device for which `own_unit` gives functions as they are."""
 SUM_TOLERANCE = 1e-2
 """Allowed distance from 1 of the sum of a drafter's law, which may be a softmax in bfloat16."""
 
@@ -50,18 +59,22 @@ class Stepper:
         self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int
     ) -> None:
         self._verifier, self._target, self._warp = verifier, pair.target, warp
+        self._needs_verify = reads_numbers(verifier) or verifies_otherwise(verifier)
         self._device = device = pair.target.device
         if reading_is_free(device):
             keep_freed_memory()
         self._topology = drafter.topology
         # the laws of our drafters sum to 1; those of others may be a softmax in bfloat16
-        self._is_of_ours = type(drafter).__module__.partition(".")[0] == __package__
+        self._is_of_ours = type(drafter) in (DraftModel, Eagle, NoDraft)
         self._draws_are_known = self._is_of_ours and drafter.draws in list(Draws)
         # captured units draw from this one, whatever a prompt brings
         self._generator = Generator(device)
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
-        self._read = own_unit(self._laws, device)
+        module = pair.modules()[0]
+        # a graph would repeat what a hook did when it was captured
+        is_fixed = module is None or not runs_other_code(module)
+        self._read = own_unit(self._laws, device if is_fixed else UNCAPTURED)
         # by the draws, for trees of the drafter's own shape
         self._decide: dict[DrawsKind, Unit] = {}
         self._keep = keeping(self._session, device)
@@ -83,7 +96,8 @@ class Stepper:
         """Draft a tree, forward it, verify it and commit what was accepted.
 
         is_checked: whether to look at the drafter's laws in every step, not only in a prompt's
-        first, and to raise InvalidInput if the verifier changed its inputs. This takes time.
+        first, and to raise InvalidInput if the verifier or the drafter changed its inputs. This
+        takes time.
 
         Raises FloatingPointError when a law is invalid; InvalidInput for a verdict as
         `check_verdict`, when the drafter's laws are none or its tree begins elsewhere, and for
@@ -106,10 +120,13 @@ class Stepper:
         given = draft.tree, target_probs, draft.probs
         with unchanging(self._verifier, *given) if is_checked else nullcontext(), part("verify"):
             verdict = self._verdict(draft, target_probs)
+        copy = target_probs.clone() if is_checked else target_probs
         with part("commit"):
             self._keep((0, *verdict.path))
             self._drafts.commit(verdict, features, target_probs)
             self._root = verdict.tokens[-1]
+        if is_checked:
+            check_unchanged("the drafter", {"target_probs": copy}, {"target_probs": target_probs})
         return Step(draft, target_probs, verdict)
 
     def _laws(
@@ -120,7 +137,7 @@ class Stepper:
 
     def _verdict(self, draft: Draft, target_probs: Tensor) -> Verdict:
         tree, generator = draft.tree, self._generator
-        if reading_is_free(self._device) or reads_numbers(self._verifier):
+        if reading_is_free(self._device) or self._needs_verify:
             verdict = self._verifier.verify(tree, target_probs, draft.probs, generator)
             check_verdict(self._verifier, verdict, tree, target_probs.shape[-1])
             return verdict
@@ -129,9 +146,16 @@ class Stepper:
             # one.
             outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
-            if (draws := tree.draws) not in self._decide:
-                self._decide[draws] = own_unit(self._decided, self._device, draws)
-            (outcome,) = self._decide[draws](generator, tree.tokens, target_probs, draft.probs)
+            draws, inputs = tree.draws, (tree.tokens, target_probs, draft.probs)
+            if draws in self._decide:
+                (outcome,) = self._decide[draws](generator, *inputs)
+            else:
+                before = settings_in(self._verifier)
+                (outcome,) = self._decided(draws, generator, *inputs)
+                is_fixed = settings_in(self._verifier) == before
+                # a graph would repeat the state that a verifier had when it was captured
+                unit = own_unit(self._decided, self._device if is_fixed else UNCAPTURED, draws)
+                self._decide[draws] = unit
         return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def _check_root(self, tree: Tree) -> None:

@@ -14,7 +14,7 @@ from experiments.auditing.material import Material
 from experiments.cell import build
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, cases_of, supported_draws, worst
-from resispec.audit.row_checks import CheckedRule
+from resispec.audit.row_checks import CheckedRule, check_draws
 from resispec.audit.simulate import NUM_TURNS, simulated, walked
 from resispec.audit.simulation_cases import scenes, scenes_of_laws
 from resispec.audit.verdict import Evidence, Judgement, Statistics, judge, remeasured
@@ -101,6 +101,7 @@ class Subject:
     """
 
     def __init__(self, candidate: Candidate, draws: DrawsKind) -> None:
+        check_draws(draws)
         self.draws = draws
         self.verifier = candidate.build()
         self.rule = CheckedRule(rule_of(self.verifier), candidate.name)

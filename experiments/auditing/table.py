@@ -46,8 +46,11 @@ def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: 
     ]
     filters = filters_of(config)
     law = labels.setting({"temperature": config["temperature"], **filters})
+    device = torch.device(config["device"])
+    # a kernel of a verifier's own for a device is run by decoding alone
+    of_cpu = "" if device.type == "cpu" else " All but decoding was done on the CPU."
     notes = (
-        f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make "
+        f"Profile: {config['profile']}. {origin(device)}{of_cpu} Made by: make "
         f"audit. Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
         "Enumerated: worst total variation over a battery of small laws and trees; exact below "
         f"{TOLERANCE:g}, where rounding in float32 ends. TV: total variation between the emitted "

@@ -21,12 +21,19 @@ from torch import Generator, Tensor
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
-from experiments.tasks.sampled_trees import Root, has_likeliest
+from experiments.tasks.sampled_trees import Root, check_leaves, has_likeliest
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import total_variation
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.excess import NUM_CLASSES, passed, tree_excess
-from resispec.audit.row_checks import RETURNED, CheckedRule, accepted, check_stops, emitted
+from resispec.audit.row_checks import (
+    RETURNED,
+    CheckedRule,
+    accepted,
+    check_own_outcomes,
+    check_stops,
+    emitted,
+)
 from resispec.core import Draft
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, Eagle
@@ -76,8 +83,9 @@ class Bias(Task):
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; a tree must be drafted, without the laws of earlier steps."""
-        _drafter(decoder)
+        drafter = _drafter(decoder)
         super().check(decoder)
+        check_leaves(decoder.verifier, drafter.draws, drafter.topology)
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> BiasRow:
@@ -87,6 +95,7 @@ class Bias(Task):
         """
         verifier, generator = workload.decoder.verifier, workload.generator(index)
         drafter = _drafter(workload.decoder)
+        check_own_outcomes(verifier)
         rule = None if applied_rule(verifier) is None else CheckedRule.of(verifier)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         total, excess = 0.0, torch.zeros(2, NUM_CLASSES, dtype=torch.float64)

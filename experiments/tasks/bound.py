@@ -8,7 +8,7 @@ import torch
 
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
-from experiments.tasks.sampled_trees import compare, plain_drafter
+from experiments.tasks.sampled_trees import check_leaves, compare, plain_drafter
 from resispec.decode import Decoder
 
 MEASURED = "the ceiling of a tree is measured"
@@ -42,8 +42,9 @@ class Bound(Task):
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; the decoder's siblings must be i.i.d."""
-        plain_drafter(decoder, MEASURED)
+        drafter = plain_drafter(decoder, MEASURED)
         super().check(decoder)
+        check_leaves(decoder.verifier, drafter.draws, drafter.topology)
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> BoundRow:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import one_hot
 
 from experiments.tasks.base import Workload
 from resispec.audit.ceiling import tree_log_ratios
-from resispec.core import Draft, Draws, Tree
+from resispec.core import Draft, Draws, DrawsKind, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
 from resispec.drafters import Drafter, DraftModel, Eagle
@@ -18,7 +19,7 @@ from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Model, Pair, Warp, features_of
 from resispec.replay import expected_emitted
 from resispec.trees import Topology, parallel_chains, root_only, union
-from resispec.verifiers.base import Verifier
+from resispec.verifiers.base import Verifier, outcomes_of, verifier_name
 
 INFINITE = 1e6
 """Number that stands for infinity in rows, since JSON has none; real log ratios are far smaller."""
@@ -169,6 +170,34 @@ class Root:
             for rows in (paths.probs, self.laws(draft, paths.tree))
         )
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain
+
+
+def check_leaves(verifier: Verifier, draws: DrawsKind, topology: Topology) -> None:
+    """Raise InvalidInput if what a verifier keeps depends on the target's laws at leaves.
+
+    Trees of `Root` have uniform ones there. It is tried on made-up laws, beside a certain one.
+    """
+    if topology.num_nodes == 1:
+        return
+    size, generator = max(map(len, topology.children)) + 1, Generator().manual_seed(0)
+    tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
+    for children in topology.children:
+        tokens[list(children)] = torch.arange(len(children))
+    shape = topology.num_nodes, size
+    target, draft = (torch.rand(shape, generator=generator).softmax(-1) for _ in range(2))
+    leaves = [number for number, below in enumerate(topology.children) if not below]
+    certain = one_hot(torch.tensor(0), size).to(target.dtype)
+    stops = []
+    for law in (torch.full_like(certain, 1 / size), certain):
+        target[leaves] = law
+        outcomes = outcomes_of(verifier, Tree(topology, tokens, draws), target.clone(), draft)
+        stops.append(outcomes.stop.clone())
+    if not torch.allclose(*stops, atol=1e-4):
+        raise InvalidInput(
+            f"{verifier_name(verifier)} decides by the target's laws at leaves, which are not "
+            "measured here; allowed: a verifier that draws its final token from them alone, or "
+            "task=decode"
+        )
 
 
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:

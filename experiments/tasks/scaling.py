@@ -8,7 +8,7 @@ import torch
 
 from experiments.tasks.base import Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, PrefixTask
-from experiments.tasks.sampled_trees import compare, plain_drafter
+from experiments.tasks.sampled_trees import check_leaves, compare, plain_drafter
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -71,6 +71,7 @@ class Scaling(PrefixTask):
         plain_drafter(decoder, "trees of several shapes are measured")
         for *_, shape in self._shapes:
             rehearse(decoder.verifier, Draws.IID, shape)
+            check_leaves(decoder.verifier, Draws.IID, shape)
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> ScalingRow:

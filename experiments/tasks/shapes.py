@@ -13,7 +13,7 @@ import torch
 from experiments.configurations import Configuration
 from experiments.tasks.base import Task, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
-from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
+from experiments.tasks.sampled_trees import Method, check_leaves, compare, filled_by_draft_model
 from resispec.trees import Topology
 from resispec.verifiers import get_verifier
 
@@ -68,7 +68,8 @@ class Shapes(ComparisonTask):
     def methods(self, workload: Workload) -> list[Method]:
         """A method for every topology."""
         drafter, verifier = filled_by_draft_model(workload.decoder), workload.decoder.verifier
-        trees = (Topology(tuple(map(int, parents))) for parents in self.topologies)
+        trees = [Topology(tuple(map(int, parents))) for parents in self.topologies]
+        check_leaves(verifier, drafter.draws, trees[0])
         return [(replace(drafter, topology=tree), verifier) for tree in trees]
 
 

@@ -10,6 +10,7 @@ from resispec.trees import complete
 from resispec.verifiers.base import (
     DrawsKind,
     Law,
+    Outcomes,
     SiblingRule,
     Verifier,
     outcomes_of,
@@ -26,6 +27,14 @@ def rule_of(verifier: Verifier) -> SiblingRule:
     require_outcomes(verifier)
     rule = applied_rule(verifier)
     return FirstToken(verifier) if rule is None else rule
+
+
+def kept_outcomes(
+    verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+) -> Outcomes:
+    """The verifier's outcomes in memory of their own, which it may use again; see `outcomes_of`."""
+    outcomes = outcomes_of(verifier, tree, target_probs, draft_probs)
+    return Outcomes(outcomes.stop.clone(), outcomes.final.clone())
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class FirstToken:
         select, residual = [], []
         for p, q, tokens in zip(*rows, strict=True):
             tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)
-            outcomes = outcomes_of(
+            outcomes = kept_outcomes(
                 self.verifier, tree, p.expand(count + 1, vocab), q.expand(count + 1, vocab)
             )
             select.append(outcomes.stop[1:])

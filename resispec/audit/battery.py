@@ -23,7 +23,7 @@ from resispec.audit.enumerate import (
     total_variation,
     tree_law,
 )
-from resispec.audit.row_checks import emitted
+from resispec.audit.row_checks import check_own_outcomes, emitted
 from resispec.audit.verdict import TOLERANCE
 from resispec.errors import NotDefined
 from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
@@ -212,6 +212,7 @@ def shown_bias(
 def _shown_bias(
     verifier: Verifier, draws: DrawsKind, shown: ShownLaws, are_likeliest: bool
 ) -> str | None:
+    check_own_outcomes(verifier)
     rule, is_applied = rule_of(verifier), applied_rule(verifier) is not None
     p, q = (torch.tensor(law, dtype=torch.float64) for law in shown)
 

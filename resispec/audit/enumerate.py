@@ -11,11 +11,12 @@ from itertools import permutations, product
 import torch
 from torch import Tensor
 
+from resispec.audit.as_sibling_rule import kept_outcomes
 from resispec.audit.ceiling import check_siblings
 from resispec.audit.row_checks import check_like, check_pair, check_rows, check_stops, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
-from resispec.verifiers.base import DrawsKind, SiblingRule, Verifier, outcomes_of
+from resispec.verifiers.base import DrawsKind, SiblingRule, Verifier
 
 MAX_ELEMENTS = 1 << 22
 
@@ -98,7 +99,7 @@ def tree_law(
         check_rows(name, rows)
     tokens, weights = drafted_trees(topology, draft_rows, draws)
     cases = [
-        outcomes_of(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
+        kept_outcomes(verifier, Tree(topology, row, draws), target_rows[row], draft_rows[row])
         for row in tokens
     ]
     stop = torch.stack([case.stop for case in cases])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.distributions import sum_tolerance
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, NotDefined
 from resispec.verifiers.base import (
     DrawsKind,
     Law,
@@ -18,12 +19,67 @@ from resispec.verifiers.base import (
     Verifier,
     check_shapes,
     check_unchanged,
+    distance,
     is_first,
     named,
 )
 
 RETURNED = 1e-4
 """Allowed distance from 1 of sums of returned masses, which may have been computed in float32."""
+
+
+def verifies_otherwise(verifier: Verifier) -> bool:
+    """Whether a class has a `verify` of its own and inherits `outcomes`, which are of another."""
+    return distance(verifier, "verify") < distance(verifier, "outcomes") < math.inf
+
+
+def check_own_outcomes(verifier: Verifier) -> None:
+    """Raise InvalidInput if `outcomes` are not the law that a verifier's `verify` draws from."""
+    if verifies_otherwise(verifier):
+        raise InvalidInput(
+            f"{type(verifier).__name__} has a `verify` of its own and inherits `outcomes`, which "
+            "say another law; allowed here: both in one class"
+        )
+
+
+def check_draws(draws: DrawsKind) -> None:
+    """Raise InvalidInput, on one small law, for draws that change it or do not follow their claims.
+
+    The claim is `can_be_cut`: the first two of three siblings follow the law of two. Draws that
+    are not defined on five tokens, or fail there, are not tried.
+    """
+    try:
+        _check_draws(draws)
+    except NotDefined:
+        return
+    except InvalidInput:
+        raise
+    except Exception:  # noqa: BLE001 - a user's code may raise anything
+        return
+
+
+def _check_draws(draws: DrawsKind) -> None:
+    generator = Generator().manual_seed(0)
+    count = min(3, draws.most_siblings)
+    law = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
+    rows = law.expand(64, -1).contiguous()
+    siblings = draws.draw(rows, count, generator)
+    for _ in draws.laws(rows, siblings):
+        pass
+    check_unchanged(f"draws {draws}", {"draft_probs": law.expand_as(rows)}, {"draft_probs": rows})
+    if not draws.can_be_cut or count < 3:
+        return
+    tokens = torch.arange(len(law))
+    pairs, triples = (torch.cartesian_prod(*[tokens] * number) for number in (2, 3))
+    fewer, more = (
+        draws.weights(law.expand(len(every), -1), every).double() for every in (pairs, triples)
+    )
+    if not torch.allclose(more.view(len(pairs), -1).sum(-1), fewer, atol=1e-5):
+        raise InvalidInput(
+            f"draws {draws} say can_be_cut = True, but the first two of three siblings do not "
+            "follow the law of two; allowed: False, and then trees whose levels have nodes with "
+            "equal numbers of children"
+        )
 
 
 def emitted(law: Law, siblings: Tensor) -> Tensor:
@@ -113,7 +169,11 @@ class CheckedRule:
 
     @classmethod
     def of(cls, verifier: Verifier) -> CheckedRule:
-        """The checked rule of a verifier, see `rule_of`, under the name of its class."""
+        """The checked rule of a verifier, see `rule_of`, under the name of its class.
+
+        Raises InvalidInput as `check_own_outcomes`.
+        """
+        check_own_outcomes(verifier)
         return cls(rule_of(verifier), type(getattr(verifier, "rule", verifier)).__name__)
 
     def law(

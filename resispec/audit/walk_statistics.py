@@ -16,11 +16,12 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot, pad
 
+from resispec.audit.as_sibling_rule import kept_outcomes
 from resispec.audit.chi_square import chi_square, chi_square_of_counts, chi_squared, of_sums, summed
 from resispec.audit.verdict import FINAL_TOKENS, MIN_VARIANCE, Statistic, z_score
 from resispec.core import Tree, Verdict
 from resispec.trees import Topology, families_by_level_on
-from resispec.verifiers.base import DrawsKind, Outcomes, Verifier, outcomes_of
+from resispec.verifiers.base import DrawsKind, Outcomes, Verifier
 
 MOST_READ = 256
 """The most different trees whose `outcomes` are computed."""
@@ -152,7 +153,7 @@ def outcomes_in(
     verifier: Verifier, scene: Scene, draws: DrawsKind, tokens: tuple[int, ...]
 ) -> Outcomes:
     """The outcomes of a tree of the scene with these tokens."""
-    return outcomes_of(verifier, *scene.given(torch.tensor(tokens), draws))
+    return kept_outcomes(verifier, *scene.given(torch.tensor(tokens), draws))
 
 
 def statistics_of(outcomes: TreeOutcomes, walks: Walks) -> dict[str, Statistic]:

@@ -195,7 +195,7 @@ KindClass = TypeVar("KindClass", bound=type[DrawsKind])
 def known(kind: KindClass) -> KindClass:
     """A decorator that makes a kind of draws known by its name.
 
-    Raises InvalidInput for a name that one of another file has, such as an inherited one.
+    Raises InvalidInput for a name that another one has, such as an inherited one.
     """
     if kind.name in Draws.named:
         check_free("kind of draws", kind.name, kind, type(Draws.named[kind.name]))

@@ -82,7 +82,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
             folder,
             dtype=DTYPES.get(dtype, torch.float32),
             # sdpa, or eager where a model lacks it, whatever config.json names
-            attn_implementation=None,
+            attn_implementation="eager" if _has_softcap(content) else None,
             weights_only=True,
             ignore_mismatched_sizes=True,  # so that they are reported, and refused below
             output_loading_info=True,
@@ -99,6 +99,12 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
             quicken(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
     return module, _tokenizer_in(folder, name)
+
+
+def _has_softcap(content: Mapping[str, Any]) -> bool:
+    """Whether attention has a soft cap, which the sdpa of some versions leaves out silently."""
+    texts = (content, content.get("text_config") or {})
+    return any(text.get("attn_logit_softcapping") for text in texts)
 
 
 def read_tokenizer(name: str, revision: str | None = None) -> Any:

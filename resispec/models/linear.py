@@ -114,11 +114,16 @@ def quicken(module: nn.Module) -> None:
 
     Raises InvalidInput when `FORCED` names no way.
     """
-    layers: list[Any] = [
-        layer
-        for layer in module.modules()
-        if type(layer) is nn.Linear or isinstance(layer, QuickLinear)
-    ]
+    _quicken(
+        [
+            layer
+            for layer in module.modules()
+            if type(layer) is nn.Linear or isinstance(layer, QuickLinear)
+        ]
+    )
+
+
+def _quicken(layers: Sequence[Any]) -> None:
     layers = [layer for layer in layers if layer.weight.device.type == "cpu"]
     weights, grids = [layer.weight.detach() for layer in layers], [*map(grid_of, layers)]
     chosen = choices(weights, grids)
@@ -133,9 +138,13 @@ def quicken(module: nn.Module) -> None:
 
 def quicken_again(module: nn.Module) -> None:
     """Make the products of a module's layers anew, as their weights are now."""
-    for layer in module.modules():
-        if isinstance(layer, QuickLinear) and layer.product is not None:
-            quicken(layer)
+    _quicken(_quick_layers(module))
+
+
+def _quick_layers(module: nn.Module) -> list[Any]:
+    """The layers of a module that use a product."""
+    layers = (layer for layer in module.modules() if isinstance(layer, QuickLinear))
+    return [layer for layer in layers if layer.product is not None]
 
 
 def choices(weights: Sequence[Tensor], grids: Sequence[Grid | None] | None = None) -> list[Choice]:
@@ -339,8 +348,4 @@ def described(products: Sequence[Product]) -> dict[str, str]:
 
 def products_in(module: nn.Module) -> list[Product]:
     """The products that the layers of a module use."""
-    return [
-        layer.product
-        for layer in module.modules()
-        if isinstance(layer, QuickLinear) and layer.product is not None
-    ]
+    return [layer.product for layer in _quick_layers(module)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import getattr_static
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -60,7 +62,7 @@ class ModuleState:
             for buffer in part.buffers(recurse=False)
         )
         tensors = [*module.parameters(), *buffers]
-        hooks = [hook for part in parts for name in HOOKS for hook in getattr(part, name).values()]
+        hooks = [hook for part in parts for hook in _hooks(part)]
         methods = [vars(part).get("forward") for part in parts]
         classes = [getattr_static(kind, "forward") for kind in dict.fromkeys(map(type, parts))]
         functions = [*_global_hooks(), *methods, *classes, *called]
@@ -92,6 +94,19 @@ def version(tensor: Tensor) -> tuple[int, int | None]:
     return place, None if tensor.is_inference() else tensor._version
 
 
+def runs_other_code(module: nn.Module) -> bool:
+    """Whether a forward also runs what a program has put into the module's parts.
+
+    That are hooks, and functions in the place of a part's `forward`, unless they are KNOWN. They
+    may have a state of their own, which no comparison sees.
+    """
+    functions = _global_hooks()
+    for part in module.modules():
+        functions += _hooks(part)
+        functions += [vars(part)["forward"]] if "forward" in vars(part) else []
+    return not all(map(is_known, functions))
+
+
 def is_untouched(part: Any) -> bool:
     """Whether a part of a module does what its class said when its package was installed.
 
@@ -100,7 +115,7 @@ def is_untouched(part: Any) -> bool:
     """
     return (
         "forward" not in vars(part)
-        and not any(getattr(part, hooks) for hooks in HOOKS)
+        and not _hooks(part)
         and not _global_hooks()
         and is_known(type(part).forward)
     )
@@ -121,6 +136,15 @@ def _roots() -> tuple[str, ...]:
     """The beginnings of paths to files of KNOWN."""
     folders = (Path(str(import_module(name).__file__)).parent for name in KNOWN)
     return tuple(f"{folder}{os.sep}" for folder in folders)
+
+
+def has_hooks(part: nn.Module) -> bool:
+    """Whether a program has hooked something to a part of a module."""
+    return bool(_hooks(part))
+
+
+def _hooks(part: Any) -> list[Any]:
+    return [hook for name in HOOKS for hook in getattr(part, name).values()]
 
 
 def _global_hooks() -> list[Any]:
@@ -155,13 +179,47 @@ def _package_of(part: Any) -> str:
 
 
 def settings_in(subject: object) -> list[tuple[str, Any]]:
-    """The settings of a verifier, or of any object, and of the objects that are its attributes."""
-    parts = [subject, *(value for value in _attributes(subject).values() if _attributes(value))]
-    return [setting for part in parts for setting in _settings(part)]
+    """The settings of a verifier, or of any object, and of the objects in its attributes.
+
+    Of objects of other packages tensors count, too, and private attributes.
+    """
+    found: list[tuple[str, Any]] = []
+    pending, seen = [subject], dict[int, object]()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        values = _attributes(part)
+        pending += [value for value in values.values() if _attributes(value)]
+        found += _settings(part)
+        if _package_of(part) not in KNOWN:
+            private = ((name, one) for name, one in values.items() if name.startswith("_"))
+            found += [(name, one) for name, one in private if type(one) in PLAIN]
+            tensors = ((name, one) for name, one in values.items() if isinstance(one, Tensor))
+            found += [(name, _Held(one, version(one))) for name, one in tensors]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A tensor that is equal to itself alone, while it is unchanged; no other takes its place."""
+
+    tensor: Tensor
+    version: tuple[int, int | None]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Held):
+            return False
+        return self.tensor is other.tensor and self.version == other.version
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _attributes(subject: object) -> dict[str, Any]:
-    return {} if isinstance(subject, type) else getattr(subject, "__dict__", {})
+    """The attributes of an object; none of a class, a function or a module of Python."""
+    has_code = isinstance(subject, type | FunctionType | ModuleType)
+    return {} if has_code else getattr(subject, "__dict__", {})
 
 
 def _settings(part: object) -> list[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from resispec.errors import InvalidInput, first_line
 from resispec.models.base import Model
+from resispec.models.module_state import has_hooks
 from resispec.trees import complete
 
 Head = Callable[[Tensor], Tensor]
@@ -66,8 +67,10 @@ def shortened(own: Head, module: Any, features: Tensor) -> Head:
 
     features: (K, H), of real tokens. `own` does nothing else if both give equal bits for features
     from a hundredth to a hundred times as large: a scale, a soft cap or another layer would change
-    some bits.
+    some bits. A module with hooks keeps its own: they may do something else later.
     """
+    if has_hooks(module):
+        return own
     layer = module.get_output_embeddings()
     sizes = 10.0 ** torch.arange(-2, 3, device=features.device)
     inputs = (sizes[:, None, None] * features).flatten(0, 1).to(features.dtype)
@@ -187,12 +190,18 @@ def _features(model: Model, tokens: Tensor) -> Tensor:
 
 
 def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
-    """The largest relative error of a tree's logits at four nodes, and their features (4, H)."""
+    """The largest relative error of a tree's logits at four nodes, and their features (4, H).
+
+    A number that is added to all logits of a node changes no law, so it counts for neither side.
+    """
     tokens = _tokens(model)
     paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
     logits = module(input_ids=paths, use_cache=False, return_dict=True).logits
     expected = torch.cat((logits[:1, 0], logits[:, 1])).double()
     features = _features(model, tokens)
-    return (
-        (model.head(features) - expected).norm(dim=-1) / expected.norm(dim=-1)
-    ).amax().item(), features
+    gaps = model.head(features).double() - expected
+    gaps = (gaps - gaps.mean(-1, keepdim=True)).norm(dim=-1)
+    sizes = (expected - expected.mean(-1, keepdim=True)).norm(dim=-1)
+    # what a number added to all logits costs in rounding
+    rounding = torch.finfo(module.dtype).eps * expected.abs().amax(-1) * expected.shape[-1] ** 0.5
+    return ((gaps - rounding).clamp_min(0) / sizes.clamp_min(1e-9)).amax().item(), features

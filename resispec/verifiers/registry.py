@@ -16,7 +16,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 def register(name: str) -> Callable[[Factory], Factory]:
     """A decorator that names the class of a rule or verifier, or a function that makes one.
 
-    Raises InvalidInput for a name that one of another file has.
+    Raises InvalidInput for a name that another one has.
     """
 
     def add(factory: Factory) -> Factory:

@@ -10,7 +10,7 @@ import torch
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law
-from resispec.audit.row_checks import emitted
+from resispec.audit.row_checks import check_draws, emitted
 from resispec.core import Draws, DrawsKind
 from resispec.drafters import DraftModel
 from resispec.draws import Iid, PointMass, WithoutReplacement
@@ -245,6 +245,51 @@ def test_draws_of_one_s_own_are_not_cut_unless_they_say_so():
         DraftModel(uneven, Drawn())
     assert DraftModel(complete(2, 2), Drawn()).draws.name == "drawn"
     assert DraftModel(uneven, Flat()).draws.can_be_cut  # independent ones are
+
+
+class Cut(DrawsKind):
+    """Of B siblings B - 1 are the likeliest tokens and one is drawn, so laws depend on B."""
+
+    name = "cut"
+    can_be_cut = are_distinct = True
+
+    def draw(self, draft_probs, count, generator):
+        first = draft_probs.topk(count - 1).indices
+        rest = draft_probs.scatter(-1, first, 0.0)
+        return torch.cat((first, rest.multinomial(1, generator=generator)), -1)
+
+    def laws(self, draft_probs, siblings):
+        *first, _ = siblings.split(1, -1)
+        for token in first:
+            yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
+        likeliest = draft_probs.topk(siblings.shape[-1] - 1).indices
+        rest = draft_probs.scatter(-1, likeliest, 0.0)
+        yield rest / rest.sum(-1, keepdim=True)
+
+
+class Using(Iid):
+    """Draws that empty the law of what they have drawn."""
+
+    name = "using"
+    are_independent = True
+
+    def draw(self, draft_probs, count, generator):
+        drawn = super().draw(draft_probs, count, generator)
+        draft_probs.scatter_(-1, drawn, 0.0)
+        return drawn
+
+    def laws(self, draft_probs, siblings):
+        return iter([draft_probs] * siblings.shape[-1])
+
+
+def test_what_draws_of_one_s_own_promise_is_tried():
+    """Defect: both were believed, and audits saw no bias where decoding had one."""
+    for draws in Draws:
+        check_draws(draws)
+    with pytest.raises(InvalidInput, match="draws cut say can_be_cut = True, but the first two"):
+        check_draws(Cut())
+    with pytest.raises(InvalidInput, match="draws using changed its input draft_probs in place"):
+        check_draws(Using())
 
 
 def test_draws_with_other_fields_are_others():

@@ -6,19 +6,24 @@ import resource
 import weakref
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
 
 from experiments.bench.counts import INSIDE, OUTSIDE, UNITS, WAITS, counting, counts_of
 from resispec import cuda_graphs, decode
+from resispec.core import Verdict
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
+from resispec.errors import InvalidInput
 from resispec.models import Pair
+from resispec.sampling import Warp
+from resispec.step import Stepper
 from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts
-from resispec.verifiers import get_verifier
+from resispec.verifiers import Standard, TopDown, get_verifier
 from tests.toys import ToyTokenizer, eagle3_pair, eagle_pair, sequence_law, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
@@ -205,6 +210,98 @@ def test_a_decoder_with_another_verifier_decodes_with_that_one():
     decoder.verifier = get_verifier("traversal")
     decoder.generate(pair, [1, 2], SAMPLING, torch.Generator())
     assert decoder._kept is not stepper
+
+
+class Lazy(TopDown):
+    """It accepts one sibling at most, by a `verify` of its own."""
+
+    def verify(self, *given):
+        verdict = super().verify(*given)
+        return Verdict(verdict.path[:1], verdict.tokens[:2])
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+def test_a_verify_of_one_s_own_is_what_decides_on_a_device_too():
+    """Defect: where numbers are not free, the inherited outcomes were drawn from instead."""
+    decoder = Decoder(DraftModel(chain(4)), Lazy(Standard()))
+    pair = llama_pair()
+    pair = Pair(pair.target, pair.target, pair.tokenizer)  # every token is accepted
+    steps = []
+    decoder.generate(pair, [1, 2, 3], SAMPLING, torch.Generator(), on_step=steps.append)
+    assert max(step.verdict.num_emitted for step in steps) == 2
+
+
+def repeating(function):
+    """A unit that repeats what the function gave first, as a graph repeats its capture."""
+    first = cache(lambda: function(*given))
+    given = []
+
+    def unit(*inputs):
+        given[:] = given or inputs
+        return first()
+
+    return unit
+
+
+class Counting(Standard):
+    """A rule with a memory, which no graph can have."""
+
+    def law(self, *given):
+        vars(self)["turns"] = vars(self).get("turns", 0) + 1
+        return super().law(*given)
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+def test_a_verifier_with_a_memory_is_not_captured(monkeypatch):
+    """Defect: on CUDA every step but the first repeated what the rule did in the second."""
+    rule = Counting()
+    stepper = Stepper(DraftModel(chain(2)), TopDown(rule), llama_pair(), Warp(), 64)
+    monkeypatch.setattr(cuda_graphs, "KINDS", {"cpu": repeating})
+    monkeypatch.setattr("resispec.step.UNCAPTURED", torch.device("meta"))
+    stepper.begin([1, 2, 3], torch.Generator())
+    turns = []
+    for _ in range(4):
+        stepper.step()
+        turns.append(rule.turns)
+    assert len(set(turns)) == 4
+
+
+def test_a_target_with_hooks_is_not_captured(monkeypatch):
+    """Defect: on CUDA steps repeated what a hook did when they were captured."""
+    made = []
+    monkeypatch.setattr(cuda_graphs, "KINDS", {"cpu": lambda unit: made.append(unit) or unit})
+    given = DraftModel(chain(2)), get_verifier("standard")
+    pair = llama_pair()
+    Stepper(*given, pair, Warp(), 64)
+    count = len(made)
+    made.clear()
+    pair.target.module.model.layers[0].register_forward_hook(lambda *_: None)
+    monkeypatch.setattr("resispec.step.UNCAPTURED", torch.device("meta"))
+    Stepper(*given, pair, Warp(), 64)
+    assert len(made) == count - 1
+
+
+class Halving(DraftModel):
+    """A drafter that changes the target's laws after the verdict."""
+
+    def session(self, *given):
+        session = super().session(*given)
+        commit = session.commit
+
+        def halved(verdict, features, target_probs):
+            target_probs.mul_(0.5)
+            return commit(verdict, features, target_probs)
+
+        session.commit = halved
+        return session
+
+
+def test_a_drafter_that_changes_the_target_s_laws_is_told():
+    """Defect: the tokens were right, and the audit judged them by other laws."""
+    stepper = Stepper(Halving(chain(2)), get_verifier("standard"), llama_pair(), Warp(), 64)
+    stepper.begin([1, 2, 3], torch.Generator())
+    with pytest.raises(InvalidInput, match="the drafter changed its input target_probs in place"):
+        stepper.step(is_checked=True)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")

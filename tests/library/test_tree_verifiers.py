@@ -389,6 +389,8 @@ class Mixing(Standard):
 class Writing(TopDown):
     """Exact, and leaves something else in its inputs; its outcomes are those of the rule."""
 
+    outcomes = TopDown.outcomes
+
     def verify(self, tree, target_probs, draft_probs, generator):
         verdict = super().verify(tree, target_probs, draft_probs, generator)
         target_probs.copy_(draft_probs)
@@ -436,6 +438,8 @@ def test_a_verdict_that_is_no_path_of_the_tree_is_refused():
 
 class Altered(TopDown):
     """Returns another verdict than its rule's, by `alter(path, tokens)`."""
+
+    outcomes = TopDown.outcomes  # so that a replay takes it
 
     def __init__(self, alter):
         super().__init__(Standard())

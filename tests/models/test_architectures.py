@@ -78,14 +78,15 @@ def test_dynamic_rotary_frequencies_are_refused_on_cuda_alone(monkeypatch):
 
 
 class Louder(transformers.LlamaForCausalLM):
-    """Multiplies its logits, but not where it is handed embeddings."""
+    """Multiplies its logits, but not where it is handed embeddings, and adds to all of them."""
 
-    factor = 1.0
+    factor, offset = 1.0, 0.0
 
     def forward(self, input_ids=None, **options):
         output = super().forward(input_ids=input_ids, **options)
         if input_ids is not None:
             output.logits = output.logits * self.factor
+        output.logits = output.logits + self.offset
         return output
 
 
@@ -105,6 +106,31 @@ def test_logits_other_than_the_model_s_own_are_refused(dtype, fine, too_loud, al
         line = f"^Louder: logits in a tree differ from the model's own by .*; allowed in {allowed}$"
         with pytest.raises(InvalidInput, match=line):
             TransformersModel(module)
+
+
+def test_what_is_added_to_all_logits_hides_no_other_law():
+    """Defect: beside logits near -100 another temperature was too little to be noticed."""
+    module = build("Llama", LLAMA, base=Louder)
+    module.offset = -100.0
+    TransformersModel(module)
+    module.factor = 1.01
+    with pytest.raises(InvalidInput, match="^Louder: logits in a tree differ"):
+        TransformersModel(module)
+
+
+def test_a_head_with_hooks_is_called_whatever_they_do_at_first():
+    """Defect: a hook that began to act after the model was read did nothing."""
+    module, scale = build("Llama", LLAMA), [1.0]
+
+    def hook(_, __, output):
+        output.logits = output.logits * scale[0]
+
+    module.register_forward_hook(hook)
+    model = TransformersModel(module)
+    features = torch.ones(1, module.config.hidden_size)
+    before = model.head(features)
+    scale[0] = 2.0
+    assert torch.equal(model.head(features), 2 * before)
 
 
 class Deaf(transformers.LlamaForCausalLM):

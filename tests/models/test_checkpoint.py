@@ -227,6 +227,14 @@ def test_a_window_that_no_layer_of_a_llama_reads_is_not_there(good_folder, tmp_p
         TransformersModel(target.module)
 
 
+def test_a_soft_cap_of_attention_is_read_eagerly(good_folder, tmp_path):
+    """The sdpa of some versions of transformers leaves it out, which is another model."""
+    shutil.copytree(good_folder, folder := tmp_path / "model")
+    edited(attn_logit_softcapping=50.0)(folder)
+    module = load_pair(str(folder), None).target.module
+    assert module.config._attn_implementation == "eager"
+
+
 def test_a_folder_that_is_named_like_a_model_on_the_hub_has_no_revision(good_folder, monkeypatch):
     monkeypatch.chdir(good_folder.parent.parent)
     name = f"{good_folder.parent.name}/{good_folder.name}"
