@@ -256,7 +256,7 @@ def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     shown = [
         one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))
     ]
-    enough = replace(ASKED, exhibits=shown, tokens=40, greedy=1, seeds=1)  # for a verdict
+    enough = replace(ASKED, exhibits=shown, tokens=60, greedy=1, seeds=1)  # for a verdict
     *_, frame = gallery(enough, pair, PROMPTS, tmp_path)
     last = frame.groupby("engine", sort=False).last()
     assert list(last.verdict) == ["no bias seen"] * 3, last.reason

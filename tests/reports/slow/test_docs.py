@@ -142,7 +142,9 @@ def test_every_target_and_variable_that_is_named_exists():
         ):
             assert {word.partition("=")[0] for word in arguments.split()} <= set(allowed), page.name
     for profile in sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml")):
-        command = ["make", "--dry-run", *sorted(targets), f"PROFILE={profile}"]
+        has_bench = profile in ("embedded", "smollm2")
+        named = targets if has_bench else targets - {"bench"}
+        command = ["make", "--dry-run", *sorted(named), f"PROFILE={profile}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
