@@ -21,7 +21,7 @@ from experiments.states import States
 from resispec import kept
 from resispec.commands import as_typed
 from resispec.errors import CommandParser, InvalidInput, fail, first_line, in_one_line
-from resispec.files import read_json, read_sealed
+from resispec.files import cache_root, read_json, read_sealed
 from resispec.progress import progress_bar
 from resispec.trees import grow_map
 
@@ -68,10 +68,10 @@ def committed() -> list[Path]:
 
 def check_model(folder: Path) -> None:
     """Raise InvalidInput for a folder of the cache, or of the repository, that has changed."""
-    if folder in committed():
-        kept.whole(folder, "the repository")
-    else:
+    if folder.parent == cache_root():
         kept.check(folder)
+    else:
+        kept.whole(folder, "the repository")
 
 
 def check_cell(folder: Path, states: States) -> None:

@@ -85,7 +85,6 @@ class Scorer:
 
     def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
         self.module = module.eval()
-        quicken_again(module)  # weights may have been merged since it was loaded
         config = module.config.get_text_config()
         check_window(config.name_or_path or "the target", config)
         self.vocab_size: int = config.vocab_size
@@ -257,6 +256,8 @@ def load_scorers(
 def pair_scorers(pair: Pair) -> list[Scorer]:
     """Scorers of a pair's target, and of its draft if that is a language model of its own."""
     models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
+    for model in models:
+        quicken_again(model.module)  # weights may have been merged since it was loaded
     return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
 
 

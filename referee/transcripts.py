@@ -215,11 +215,10 @@ class Transcript(Warp):
         """The prompt and the output."""
         return self.prompt_token_ids, self.output_token_ids
 
-    def cut(self, limit: float) -> "Transcript":
+    def cut(self, limit: int) -> "Transcript":
         """The row as it would be if the engine had stopped it after `limit` tokens."""
         if len(self.output_token_ids) < limit:
             return self
-        limit = int(limit)
         return replace(
             self,
             output_token_ids=self.output_token_ids[:limit],

@@ -7,7 +7,6 @@ numbers have nothing to do with each other, so declared seeds that say otherwise
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -164,7 +163,7 @@ def within_limits(
     none may have had a smaller one than the other, so the length of its longest row counts. most:
     the largest limit of any row.
     """
-    least: dict[Stratum, float] = {}
+    least: dict[Stratum, int] = {}
     for rows in arms:
         limits = list(map(_limit, rows))
         known = Counter(filter(None, limits))
@@ -172,7 +171,8 @@ def within_limits(
         if known:
             usual = max(known, key=lambda limit: (known[limit], -limit))
         for row, limit in zip(rows, limits, strict=True):
-            limit = min(limit or usual, most or math.inf)
+            limit = limit or usual
+            limit = limit if most is None else min(limit, most)
             key = stratum_of(row)
             least[key] = min(limit, least.get(key, limit))
     return [[row.cut(least[stratum_of(row)]) for row in rows] for rows in arms]
