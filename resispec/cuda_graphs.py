@@ -47,12 +47,13 @@ def own_unit(method: Unit, device: torch.device, *first: Any) -> Unit:
 
 def upload(numbers: Sequence[int], device: torch.device) -> Tensor:
     """Whole numbers as an int64 tensor (K,) on a device, without waiting for the device."""
-    return send(torch.tensor(numbers, dtype=torch.int64), device)
+    # a program may have set a GPU as the default device
+    return send(torch.tensor(numbers, dtype=torch.int64, device="cpu"), device)
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on a device, without waiting for the device."""
-    if device.type != "cuda":
+    """A tensor on a device; one on the CPU without waiting for the device."""
+    if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -210,7 +210,8 @@ def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
     if name == "attention_mask":
         return bool((value == 1).all())
     if name in ("position_ids", "cache_position"):
-        return torch.equal(value.flatten().cpu(), torch.arange(input_ids.shape[1]))
+        places = torch.arange(input_ids.shape[1], device=value.device)
+        return torch.equal(value.flatten(), places)
     if name in ("past_key_values", "cache"):  # as transformers calls it before 5.24, and since
         is_own = getattr(value, "_is_user_defined", False)
         return type(value) is DynamicCache and not is_own and value.get_seq_length() == 0

@@ -84,7 +84,8 @@ class Training(ABC):
 
         checkpoint: the file that is replaced every 20 seconds, less often if writing it takes long,
         and at the end; no other process may write it. Raises InvalidInput when the checkpoint is
-        damaged or belongs to another training.
+        damaged or belongs to another training, and when the training diverges; the checkpoint then
+        stays as it was.
         """
         kind, steps = type(self.recipe).__name__, self.recipe.steps
         identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
@@ -101,10 +102,21 @@ class Training(ABC):
                 bar.set_postfix(dict(zip(self.measured, losses, strict=True)), refresh=False)
                 bar.update()
                 if (start := time.monotonic()) >= due or self.done == steps:
+                    self._check_finite()
                     with replacing(checkpoint) as partial:
                         torch.save({"identity": identity, **self._state()}, partial)
                     end = time.monotonic()
                     due = end + max(_SAVE_EVERY_S, (end - start) / _SAVING_SHARE)
+
+    def _check_finite(self) -> None:
+        """Raise InvalidInput if a weight is no number."""
+        if all(bool(weight.isfinite().all()) for weight in self.module.parameters()):
+            return
+        losses = ", ".join(map(str, self.history[-1]))
+        raise InvalidInput(
+            f"the training diverges: weights are no numbers after step {self.done}, whose losses "
+            f"were {losses}; take a lower learning_rate"
+        )
 
     def last_losses(self) -> dict[str, float]:
         """The mean of every loss over the last tenth of the recipe's steps."""

@@ -204,7 +204,7 @@ def shown_bias(
     may; decoding shows its error.
     """
     shown = GREEDY_LAWS if is_greedy else SHOWN_LAWS
-    with suppress(Exception):
+    with suppress(Exception), torch.device("cpu"):  # whatever default device a program has set
         return _shown_bias(verifier, draws, shown, are_likeliest)
     return None
 

@@ -17,8 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_protobuf_available, is_sentencepiece_available
@@ -59,8 +70,10 @@ They follow from the configuration. Transformers leaves them out, and for some k
 so as of weights.
 """
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+_PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9\n\n1. In 2023 it's eBay's\n    0.5"
+_OLD_PATTERN = r"\\p{N}{1,3}"  # numbers by threes, as JSON writes it
+_TOKENIZER = "tokenizer.json"
+_TOKENIZER_FILES = (_TOKENIZER, "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) -> tuple[Any, Any]:
@@ -78,7 +91,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
         for key, problem in _REFUSED.items():
             if content.get(key):
                 raise InvalidInput(problem)
-        result: Any = AutoModelForCausalLM.from_pretrained(
+        result: Any = _auto_class(content).from_pretrained(
             folder,
             dtype=DTYPES.get(dtype, torch.float32),
             # sdpa, or eager where a model lacks it, whatever config.json names
@@ -99,6 +112,19 @@ def read_checkpoint(name: str, revision: str | None, dtype: str, device: str) ->
             quicken(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
     return module, _tokenizer_in(folder, name)
+
+
+def _auto_class(content: Mapping[str, Any]) -> Any:
+    """The class of transformers that loads a model, from the content of its config.json.
+
+    Models of text and images, like Mistral Small 3.1, may have no class for text alone.
+    """
+    kind = content.get("model_type")
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return AutoModelForCausalLM
+    if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM  # which says that it knows no such model
 
 
 def _has_softcap(content: Mapping[str, Any]) -> bool:
@@ -280,7 +306,43 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         if is_sentencepiece:
             _check_conversion(tokenizer, folder / "tokenizer.model")
+        if _TOKENIZER in files and not _follows_file(tokenizer, folder / _TOKENIZER):
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **_LOCAL)
+        if _TOKENIZER in files and _has_old_pattern(tokenizer, folder / _TOKENIZER):
+            warnings.warn(
+                f"{name}: its tokenizer.json splits texts by a pattern that Mistral has mended "
+                "since, so prompts may be other tokens than the model learnt; if it is Mistral's, "
+                f"replace it: AutoTokenizer.from_pretrained({str(folder)!r}, "
+                "fix_mistral_regex=True).save_pretrained(...)",
+                stacklevel=1,
+            )
         return tokenizer
+
+
+def _follows_file(tokenizer: Any, file: Path) -> bool:
+    """Whether a tokenizer of transformers is a general one that has the ids of its tokenizer.json.
+
+    Transformers takes the class that tokenizer_config.json names. From version 5 on such a class
+    may build the tokenizer anew, from the file's vocabulary and merges alone, and splits texts by a
+    pattern of its own, where the file has another: SmolLM2's digits then are no single tokens. With
+    mistral-common it is no tokenizer of this kind at all.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return False
+    own = Tokenizer.from_file(str(file))
+    own.no_padding()
+    own.no_truncation()
+    expected = own.encode(_PROBE, add_special_tokens=False).ids
+    return bool(tokenizer.encode(_PROBE, add_special_tokens=False) == expected)
+
+
+def _has_old_pattern(tokenizer: Any, file: Path) -> bool:
+    """Whether a Mistral's tokenizer.json has the pattern of which transformers warns in a log.
+
+    Transformers tells by the configuration alone, so the file is looked at, too.
+    """
+    is_told = getattr(tokenizer.backend_tokenizer, "fix_mistral_regex", None) is False
+    return is_told and _OLD_PATTERN in file.read_text(encoding="utf-8")
 
 
 def _check_conversion(tokenizer: Any, model: Path) -> None:

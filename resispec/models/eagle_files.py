@@ -74,7 +74,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     folder = hub.model_folder(name, revision)
     content, weights = read_json(folder / CONFIG), _read_weights(folder)
     drafter = f"EAGLE drafter {name}"
-    sizes = _sizes(drafter, content, target.module.config)
+    sizes = _sizes(drafter, content, target.config)
     if (layers := len({key.split(".")[1] for key in weights if key.startswith("layers.")})) > 1:
         raise InvalidInput(f"{drafter} has {layers} layers in its weights; an EAGLE drafter has 1")
     # Old checkpoints store rotary frequencies, which follow from the configuration.
@@ -87,7 +87,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     try:
         config = LlamaConfig(**sizes)
         if any(key.startswith("midlayer.") for key in weights):
-            module: Any = _eagle3(drafter, content, config, weights, target.module.config)
+            module: Any = _eagle3(drafter, content, config, weights, target.config)
         else:
             module = build_drafter(EagleModule, config, "fc.bias" in weights)
     except InvalidInput:

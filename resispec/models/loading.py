@@ -64,7 +64,8 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     Names are folders or hub names, as for `load_pair`. Two names bring their tokenizer and are
     loaded in bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside
     a model is loaded on that model's device in its precision. Modules are set to evaluation mode.
-    tokenizer: a transformers tokenizer, or an object with the methods of a `TransformersTokenizer`.
+    tokenizer: a transformers tokenizer or processor, or an object with the methods of a
+    `TransformersTokenizer`.
     One of transformers must agree with that of a name beside a model. It is not checked that the
     ids of two modules mean the same tokens.
 
@@ -72,6 +73,8 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     float64, or with vocabulary sizes that differ by more than padding, and as `load_pair` and
     `Pair`.
     """
+    if isinstance(getattr(tokenizer, "tokenizer", None), PreTrainedTokenizerBase):
+        tokenizer = tokenizer.tokenizer  # of a processor of texts and images
     given = tokenizer
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)

@@ -50,6 +50,10 @@ def own_head(module: Any) -> Head:
     the body, which shares all weights.
     """
     model = copy.copy(module)
+    # What lies on the instance (accelerate's wrapper, a compiled forward) would run the module's
+    # own body, not the stand-in.
+    vars(model).pop("forward", None)
+    vars(model).pop("_compiled_call_impl", None)
     model._modules = module._modules | {module.base_model_prefix: _Handed()}
     return lambda features: model(
         inputs_embeds=features[None], use_cache=False, return_dict=True

@@ -8,6 +8,7 @@ import torch
 
 import resispec
 from resispec.audit.battery import shown_bias
+from resispec.cuda_graphs import upload
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -238,3 +239,10 @@ def test_the_tokenizer_of_a_name_beside_a_module_is_the_given_one(tmp_path):
     tokenizer.get_vocab = lambda: words | {"a": words["b"], "b": words["a"]}
     with pytest.raises(InvalidInput, match="the given tokenizer and .*draft have different token"):
         as_pair(module, str(tmp_path / "draft"), tokenizer)
+
+
+def test_a_program_s_default_device_changes_nothing():
+    """As of `torch.set_default_device("cuda")`: what is made for the host stays there."""
+    with torch.device("meta"):
+        assert upload([1, 2], torch.device("cpu")).tolist() == [1, 2]
+        assert shown_bias(get_verifier("resispec"), Draws("iid"))

@@ -55,6 +55,17 @@ def test_the_module_stays_as_it_is():
     assert model.head(features_of(model, tokens)).dtype == torch.float64
 
 
+@pytest.mark.parametrize("is_draft", [False, True])
+def test_a_forward_that_lies_on_the_module_does_not_run_the_layers_twice(is_draft, recwarn):
+    """As accelerate and torch.compile put one there, which calls the whole module."""
+    module, tokens = made("Cohere"), [1, 2, 3]
+    expected, whole = own_logits(module, tokens), module.forward
+    module.forward = lambda *inputs, **named: whole(*inputs, **named)
+    model = TransformersModel(module, is_draft=is_draft)
+    assert torch.allclose(model.head(features_of(model, tokens)), expected, atol=1e-5)
+    assert not recwarn.list
+
+
 # What is refused
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from referee.rescoring import load_scorers
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of, load_pair
-from tests.models.toy_architectures import made
+from tests.models.toy_architectures import made, own_logits
 from tests.toys import MakesFolder, save_tiny_pair
 
 
@@ -193,6 +193,17 @@ def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path
     ):
         with pytest.raises(InvalidInput, match=f"^.*{message}.*$"):
             load_pair(**{"target": str(good_folder), "draft": None, **options})
+
+
+def test_a_model_that_reads_images_loads_where_there_is_none_for_text_alone(good_folder, tmp_path):
+    """As Mistral Small 3.1, a target of conf/pair."""
+    module = made("Mistral 3")
+    shutil.copytree(good_folder, tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").unlink(missing_ok=True)
+    module.save_pretrained(tmp_path / "model")
+    target = load_pair(str(tmp_path / "model"), None).target
+    tokens = [1, 2, 3]
+    assert torch.equal(own_logits(target.module, tokens), own_logits(module, tokens))
 
 
 def test_weights_in_files_that_hold_the_same_are_read(good_folder, tmp_path, recwarn):

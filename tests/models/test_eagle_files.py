@@ -11,6 +11,7 @@ from resispec.errors import InvalidInput
 from resispec.models import (
     EagleModel,
     Pair,
+    TransformersModel,
     features_of,
     load_eagle_pair,
     load_pair,
@@ -18,6 +19,7 @@ from resispec.models import (
     usual_taps,
 )
 from resispec.models.eagle_files import load_eagle
+from tests.models.toy_architectures import made
 from tests.models.toy_layouts import LLAMA, OLD
 from tests.toys import (
     MakesFolder,
@@ -155,6 +157,14 @@ def test_the_rotary_frequencies_are_the_configurations_in_full_precision(load, t
         module = load(dtype="bfloat16").draft.module
         assert {weight.dtype for weight in module.parameters()} == {torch.bfloat16}
         assert module.rotary_emb.inv_freq.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", OFFICIAL)
+def test_a_target_may_read_images_too(tmp_path, kind):
+    """The sizes are those of the part that reads text."""
+    write(tmp_path, kind)
+    target = TransformersModel(made("Gemma 3 with images"))
+    assert load_eagle(str(tmp_path), target).vocab_size == target.vocab_size
 
 
 def test_a_drafter_of_the_whole_vocabulary_reads_no_map(load, tmp_path):

@@ -119,6 +119,15 @@ def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, 
     assert written[0].read_bytes() == written[1].read_bytes()
 
 
+def test_a_training_that_diverges_is_refused_and_writes_nothing(tmp_path):
+    recipe = dataclasses.replace(EAGLE, learning_rate=1e30)
+    with pytest.raises(
+        InvalidInput, match="^the training diverges: weights are no numbers after step"
+    ):
+        train_eagle.train(training(recipe), tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.stat().st_size]
+
+
 def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(tmp_path):
     train_eagle.train(training(), tmp_path)
     checkpoint = tmp_path / CHECKPOINT

@@ -3,11 +3,12 @@
 import json
 import random
 import re
+import warnings
 
 import pytest
 import sentencepiece
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
@@ -16,7 +17,7 @@ from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, TransformersTokenizer, Warp, features_of, load_pair
 from resispec.models.checkpoint import read_tokenizer
-from resispec.models.loading import MOST_PADDING
+from resispec.models.loading import MOST_PADDING, as_pair
 from tests.models.toy_architectures import LLAMA, build
 from tests.toys import save_tiny_pair, tiny_llama
 
@@ -91,6 +92,56 @@ def test_a_conversion_that_gives_other_ids_is_refused(tmp_path, model):
         assert all(
             found.encode(text, add_special_tokens=False) == own.encode(text) for text in texts()
         )
+
+
+def test_a_text_is_split_as_tokenizer_json_says(tmp_path):
+    """SmolLM2's file makes digits single tokens; the class that it is named for does not."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids = {token: index for index, token in enumerate([*letters, "12"])}
+    inner = Tokenizer(models.BPE(ids, [("1", "2")]))
+    inner.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ])  # fmt: skip
+    inner.enable_padding(length=8)  # of batches, and no part of a text
+    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="!").save_pretrained(tmp_path)
+    described = tmp_path / "tokenizer_config.json"
+    content = json.loads(described.read_text()) | {"tokenizer_class": "GPT2Tokenizer"}
+    described.write_text(json.dumps(content))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    found = read_tokenizer(str(tmp_path))
+    assert found.encode("a12") == [ids["a"], ids["1"], ids["2"]]
+    assert found.eos_token == "!"
+
+
+def test_a_pattern_that_mistral_has_mended_is_said(tmp_path):
+    """Transformers says it in a log, which a command here does not show."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    many = [f"<{number}>" for number in range(100_000)]  # fewer are no tokenizer of this kind
+    inner = Tokenizer(models.BPE({token: index for index, token in enumerate(letters + many)}, []))
+    for pattern, is_said in ((r"\p{N}{1,3}", True), (r"\p{N}", False)):
+        inner.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ])  # fmt: skip
+        PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(tmp_path)
+        config = {"model_type": "mistral", "transformers_version": "4.50.0"}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with warnings.catch_warnings(record=True) as caught:
+            read_tokenizer(str(tmp_path))
+        said = ["fix_mistral_regex=True" in str(one.message) for one in caught]
+        assert any(said) == is_said
+
+
+def test_a_processor_gives_its_tokenizer():
+    class Processor:
+        """As of a model of texts and images."""
+
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])))
+
+    model = bigram(SIZE, 1)
+    pair = as_pair(model, model, Processor())
+    assert pair.tokenizer.encode("aa") == [0, 0]
 
 
 def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):

@@ -42,6 +42,11 @@ IMAGES = {
     "boi_token_index": 61,
     "eoi_token_index": 62,
 }  # fmt: skip
+PIXELS = {
+    "vision_config": VISION | {"model_type": "pixtral", "head_dim": 8},
+    "image_token_index": 60,
+    "spatial_merge_size": 1,
+}
 # Kinds whose last layer alone gives the wrong logits, and the others, by what differs in them.
 SCALED = {
     "Cohere": LLAMA | {"logit_scale": 0.25},
@@ -56,6 +61,8 @@ PLAIN = {
     **dict.fromkeys(("Llama", "GPT2", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),
     "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
+    "Mistral 3": {"text_config": LLAMA | {"model_type": "mistral", "sliding_window": None}}
+    | PIXELS,
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
     **dict.fromkeys(("DeepseekV2", "DeepseekV3"), LATENT),
@@ -80,6 +87,7 @@ CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "Gemma 3 with images": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
+    "Mistral 3": ("Mistral3Config", "Mistral3ForConditionalGeneration"),
 }
 TOPOLOGY = from_child_counts([[2], [1, 2], [1, 1, 1], [1, 0, 1]])
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
