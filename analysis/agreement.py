@@ -18,7 +18,7 @@ from analysis.artefact import Artefact, footer, run, texts
 from analysis.crossing import Crossing, Fit
 from analysis.figures import BLUE, GREEN, SIZE, Look
 from analysis.labels import Label, number
-from analysis.load import SETTING, Plan, Results, load, other_prompts
+from analysis.load import SETTING, Plan, Request, Results, load, other_prompts
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio, resampled
 from analysis.table import Column, Gap, Note, Notes, Number, Table, TableCell
@@ -108,7 +108,7 @@ def make(plan: Plan) -> Artefact:
     no acceptance is drawn.
     """
     decoded = load(plan.only(lambda cell: cell.part != OVERLAP), metrics.FIELDS)
-    overlaps = load(plan.only(lambda cell: cell.part == OVERLAP), FIELDS)
+    overlaps = load(plan.only(_measures_overlap), FIELDS)
     for results in (decoded, overlaps):
         results.check_one_setting(besides=("pair",))
     lines = list(_lines(decoded, overlaps))
@@ -134,6 +134,11 @@ def make(plan: Plan) -> Artefact:
         ),
         {"agreement": partial(draw, whole)},
     )
+
+
+def _measures_overlap(cell: Request) -> bool:
+    """Whether a cell measures the overlap: the acceptance of other rules is none."""
+    return cell.part == OVERLAP and Label.of(cell.labels["verifier"]).option == "standard"
 
 
 def is_resispec(method: Method) -> bool:
@@ -166,7 +171,8 @@ def _lines(decoded: Results, overlaps: Results) -> Iterator[AgreementLine]:
                 method: _measured(decoded, own, datasets)
                 for method, own in of_dataset.groupby(audits.METHOD, sort=False)
             }
-            drawn = measured[measured.dataset.isin(datasets)]
+            # the tree does not change the overlap: of cells with several trees one is enough
+            drawn = measured[measured.dataset.isin(datasets)].drop_duplicates("dataset")
             rows = _measured(overlaps, drawn, datasets).rows if len(drawn) else None
             shared = None if rows is None else (_first(rows), rows.num_prefixes.to_numpy(float))
             yield AgreementLine(place | {"dataset": dataset}, shared, methods)
@@ -301,7 +307,10 @@ def _audits(lines: Sequence[AgreementLine]) -> list[Note]:
 
 
 def fit(lines: Sequence[AgreementLine]) -> Fit | None:
-    """The fit of the lines, one a pair, with overlap and all methods; None below LEAST_PAIRS."""
+    """The fit of the lines, one a pair, with overlap and all methods; None below LEAST_PAIRS.
+
+    Without resamples of one of them, for too few prompts, it has none at all, and no intervals.
+    """
     methods = list(dict.fromkeys(method for line in lines for method in line.methods))
     points = [
         line
@@ -312,14 +321,26 @@ def fit(lines: Sequence[AgreementLine]) -> Fit | None:
     ]
     if len(points) < LEAST_PAIRS:
         return None
-    shared = [line.shared for line in points if line.shared is not None]
-    overlaps, drawn_overlaps = zip(*map(resampled, shared), strict=True)
+    shared = [resampled(line.shared) for line in points if line.shared is not None]
+    lengths = {
+        method: [resampled(_tokens(line.methods[method].rows)) for line in points]
+        for method in methods
+    }
+    count = min(len(drawn) for found in (shared, *lengths.values()) for _, drawn in found)
+    overlaps, drawn_overlaps = _stacked(shared, count)
     logs, drawn_logs = {}, {}
-    for method in methods:
-        found = [resampled(_tokens(line.methods[method].rows)) for line in points]
-        values, drawn = zip(*found, strict=True)
-        logs[method], drawn_logs[method] = np.log(values), np.log(np.stack(drawn, -1))
-    return Fit(np.array(overlaps), np.stack(drawn_overlaps, -1), logs, drawn_logs)
+    for method, found in lengths.items():
+        values, drawn = _stacked(found, count)
+        logs[method], drawn_logs[method] = np.log(values), np.log(drawn)
+    return Fit(overlaps, drawn_overlaps, logs, drawn_logs)
+
+
+def _stacked(
+    found: Sequence[tuple[float, np.ndarray]], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ratios of K pairs, (K,), and their first resamples, (count, K)."""
+    values, drawn = zip(*found, strict=True)
+    return np.array(values), np.stack([resamples[:count] for resamples in drawn], -1)
 
 
 def sentences(lines: Sequence[AgreementLine]) -> list[str]:

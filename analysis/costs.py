@@ -90,8 +90,8 @@ def with_values(frame: pd.DataFrame, columns: Sequence[Metric]) -> list[Metric]:
 def draft_forwards(plan: Plan) -> dict[str, Interval]:
     """Forwards of the draft in a step, one after another, of each cell that is done, by its id.
 
-    A tree of n levels takes n - 1. Cells without a tree, and those whose tree is made by other code
-    than `resispec.trees`, are left out.
+    A tree of n levels takes n - 1. Cells without a tree are left out, and those whose tree or
+    drafter is not of `resispec`: such a drafter may take any number.
     """
     counts = {}
     for cell in plan.requests:
@@ -103,9 +103,13 @@ def draft_forwards(plan: Plan) -> dict[str, Interval]:
 def _topology(plan: Plan, cell: Request) -> Topology | None:
     if not cell.labels.get("tree"):
         return None
+    config = plan.configuration(cell.cell_id)
+    drafter = (config.get("decoder") or {}).get("drafter") or {}
+    if not drafter.get("_target_", "").startswith("resispec.drafters."):
+        return None
     if cell.tree_file:
         return grow_map.load(cell.tree_file)
-    options = dict(plan.configuration(cell.cell_id).get("tree") or {})
+    options = dict(config.get("tree") or {})
     room, _, name = options.pop("_target_", "").rpartition(".")
     return getattr(trees, name)(**options) if room == trees.__name__ else None
 

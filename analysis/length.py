@@ -45,7 +45,9 @@ def make(plan: Plan) -> Artefact:
     for results in groups:
         results.check_one_setting()
     frames = [*map(_frame, groups)]
-    limits = [frame[MOST].iloc[0] for frame in frames]
+    limits = [
+        most for frame in frames if (most := frame[MOST].iloc[0])
+    ]  # of those with a done cell
     if len(set(limits)) < len(limits):
         raise InvalidInput(
             f"cells of the parts {LONG}... and of the others have up to {limits[0]} new tokens, so "
@@ -109,7 +111,10 @@ def _frame(results: Results) -> pd.DataFrame:
     Lengths and gains are by interval; the growth is from the first interval to the last.
     """
     steps = {cell_id: steps_of(rows) for cell_id, rows in results.rows.items()}
-    most = max((int(rows.num_returned.max()) for rows in results.rows.values()), default=0)
+    limits = [  # those that were asked for; the longest answers may all end before
+        rows.attrs["alike"][0] or int(rows.num_returned.max()) for rows in results.rows.values()
+    ]
+    most = max(limits, default=0)
     cell_ids = {results.place(cell): cell["cell_id"] for cell in results.cells.to_dict("records")}
     records: list[dict[str, Any]] = []
     for about, rows in results.each():

@@ -98,10 +98,10 @@ def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
 
 
 def _number(metric: Metric) -> Column:
-    def cell(rows: Found) -> Number | str:
+    def cell(rows: Found) -> Number:
         interval = _interval(rows[()], metric)
         number = Number.of(Interval(interval.value) if metric in PLAIN else interval, metric.spec)
-        return f"{number} *" if _is_marked(rows[()], metric) else number
+        return replace(number, mark="*") if _is_marked(rows[()], metric) else number
 
     return Column(metric.name, metric.label, "number", cell=cell)
 

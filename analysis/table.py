@@ -42,12 +42,16 @@ class Key:
 
 @dataclass(frozen=True)
 class Number:
-    """A measured number, with its interval where it has one: "2.51 [2.43, 2.60]"; NaN is "–"."""
+    """A measured number, with its interval where it has one: "2.51 [2.43, 2.60]"; NaN is "–".
+
+    mark: of a note that the number needs, printed behind it.
+    """
 
     value: float
     low: float = NAN
     high: float = NAN
     spec: str = ".2f"
+    mark: str = ""
 
     @classmethod
     def of(cls, measured: Any, spec: str) -> Number:
@@ -60,15 +64,21 @@ class Number:
 
     @property
     def head(self) -> str:
-        """The value alone."""
-        return number(self.value, self.spec)
+        """The value, without its interval; with its mark if there is none."""
+        text = number(self.value, self.spec)
+        return text if self._has_interval else f"{text} {self.mark}".rstrip()
 
     @property
     def interval(self) -> str:
-        """The interval in brackets; "" without one."""
-        if math.isnan(self.low):
+        """The interval in brackets, with the mark; "" without one."""
+        if not self._has_interval:
             return ""
-        return f"[{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
+        bounds = f"[{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
+        return f"{bounds} {self.mark}".rstrip()
+
+    @property
+    def _has_interval(self) -> bool:
+        return not math.isnan(self.low)
 
 
 @dataclass(frozen=True)

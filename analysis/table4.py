@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import long
 from analysis.artefact import Artefact, beside, footer, paper, run, texts
-from analysis.load import Plan, load
+from analysis.load import Plan, filters_in, load
 from analysis.metric_table import with_figures
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
@@ -55,6 +55,7 @@ def make(plan: Plan) -> Artefact:
     is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(
         figures.dataset
     )
+    is_same &= not filters_in(results.keys)
     tuples = dict.fromkeys(
         f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples
     )

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import labels, long
 from analysis.artefact import Artefact, footer, paper, run, texts
-from analysis.load import SETTING, Plan, Results, listed, load
+from analysis.load import FILTERS_OFF, SETTING, Plan, Results, filters_in, listed, load
 from analysis.published import Compared
 from analysis.stats import (
     ABSENT,
@@ -72,6 +72,7 @@ def make(plan: Plan) -> Artefact:
     )
     settings = set(zip(*(results.cells[key] for key in SETTING), strict=True))
     is_same = settings == {("llama2_7b__jf68m", PAPER_TEMPERATURE, "cnn_dm")}
+    is_same &= not filters_in(results.keys)
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
     depths = {num_levels(rows) for rows in results.rows.values()}
@@ -156,9 +157,10 @@ def num_levels(rows: pd.DataFrame) -> int:
 
 
 def _is_papers(about: Mapping[str, Any], rows: pd.DataFrame | None) -> bool:
-    """Whether the paper has figures of a cell's temperature and depth."""
+    """Whether the paper has figures of a cell's law and depth; it has none of filtered laws."""
     is_as_deep = rows is None or num_levels(rows) == PAPER_LEVELS
-    return bool(about["temperature"] == PAPER_TEMPERATURE and is_as_deep)
+    is_filtered = any(float(about[key]) != FILTERS_OFF[key] for key in filters_in(about))
+    return bool(about["temperature"] == PAPER_TEMPERATURE and is_as_deep and not is_filtered)
 
 
 def _places(rows: pd.DataFrame, arrangement: str) -> list[int]:
@@ -196,7 +198,7 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
         if rows is not None and about["verifier"] == "standard" and _is_papers(about, rows)
     ]
     for about, rows in found:
-        if sorted(set(rows.num_candidates.iloc[0])) != lengths.index.tolist():
+        if list(dict.fromkeys(rows.num_candidates.iloc[0])) != lengths.index.tolist():
             continue
         errors = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
         sentences = []

@@ -2,7 +2,7 @@
 
 For every registered verifier (or the one that is given) and each kind of draws that it is defined
 for, the command prints the worst error of the enumerated law, the estimated total variation at V =
-32,000 and on laws recorded from a pair, two z-scores of real decoding, the acceptance beside the
+32,000 and on laws recorded from a pair, z-scores of real decoding, the acceptance beside the
 ceiling of exact rules, and the verdict that follows from these numbers. The pair and the data sets
 are the profile's. An audit of all verifiers at the profile's own settings is written to
 results/PROFILE/audit.{csv,md}; another one is printed alone. The exit code is 1 unless the verdict

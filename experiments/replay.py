@@ -38,9 +38,9 @@ COLUMNS = (
 )
 ABOUT = (
     "Accepted length: tokens a step in expectation, given the logged trees. Gain: over the first "
-    "verifier, on the same trees. Audit: of the tokens that each verifier draws there, by two "
-    "z-scores (surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens "
-    "are undecided."
+    "verifier, on the same trees. Audit: of the tokens that each verifier draws there, by "
+    "three z-scores (surprisal, overdraft and rank, see docs/exactness.md); beyond 4 is biased, "
+    "too few tokens are undecided."
 )
 
 

@@ -223,7 +223,8 @@ def parser() -> argparse.ArgumentParser:
     engine.add_argument("--server", help="address of a server, like http://localhost:8000")
     engine.add_argument("--engine", choices=list(ENGINES), help="an engine in this process")
     parser.add_argument(
-        "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
+        "--target",
+        help="folder, hub name, or pair of conf/pair; with --engine the pair embedded by default",
     )
     parser.add_argument(
         "--prompts",

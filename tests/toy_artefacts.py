@@ -26,6 +26,8 @@ from tests.toy_cells import (
 REASON = "out of memory: 50 % of #1 & more than\n$2_000 {a} <b> | ~c^d, which is too long to print"
 GAINS = {"autoregressive": 0, "standard": 1, "resispec": 2}
 """Tokens a step, more or less, by verifier; others have 3."""
+DRAFTED = {"decoder": {"drafter": {"_target_": "resispec.drafters.DraftModel"}}}
+"""The part of a configuration that says that a draft model fills the tree."""
 
 
 def decoded(method: str, prompts: int = 8, shift: int = 0, seed: int = 0) -> list[dict[str, Any]]:
@@ -347,7 +349,7 @@ def own_tree(cell: ToyCell) -> ToyCell:
 def field(root: Path) -> None:
     """Verifiers on one tree and each on its own, ceilings of the exact ones, and an audit."""
     own = [
-        own_tree(save(make_cell(root, name, tree="own_121"), decoded(name)))
+        own_tree(save(make_cell(root, name, tree="own_121"), decoded(name), config=DRAFTED))
         for name in ("resispec", "khisti", "gbv", "standard")
     ]
     write_plan(root, "field", [*methods(root), *own, make_audit(own[0], 3000, 8.0)], part="own")
@@ -363,21 +365,23 @@ def overview(root: Path) -> None:
     """The paper's rules on their trees, two exact methods, one of which is not done,
     and trees of other depths at each temperature.
     """
-    complete = {"tree": {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}}
+    complete = {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}
     chains = {"_target_": "resispec.trees.parallel_chains", "num_chains": 10, "num_drafted": 12}
+    d5b3, ten_chains = ({"tree": tree} | DRAFTED for tree in (complete, chains))
     paths = {"decoder": "recycled", "tree": "chains_121"}
     rules = [make_cell(root, name) for name in GAINS]
     cells = [
-        save(cell, decoded(name), config=complete) for cell, name in zip(rules, GAINS, strict=True)
+        save(cell, decoded(name), config=d5b3) for cell, name in zip(rules, GAINS, strict=True)
     ]
     best = make_cell(root, "level_optimal", **paths)
-    cells += [save(best, decoded("level_optimal"), config={"tree": chains})]
+    cells += [save(best, decoded("level_optimal"), config=ten_chains)]
     audits = [make_audit(cells[place], 600, shift) for place, shift in ((1, 0), (2, 0.2), (3, 0))]
     for temperature, widths in ((1.0, [2, 3, 3]), (0.6, [2, 3])):
         path = root / f"own.T{temperature}.json"
         grow_map.save(from_widths(widths), path)
         own = make_cell(root, "standard", tree="own_121", temperature=temperature)
-        cells += [replace(save(own, decoded("standard", shift=2)), tree_file=path)]
+        own = save(own, decoded("standard", shift=2), config=DRAFTED)
+        cells += [replace(own, tree_file=path)]
     write_plan(root, "overview", [*cells, *audits, make_cell(root, "standard", **paths)])
 
 

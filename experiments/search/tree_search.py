@@ -191,6 +191,16 @@ class TreeSearch(ABC):
                 f"{path} was searched for with search.num_levels {found}, and {self.num_levels} is "
                 "asked for; give another tree.path, or delete the file to search again"
             )
+        present = (
+            {"temperature": cell.config["temperature"]} | FILTERS_OFF | filters_of(cell.config)
+        )
+        recorded = FILTERS_OFF | about if "temperature" in about else present
+        for key, value in present.items():
+            if float(recorded[key]) != float(value):
+                raise InvalidInput(
+                    f"{path} was searched for with {key}={recorded[key]}, and this cell has "
+                    f"{value}; give a tree.path for each, or take it as it is (search=null)"
+                )
         if str(cell.labels["dataset"]) in about.get("datasets", [about.get("dataset")]):
             self._check_apart(path, cell, *about.get("documents", self._documents(cell)))
 

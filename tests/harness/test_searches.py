@@ -479,6 +479,20 @@ def test_the_tree_of_another_rule_of_the_same_short_name_is_not_taken(tmp_path):
     assert "another verifier" in refusal(asked("x"))
 
 
+def test_a_tree_of_another_law_is_refused(tmp_path):
+    """Defect: a second temperature or a filter took a named file that was there."""
+    where = [f"results={tmp_path}", f"tree.path={tmp_path}/a.json", "tree=best_64"]
+    [cell] = cells_of(where)
+    found(cell, datasets=[])
+    assert refusal(cell) == ""
+    for word, message in (
+        ("temperature=0.6", "with temperature=1.0, and this cell has 0.6; give a tree.path for"),
+        ("sampling.top_p=0.9", "with sampling.top_p=1.0, and this cell has 0.9"),
+    ):
+        [other] = cells_of([*where, word])
+        assert message in refusal(other)
+
+
 def test_a_tree_that_was_searched_for_otherwise_is_refused_or_said_so(tmp_path):
     """Defect: one that is the fastest, or was chosen in a trial, was taken for the best."""
 

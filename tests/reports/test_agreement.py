@@ -15,13 +15,21 @@ PAIRS = ("embedded_800k__420k", "embedded_800k__180k", "embedded_800k__80k")
 PATHS = {"tree": "chains_121"}
 
 
-def write(root, overlaps, exact, biased, config=None):
-    """A pair for each overlap, with so many tokens a step. config: of the exact method's cells."""
+def write(root, overlaps, exact, biased, config=None, more=(), num_prompts=8):
+    """A pair for each overlap, with so many tokens a step.
+
+    config: of the exact method's cells. more: further cells of the part that measures the overlap,
+    each a verifier, labels and an overlap. num_prompts: of that part.
+    """
     drawn, cells = [], []
     for pair, overlap, *lengths in zip(PAIRS, overlaps, exact, biased, strict=False):
-        cell = make_cell(root, "standard", pair=pair)
-        rows = [identity(index, 10) | {"selected": [10 * overlap, 0.0]} for index in range(8)]
-        drawn.append(save(cell, rows).labelled())
+        for verifier, labels, share in (("standard", {}, overlap), *more):
+            cell = make_cell(root, verifier, pair=pair, **labels)
+            rows = [
+                identity(index, 10) | {"selected": [10 * share, 0.0]}
+                for index in range(num_prompts)
+            ]
+            drawn.append(save(cell, rows).labelled())
         for (name, more), length in zip(
             (("level_optimal", PATHS), ("resispec", {})), lengths, strict=True
         ):
@@ -68,6 +76,21 @@ def test_a_line_has_the_overlap_and_the_best_method_without_a_bias(tmp_path):
     assert printed["Best exact / ResiSpec"].str[:4].tolist() == ["0.12", "1.00", "2.00"]
     assert set(datasets.frame.verdict) == {"", "biased", "no bias seen"}
     assert "(biased)" not in " ".join(printed.columns)
+
+
+def test_the_overlap_is_the_standard_rule_s_and_counts_a_prompt_once(tmp_path):
+    """A sweep over verifiers and trees asks for that part, too, with each of them."""
+    more = [("lenience", {}, 0.9), ("standard", {"tree": "d4b4"}, 0.9)]
+    table, _ = write(tmp_path, [0.4, 0.5, 0.6], [2, 4, 8], [4, 4, 4], more=more)
+    overlaps = table.frame[table.frame.quantity == "overlap"]
+    assert overlaps.value.tolist() == pytest.approx([0.4, 0.5, 0.6])
+    assert set(overlaps.num_prompts) == {8}
+
+
+def test_a_fit_over_few_prompts_has_no_interval(tmp_path):
+    """Overlaps of fewer prompts than tokens have no resamples that could go with theirs."""
+    table, _ = write(tmp_path, [0.4, 0.5, 0.6], [2, 4, 8], [4, 4, 4], num_prompts=4)
+    assert "above ResiSpec from an overlap of 0.50 on." in table.notes.about[0]
 
 
 def test_the_interval_of_a_crossing_is_that_of_resamples():

@@ -312,9 +312,12 @@ def test_a_tree_that_was_searched_for_with_another_rule_is_not_a_method_s_own():
 def test_no_tree_takes_no_forward_of_a_draft(tmp_path):
     """Defect: decoding one token at a time had those of the tree that its configuration names."""
     tree = {"_target_": "resispec.trees.complete", "depth": 5, "branching": 3}
-    cells = [make_cell(tmp_path, name) for name in ("autoregressive", "standard")]
-    for one in cells:
-        save(one, toy_artefacts.decoded("standard"), config={"tree": tree})
+    cells = [make_cell(tmp_path, name) for name in ("autoregressive", "standard", "optimal")]
+    for one, drafter in zip(cells, ("DraftModel", "DraftModel", "mine.py:Drafter"), strict=True):
+        decoder = {"drafter": {"_target_": f"resispec.drafters.{drafter}"}}
+        if drafter != "DraftModel":  # nor is it known how many a user's drafter takes
+            decoder = {"_target_": drafter}
+        save(one, toy_artefacts.decoded("standard"), config={"tree": tree, "decoder": decoder})
     found = draft_forwards(planned(tmp_path, "overview", cells))
     assert {cell_id: value.value for cell_id, value in found.items()} == {cells[1].cell_id: 4}
 

@@ -85,6 +85,22 @@ def test_trees_of_another_depth_have_no_figures_of_the_paper_beside_them(tmp_pat
     assert [table.frame.paper.notna().any() for table in made] == [True, False]
 
 
+def test_filtered_laws_have_no_figures_of_the_paper_beside_them(tmp_path):
+    """It has none of filters. Nor is a curve in another order compared with its curve."""
+    backwards = []
+    for row in SCALING_ROWS:
+        nodes = row["num_nodes"][3::-1] + row["num_nodes"][:3:-1]
+        backwards.append(row | {"num_candidates": [8, 4, 2, 1] * 2, "num_nodes": nodes})
+    for name, rows, filters in (
+        ("filtered", SCALING_ROWS, {"sampling.top_p": 0.9}),
+        ("backwards", backwards, {}),
+    ):
+        cell = save(make_cell(tmp_path / name, "standard", "c4", **filters), repeated(rows))
+        [table] = table5.make(planned(tmp_path / name, "table5", [cell])).tables
+        assert not any("closer to the published" in note for note in table.notes)
+        assert table.frame.paper.isna().all() == bool(filters)
+
+
 def test_halves_hold_different_prompts():
     """A single prompt, which cannot be in two halves, has no ceiling."""
     [(_, alone), *_] = table5.curve(pd.DataFrame(SCALING_ROWS[:1]), "complete", True)

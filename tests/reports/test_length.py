@@ -52,6 +52,15 @@ def test_growth_and_gain_are_over_the_prompts_with_steps_in_both(tmp_path):
     assert values("recycled", "accepted_length_gain") == pytest.approx([3.2 / (24 / 18), 2])
 
 
+def test_gaps_have_their_reasons_where_nothing_is_done(tmp_path):
+    """Neither group has a length then, so neither is told apart by it."""
+    for part in ("d5b3", "long_d5b3"):
+        failed = save(make_cell(tmp_path, "standard", tree=part), None, "failed", "no memory")
+        write_plan(tmp_path, "length", [failed], part=part)
+    [table] = length.make(read_plan("length", "embedded", tmp_path)).tables
+    assert set(table.frame.reason) == {"no memory"}
+
+
 def test_long_texts_are_apart_from_usual_ones(tmp_path):
     usual, longer = cell(tmp_path, [[4, 4]]), cell(tmp_path, [[4] * 20], temperature=0.6)
     write_plan(tmp_path, "length", [usual], part="d5b3")

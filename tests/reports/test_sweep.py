@@ -190,6 +190,8 @@ def test_only_the_ratio_that_was_not_timed_in_turn_is_marked(tmp_path):
     made = table_of(tmp_path, cells)
     marked = [" *" in text for text in shown(made)["Speedup vs autoregressive"]]
     assert marked == [False, True, False]
+    column = [one.key for one in made.columns].index("speedup_vs_autoregressive")
+    assert made.rows[1][column].value == made.frame.speedup_vs_autoregressive[1]  # it sorts by that
     assert made.frame.across_runs.tolist()[2] == "speedup"
 
 
