@@ -11,10 +11,14 @@ from typing import Any
 
 import yaml
 
+from resispec.errors import InvalidInput, first_line
+
 ABSENT = "–"
 """The printed sign for an absent value."""
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
+ROLES = ("target", "draft")
+"""The models of a pair."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,33 @@ def number(value: float, spec: str) -> str:
     return digits if digits.strip("-0.") else digits.removeprefix("-")
 
 
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file; none of an empty file.
+
+    Raises InvalidInput, which names the file and the line, for anything else.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise InvalidInput(slip(error)) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is no text in UTF-8 ({first_line(error)})") from error
+    if not isinstance(content, dict | None):
+        found = type(content).__name__
+        raise InvalidInput(f"{path} holds a {found}; allowed: keys and values, KEY: VALUE")
+    return content or {}
+
+
+def slip(error: yaml.YAMLError) -> str:
+    """One line for a slip in a YAML file: the file, the line in it, and the parser's words."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f"{getattr(error, 'name', 'a file')} cannot be read as YAML ({first_line(error)})"
+    problem = getattr(error, "problem", None) or first_line(error)
+    return f"{mark.name} cannot be read as YAML (line {mark.line + 1}: {problem})"
+
+
 @cache
 def options(group: str) -> dict[str, dict[str, Any]]:
     """The options of a group from conf/GROUP/OPTION.yaml: name -> node, in the order of print.
@@ -92,41 +123,63 @@ def options(group: str) -> dict[str, dict[str, Any]]:
     The `label` of a node has the option's printed `text` and its `order`. A pair's label has no
     text, but `target`, `draft`, `paper` (the names of both in the paper's rows beside it) and
     `made` (how the pair is made at first use). An option without an order comes last. An option
-    without a text is printed as its name, with spaces in place of underscores.
+    without a text is printed as its name, with spaces in place of underscores. The node of an
+    option that sets other keys alone is empty. Raises InvalidInput as `read_yaml`.
     """
-    nodes = {}
+    nodes: dict[str, dict[str, Any]] = {}
     for path in sorted((CONF / group).glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        nodes[path.stem] = content[group] if "@package _global_" in text else content
-    return dict(
-        sorted(nodes.items(), key=lambda item: item[1].get("label", {}).get("order", math.inf))
-    )
+        content = read_yaml(path)
+        is_global = "@package _global_" in path.read_text(encoding="utf-8")
+        nodes[path.stem] = content.get(group) or {} if is_global else content
+
+    def order(name: str) -> float:
+        return (nodes[name].get("label") or {}).get("order", math.inf)
+
+    return {name: nodes[name] for name in sorted(nodes, key=order)}
 
 
 def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
     """The `label` of an option; empty if the option has none.
 
-    A pair that leaves its models open is labelled by its parameters `target` and `draft`.
+    A pair whose parameters name other models than its option does is no longer that pair: its label
+    has the names of its models and nothing else, and no `draft` if it has none.
     """
     label = Label.of(value)
     node = options(group).get(label.option, {})
-    if node.get("target") == "???":
-        return {
-            role: label.parameters[role] for role in ("target", "draft") if role in label.parameters
-        }
-    return node.get("label", {})
+    entry = node.get("label") or {}
+    given = {role: label.parameters[role] for role in ROLES if role in label.parameters}
+    is_named = "target" in entry or node.get("target") == "???"
+    if group != "pair" or not given or not is_named:
+        return entry
+    named = {role: entry[role] for role in ROLES if role in entry}
+    return {role: model for role, model in (named | given).items() if model is not None}
 
 
 def models(pair: Label | str) -> tuple[str, str]:
-    """The printed names of a pair's target and draft; by default the pair's own name, and "–"."""
-    label = _printed("pair", pair)
-    return label.get("target", name("pair", pair)), label.get("draft", ABSENT)
+    """The printed names of a pair's target and draft; by default the pair's own name, and "–".
+
+    Parameters follow the model that they are of, as in "Llama-2-7B, target_revision=main".
+    """
+    label, entry = Label.of(pair), _printed("pair", pair)
+    if "target" not in entry:
+        return name("pair", label), str(entry.get("draft", ABSENT))
+    names = {"target": str(entry["target"]), "draft": str(entry.get("draft", ABSENT))}
+    for key, value in label.parameters.items():
+        if key not in ROLES:
+            role = "draft" if key.startswith("draft") else "target"
+            names[role] += f", {key}={value}"
+    return names["target"], names["draft"]
 
 
 def paper_models(pair: Label | str) -> dict[str, str]:
-    """Target and draft in the paper's rows that are printed beside a pair's; "" for none."""
-    return {"target": "", "draft": ""} | _printed("pair", pair).get("paper", {})
+    """Target and draft in the paper's rows that are printed beside a pair's; "" for none.
+
+    A pair with another target or draft than its option's, or another revision of one, has none.
+    """
+    none = {"target": "", "draft": ""}
+    if any(key.startswith(ROLES) for key in Label.of(pair).parameters):
+        return none
+    return none | _printed("pair", pair).get("paper", {})
 
 
 def made(pair: Label | str) -> str:
@@ -170,7 +223,7 @@ def name(group: str, value: Label | str) -> str:
     plain = label.option.replace("_", " ")
     text = entry.get("text", plain)
     if "target" in entry:
-        text = " + ".join(entry[role] for role in ("target", "draft") if role in entry)
+        text = " + ".join(str(entry[role]) for role in ROLES if role in entry)
     parameters = [
         f"{key}={value}" for key, value in label.parameters.items() if entry.get(key) != value
     ]

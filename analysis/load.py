@@ -19,10 +19,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from analysis import SWEEP, labels
-from analysis.labels import Label
+from analysis.labels import Label, read_yaml
 from resispec.code_digest import changed_files, code_digests, commit_digests
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json, read_sealed
@@ -87,8 +85,8 @@ class Status:
 
     `read_status` says what the folder says. Of that, tables (`Plan.status`) print stale cells as
     done, with a note, and running ones as interrupted; a run (`store.status_of`) keeps a stale cell
-    as done with `reuse=true`, else measures it again; `experiments.status` takes a running cell
-    whose lock nobody holds for interrupted.
+    as done with `reuse=true`, else measures it again, as it does a complete one whose own files are
+    gone; `experiments.status` takes a running cell whose lock nobody holds for interrupted.
     """
 
     state: str
@@ -441,17 +439,15 @@ def elsewhere(results: Path) -> str:
 
 def part_names(path: Path) -> list[str]:
     """Names of the parts in an artefact's file of conf/experiment; empty without parts or file."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-    return list((content or {}).get("parts", ()))
+    content = read_yaml(path) if path.is_file() else {}
+    return list(content.get("parts") or ())
 
 
 def _left_out(artefact: str, profile: str) -> set[str]:
     """The parts of an artefact that a profile leaves out: its `artefacts` set them to null."""
     artefacts: dict[str, Any] = {}
     for source in composed_of(f"profile/{profile}"):
-        artefacts |= yaml.safe_load((ROOT / source).read_text(encoding="utf-8")).get(
-            "artefacts", {}
-        )
+        artefacts |= read_yaml(ROOT / source).get("artefacts") or {}
     names = (name.partition("/") for name, values in artefacts.items() if values is None)
     return {part for name, _, part in names if name == artefact}
 
@@ -466,8 +462,8 @@ def composed_of(name: str, folders: Sequence[str] = ("conf",)) -> list[str]:
     path = next((place for place in places if (ROOT / place).is_file()), None)
     if path is None:
         return []
-    content = yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or {}
-    inherited = [entry for entry in content.get("defaults", ()) if isinstance(entry, str)]
+    defaults = read_yaml(ROOT / path).get("defaults") or ()
+    inherited = [entry for entry in defaults if isinstance(entry, str)]
     names = [str(Path(name).parent / entry) for entry in inherited]
     return [file for parent in names for file in composed_of(parent, folders)] + [str(path)]
 
@@ -657,7 +653,6 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     cells = with_filters_off(pd.DataFrame(entries, columns=["cell_id", *keys, *apart, *facts]))
     cells = cells.fillna("").astype({"is_audit": bool})
     _, *keys = told_apart(cells, ("is_audit", *keys), apart)
-    cells = cells[["cell_id", *keys, *facts]]
 
     def rank(column: pd.Series) -> Any:
         if column.name in LABELS:
@@ -665,11 +660,14 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
         return pd.factorize(column)[0]
 
     order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
-    cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
-    cells = cells.sort_values(order, kind="stable", key=rank, ignore_index=True)
+    cells = cells.sort_values(order, kind="stable", key=rank)
     decoded = cells[(cells.status == "done") & ~cells.is_audit]
-    _check_same_prompts(decoded, rows, keys[len(LABELS) :])
-    _check_other_documents(decoded, rows, keys[len(LABELS) :])
+    # cells of other tasks and artefacts may have other prompts; none are compared with these
+    compared = [*dict.fromkeys((*keys[len(LABELS) :], *APART))]
+    _check_same_prompts(decoded, rows, compared)
+    _check_other_documents(decoded, rows, compared)
+    cells = cells[["cell_id", *keys, *facts]]
+    cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"], ignore_index=True)
     shown = {cell_id: plan.provenance(cell_id).get("shown_bias", "") for cell_id in rows}
     biases = {cell_id: sentence for cell_id, sentence in shown.items() if sentence}
     return Results(cells, rows, tuple(keys), biases)

@@ -286,7 +286,8 @@ def _method(about: Mapping[str, Any]) -> tuple[str, str, str]:
 def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     """The figure: a column a temperature, tokens a step above, tokens a second below.
 
-    It has the pair and data set with the most methods, and other drafters' methods of its target.
+    It has the pair and data set with the most methods, and methods of other drafters of its target:
+    those with a decoder that it has not, each of the first pair with it.
     """
     known = points(frame)
     title = TEXTS["title"]
@@ -299,6 +300,12 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
             for one in known
             if labels.models(one.about["pair"])[0] == target
             and str(one.about["dataset"]) == dataset
+        ]
+        # a curve is of one pair
+        places = [(str(one.about["decoder"]), str(one.about["pair"])) for one in known]
+        owners = dict(reversed(places)) | {decoder: own for decoder, own in places if own == pair}
+        known = [
+            one for one, (decoder, own) in zip(known, places, strict=True) if owners[decoder] == own
         ]
         if len(known) < len(settings):
             title += f": {labels.setting({'pair': pair, 'dataset': dataset})}, of several settings"

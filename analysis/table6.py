@@ -71,7 +71,7 @@ def _by_draft(results: Results) -> Table:
         weaker_prompts, weaker = pd.DataFrame(), math.nan
         for pair, draft_cells in reversed(list(group.groupby("pair", sort=False))):
             rank = labels.rank("pair", pair)
-            if rank == weaker:
+            if weaker in (rank, math.inf):
                 weaker_prompts = pd.DataFrame()
             weaker = rank
             first, done_cells = draft_cells.iloc[0], draft_cells[draft_cells.status == "done"]

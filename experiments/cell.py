@@ -19,6 +19,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from analysis.load import FILTERS_OFF, filters_of
+from experiments.explain import explained
 from resispec.errors import InvalidInput, first_line
 from resispec.files import remembered_sha256
 from resispec.sampling import Sampling
@@ -222,9 +223,13 @@ class CellBusy(RuntimeError):
 def build_option(path: Path) -> Any:
     """The object that a file of conf/ describes by itself.
 
-    Raises InvalidInput as `build`, and for a file with a value that only a command line gives.
+    Raises InvalidInput as `build`, and for a file with a slip in it, without a class, or with a
+    value that only a command line gives.
     """
-    node = OmegaConf.load(path)
+    with explained():
+        node = OmegaConf.load(path)
+    if "_target_" not in node:
+        raise InvalidInput(f"{path.stem} names no class of its own; allowed: one with a _target_")
     node.pop("label", None)
     if missing := OmegaConf.missing_keys(node):
         raise InvalidInput(f"{path.stem} has no {', '.join(sorted(missing))} of its own")

@@ -1,9 +1,10 @@
-"""Errors of Hydra and OmegaConf as one line: what is wrong, what is allowed, the nearest name."""
+"""Errors of Hydra, OmegaConf and YAML as one line: what is wrong and allowed, the nearest name."""
 
 import difflib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import (
@@ -13,6 +14,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from analysis.labels import slip
 from resispec.errors import InvalidInput
 
 _NOISE = (
@@ -24,11 +26,13 @@ _NOISE = (
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn Hydra's errors into InvalidInput: what is wrong, what is allowed, the nearest name."""
+    """Turn errors of Hydra and of YAML into InvalidInput, which is one line."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise _explanation(error) from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(slip(error)) from error
 
 
 def _explanation(error: BaseException) -> InvalidInput:

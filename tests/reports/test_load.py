@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import load, metrics
+from analysis import labels, load, metrics
+from analysis.labels import Label
 from analysis.load import read_plan, read_sweep
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput
@@ -122,6 +123,29 @@ def test_compared_cells_must_share_their_prompts(tmp_path, cells):
             InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"
         ):
             read(tmp_path, cells)
+
+
+@pytest.mark.parametrize("fact", ["of", "task"])
+def test_cells_of_other_artefacts_and_tasks_may_have_other_prompts(fact, tmp_path):
+    """Defect: a sweep over both was measured, and then had no table."""
+    cells = [
+        save(make_cell(tmp_path, "standard", tree=tree), rows)
+        for tree, rows in (("d5b3", rows_of(STANDARD)), ("d4b4", rows_of(STANDARD)[:1]))
+    ]
+    entries = [
+        {"cell_id": cell.cell_id, "labels": cell.labels, "task": "Decode", "of": "table1/main"}
+        for cell in cells
+    ]
+
+    def read_both():
+        write_plan(tmp_path, "sweep", [], part="mine", cells=entries)
+        return load.load(read_plan("sweep", "embedded", tmp_path), metrics.FIELDS)
+
+    with pytest.raises(InvalidInput, match="measured prompt"):
+        read_both()
+    entries[1][fact] = "Other"
+    results = read_both()
+    assert len(results.rows) == 2 and not results.more
 
 
 def test_prompts_of_one_id_and_another_text_are_not_compared(tmp_path, cells):
@@ -338,3 +362,54 @@ def test_a_tree_that_was_found_anew_is_told(tmp_path):
         request = load.Request.read(entry | {load.TREE_SHA256: planned_with})
         plan = load.Plan("table2", "embedded", tmp_path, (request,), "make table2", ())
         assert any("own.json" in line for line in plan.outdated) is is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\n\tb: 2\n", r"cannot be read as YAML \(line 2: "),
+        ("- a\n- b\n", "holds a list; allowed: keys and values"),
+        ("a: \0\n", "cannot be read as YAML"),
+    ],
+)
+def test_a_slip_in_a_configuration_is_one_line(text, problem, tmp_path, monkeypatch):
+    """Defect: a traceback, also in commands that do not use the option."""
+    path = tmp_path / "tree" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    monkeypatch.setattr(labels, "CONF", tmp_path)
+    for read_it in (lambda: labels.options.__wrapped__("tree"), lambda: load.part_names(path)):
+        with pytest.raises(InvalidInput, match=f"^{path} {problem}") as caught:
+            read_it()
+        assert "\n" not in str(caught.value)
+
+
+def test_options_may_be_empty_or_set_other_keys_alone(tmp_path, monkeypatch):
+    """Defect: a traceback of whatever asks for a printed name."""
+    (tmp_path / "tree").mkdir()
+    texts = {"bare": "label:\n", "empty": "", "sets": "# @package _global_\ntemperature: 0.5\n"}
+    for name, text in texts.items():
+        (tmp_path / "tree" / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(labels, "CONF", tmp_path)
+    nodes = labels.options.__wrapped__("tree")
+    assert nodes == {"bare": {"label": None}, "empty": {}, "sets": {}}
+    monkeypatch.setattr(labels, "options", lambda _: nodes)
+    assert [labels.name("tree", name) for name in texts] == list(texts)
+    assert load.part_names(tmp_path / "tree" / "empty.yaml") == []
+
+
+def test_a_pair_with_another_model_is_no_longer_its_option():
+    """Defect: its row had the names of the option's models, beside the paper's numbers."""
+    other = Label("llama2_7b__jf68m", {"draft": "my/draft"})
+    assert labels.models("llama2_7b__jf68m") == ("Llama-2-7B", "68M")
+    assert labels.models(other) == ("Llama-2-7B", "my/draft")
+    assert labels.name("pair", other) == "Llama-2-7B + my/draft"
+    assert labels.paper_models("llama2_7b__jf68m")["draft"] == "JF68M"
+    revised = Label("llama2_7b__jf68m", {"draft_revision": "main", "target_revision": "v2"})
+    names = ("Llama-2-7B, target_revision=v2", "68M, draft_revision=main")
+    assert labels.models(revised) == names
+    for label in (other, revised):
+        assert labels.paper_models(label) == {"target": "", "draft": ""}
+    alone = Label("embedded", {"draft": None})
+    assert labels.models(alone) == ("embedded 2M", labels.ABSENT)
+    assert labels.name("pair", alone) == "embedded 2M"

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis import lossy
+from analysis.labels import Label
 from analysis.load import read_plan
 from analysis.stats import Interval
 from tests import toy_artefacts
@@ -87,3 +88,18 @@ def test_a_curve_begins_at_its_exact_verifier_and_keeps_to_its_tree(tmp_path):
     assert not any(str(one.about["verifier"]) == "typical" for one in found)
     notes = list(table.notes)
     assert "T = 1, d5b3: ResiSpec emits" in notes[0] and "T = 0.6, d5b3" in notes[1]
+
+
+def test_a_curve_is_of_one_pair(tmp_path, monkeypatch):
+    """Defect: points of several drafts of one target were joined to one line."""
+    toy_artefacts.lossy(tmp_path)
+    [table] = lossy.make(read_plan("lossy", "embedded", tmp_path)).tables
+    own = table.frame[table.frame.pair == "embedded"]
+    other = own[own.temperature == 1.0].assign(cell_id=lambda rows: "other-" + rows.cell_id)
+    other["pair"] = [Label("embedded", {"draft": "420k"})] * len(other)
+    frame = pd.concat([table.frame, other], ignore_index=True)
+    drawn, series = [], lossy.series
+    monkeypatch.setattr(lossy, "series", lambda found: drawn.extend(found) or series(found))
+    lossy.draw(frame)
+    assert {str(one.about["pair"]) for one in drawn} == {"embedded", "embedded_eagle"}
+    assert len(drawn) == len(lossy.points(table.frame))

@@ -8,6 +8,7 @@ import pytest
 
 from analysis import audits, labels, metrics, ranges, table1, table6
 from analysis.ceilings import CEILING
+from analysis.labels import Label
 from analysis.load import load
 from analysis.metric_table import measure, of_other_prompts, with_measured
 from analysis.stats import Interval, across_runs
@@ -198,6 +199,16 @@ def test_table6_of_drafts_that_the_paper_does_not_have(tmp_path, monkeypatch):
         del pair["label"]["order"]
     found = shown(table_of(table6, cells, 1))
     assert found["Over the weaker draft"].tolist() == 6 * ["–"]
+
+
+def test_table6_of_a_pair_with_another_draft_has_its_name_and_none_of_the_paper_s_rows(tmp_path):
+    """And it is compared with no draft, since nobody says which is the weaker."""
+    pairs = ("embedded_800k__80k", Label("embedded_800k__180k", {"draft": "mine"}))
+    cells = [save(make_cell(tmp_path, "standard", pair=pair), rows_of(STANDARD)) for pair in pairs]
+    found = shown(table_of(table6, cells)).set_index("Draft")["SpecInfer accepted length (paper)"]
+    assert found["mine"] == "–" != found["80k"]
+    drafts = shown(table_of(table6, cells, 1)).set_index("Draft")["Over the weaker draft"]
+    assert drafts.to_dict() == {"mine": "–", "80k": "–"}
 
 
 # pandas warns of lists of several lengths, and will refuse them
