@@ -43,6 +43,12 @@ METHOD = ["decoder", "tree", "verifier"]
 ENUMERATED = "biased (enumerated)"
 """The verdict of a verifier whose bias enumeration shows, and no audit of its decoding found."""
 NOT_AUDITED = "not audited"
+VERDICTS = (
+    *map(str, Finding),
+    *(ENUMERATED, NOT_AUDITED),
+    *(f"audit {state}" for state in ("failed", "interrupted", "missing")),
+)
+"""All verdicts that a table may have."""
 RATE = 0.01
 """Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
 

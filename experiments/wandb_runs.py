@@ -143,7 +143,9 @@ def of_sweep(table: Path, profile: str) -> DashboardRun:
         "tags": [f"profile:{profile}", f"sweep:{name}"],
         "config": {"command": " && ".join(dict.fromkeys(frame.command))},
     }
-    counts = {f"verdicts/{verdict}": count for verdict, count in sorted(verdicts.items())}
+    # a run that goes on keeps what is not written, as the verdict of an audit that had failed
+    names = [*audits.VERDICTS, *sorted(verdicts.keys() - set(audits.VERDICTS))]
+    counts = {f"verdicts/{verdict}": verdicts[verdict] for verdict in names}
     summary = {"num_cells": len(frame)} | counts
     return DashboardRun(about, summary, ("cells", frame), figure=draw(frame))
 

@@ -116,7 +116,10 @@ def test_a_sweep_has_one_run_with_its_table(tmp_path):
     (tmp_path / "mine.csv").write_text("cell_id,verdict,command\na,biased,x\na,biased,x\nb,,y\n")
     run = of_sweep(tmp_path / "mine.csv", "embedded")
     assert run.about["id"] == "report-embedded-mine" and run.about["group"] == "mine"
-    assert run.summary == {"num_cells": 3, "verdicts/biased": 1}
+    counts = {name: count for name, count in run.summary.items() if count}
+    assert counts == {"num_cells": 3, "verdicts/biased": 1}
+    # defect: a run that went on kept the verdict of an audit that had failed before
+    assert run.summary["verdicts/audit failed"] == run.summary["verdicts/no bias seen"] == 0
     assert run.about["config"]["command"] == "x && y" and len(run.table[1]) == 3
     assert run.figure is None  # nothing was decoded
 
