@@ -4,7 +4,8 @@ recipe=eagle3 trains EAGLE-3 drafters. Of the pair only the target is used. Docu
 `first_prompt` on, are encoded as prompts are, template included, and cut to `document_tokens`
 tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
 an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command; another
-recipe, target or text is refused. See `--help`.
+recipe, target or text is refused, and so is the folder of a model that no training left there. See
+`--help`.
 """
 
 import sys
@@ -90,6 +91,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
     check_apart(Path(config["output"]), [Path(str(config["pair"].get("target")))])
+    _check_output(Path(config["output"]))
     for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
         if config[name] < least:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
@@ -107,6 +109,17 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
             raise InvalidInput(f"recipe: {cause}") from error
         key = ".".join(["recipe", *map(str, first["loc"])])
         raise InvalidInput(f"{key}: {first['msg']}; found {first['input']!r}") from error
+
+
+def _check_output(output: Path) -> None:
+    """Raise InvalidInput for a folder with a model that no training of this command left there."""
+    patterns = ("config.json", "*.safetensors", "*.bin")
+    models = [path.name for pattern in patterns for path in sorted(output.glob(pattern))]
+    if models and not (output / CHECKPOINT).is_file():
+        raise InvalidInput(
+            f"output={output} holds {models[0]}, and no {CHECKPOINT} of a training that goes on; "
+            "allowed: a folder without a model"
+        )
 
 
 def train(training: Any, folder: Path) -> None:

@@ -20,7 +20,7 @@ from transformers import LlamaConfig
 
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_json
+from resispec.files import read_json, replacing, write_atomically
 from resispec.loaders import of_eagle
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_drafter
@@ -112,8 +112,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
 
 
 def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
-    """Write a folder in the published layout, embeddings included."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a folder in the published layout, embeddings included; each file is whole or absent."""
     config: Any = module.config
     rope = dict(config.rope_parameters)
     theta = rope.pop("rope_theta")
@@ -134,9 +133,10 @@ def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
     else:
         content["bias"] = module.fc.bias is not None
     content["torch_dtype"] = str(module.fc.weight.dtype).removeprefix("torch.")
-    (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     weights = {name: weight.contiguous() for name, weight in module.state_dict().items()}
-    save_file(weights, folder / WEIGHTS[0])
+    with replacing(folder / WEIGHTS[0]) as partial:
+        save_file(weights, partial)
+    write_atomically(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

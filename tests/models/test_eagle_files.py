@@ -12,6 +12,7 @@ from resispec.models import (
     EagleModel,
     Pair,
     TransformersModel,
+    eagle_files,
     features_of,
     load_eagle_pair,
     load_pair,
@@ -389,3 +390,18 @@ def test_a_pair_says_what_kind_of_draft_it_has():
             ask(Pair(target, draft, ToyTokenizer()))
     with pytest.raises(InvalidInput, match="share one vocabulary; found 5 and 64 tokens"):
         Pair(TableModel(torch.zeros(5, 5)), drafter, ToyTokenizer())
+
+
+def test_a_drafter_that_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
+    save_eagle(tiny_eagle(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"config.json", "model.safetensors"}
+
+    def half(_, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(eagle_files, "save_file", half)
+    with pytest.raises(OSError, match="no space"):
+        save_eagle(tiny_eagle3(TOKENS), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -215,3 +215,14 @@ def test_a_drafter_is_not_written_over_its_target(tmp_path):
     line = f"pair=local pair.target={tmp_path} output={tmp_path}/"
     with pytest.raises(InvalidInput, match="is read by this command, which would write over it.*$"):
         train_eagle.checked(composed(line))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "pytorch_model.bin"])
+def test_a_drafter_is_not_written_over_a_model_of_another_origin(name, tmp_path):
+    """Defect: a drafter that was downloaded to ./draft was replaced."""
+    (tmp_path / name).write_text("{}")
+    config = composed(f"pair=embedded output={tmp_path}")
+    with pytest.raises(InvalidInput, match=f"holds {name}, and no checkpoint.pt of a training"):
+        train_eagle.checked(config)
+    (tmp_path / CHECKPOINT).write_text("")  # its own, which goes on
+    train_eagle.checked(config)
