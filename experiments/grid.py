@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from analysis.labels import Label, options, owner_of_tree
-from analysis.load import RUNS, checksum_of, composed_of, filters_of
+from analysis.load import RUNS, checksum_of, composed_of, filters_of, part_names
 from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix, is_drafting
 from experiments.composition import (
     composed,
@@ -106,9 +106,12 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """The name of its files: as given, its artefact's or part's, or a digest of the cells."""
-        if name := self.cells[0].config["name"]:
-            return str(name)
+        """The name of its files: as given, or `own_name`."""
+        return str(self.cells[0].config["name"] or self.own_name)
+
+    @property
+    def own_name(self) -> str:
+        """The name without a given one: its artefact's or part's, or a digest of the cells."""
         if self.is_artefacts and len(self.parts) == 1:
             return self.parts[0].name.replace("/", "-")
         if self.is_artefacts and len(self.artefacts) == 1:
@@ -119,19 +122,35 @@ class Sweep:
 def sweep_of(overrides: Sequence[str]) -> Sweep:
     """The sweep that a command line asks for.
 
-    Raises InvalidInput as `parts_of`, and for the name of an artefact whose cells others are.
+    Raises InvalidInput as `parts_of`, and for the name of an artefact or a part whose cells others
+    are.
     """
     parts = parts_of(overrides)
     is_usual = all(line.startswith((*NEUTRAL, *OF_ARTEFACTS)) for line in overrides)
     filled = tuple(part for part in parts if part.cells)
     sweep = Sweep(filled, is_usual and bool(parts[0].name), tuple(left_out(parts)))
-    is_its_name = sweep.is_artefacts and sweep.name in sweep.artefacts
+    is_its_name = sweep.is_artefacts and sweep.name in (*sweep.artefacts, sweep.own_name)
     if sweep.cells[0].config["name"] and not is_its_name:  # its files are those of a sweep
+        if kind := _names_of_artefacts().get(sweep.name):
+            reason = f"the name of {kind}, whose files it would take"
+            raise InvalidInput(f"name is {sweep.name!r}, {reason}; allowed: another name")
         sweep = replace(sweep, is_artefacts=False)
-    if (CONF / EXPERIMENT / f"{sweep.name}.yaml").is_file() and not is_its_name:
-        reason = "the name of an artefact, whose files it would take"
-        raise InvalidInput(f"name is {sweep.name!r}, {reason}; allowed: another name")
     return sweep
+
+
+def _names_of_artefacts() -> dict[str, str]:
+    """The names of the files of artefacts, and of their parts, each with words for what has it.
+
+    Artefacts of the folder of --config-dir are among them.
+    """
+    with hydra_here():
+        folders = option_folders()
+    names: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted((CONF.parent / folder / EXPERIMENT).glob("*.yaml")):
+            parts = {f"{path.stem}-{part}": f"a part of {path.stem}" for part in part_names(path)}
+            names |= parts | {path.stem: "an artefact"}
+    return names
 
 
 def left_out(parts: Iterable[Part]) -> list[str]:
@@ -288,6 +307,9 @@ def _fill(
         else:
             axes[line] = [line]
     varied = [key for key, lines in axes.items() if len(lines) > 1]
+    # options and their parameters are told by the labels of their groups
+    told = (*GROUPS, "temperature", "audit")
+    labelled = [key for key in varied if key.partition(".")[0] not in told]
     for key in {
         "profile",
         "results",
@@ -303,7 +325,7 @@ def _fill(
     for point in itertools.product(*axes.values()):
         lines = (*chosen, *point)
         config, choices = composed(lines)
-        cell = cell_of(config, choices, varied, lines)
+        cell = cell_of(config, choices, labelled, lines)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
         if twin.determining != cell.determining:
             remedy = "sweep over values that names show"
@@ -314,7 +336,27 @@ def _fill(
         part.sources |= {file: checksum_of(file) for file in files - part.sources.keys()}
     part.cells = list(cells.values())  # a value that the decoder does not use makes no new cell
     _check_documents(part.cells)
+    _check_values(part.cells, labelled)
     return part
+
+
+def _check_values(cells: Iterable[Cell], labelled: Sequence[str]) -> None:
+    """Raise InvalidInput for a key of whose values none makes another cell.
+
+    Its rows would be the same numbers under several labels. labelled: keys that labels have, beside
+    those of every cell.
+    """
+    by_place: dict[str, Cell] = {}
+    for cell in cells:
+        labels = {key: value for key, value in cell.labels.items() if key not in labelled}
+        # an audit has no times, and stands beside the timed cells and the others
+        beside = cell.config["timed"] if cell.config["audit"] else None
+        place = json.dumps([labels, cell.determining, beside], sort_keys=True, default=str)
+        twin = by_place.setdefault(place, cell)
+        for key in labelled:
+            if cell.labels[key] != twin.labels[key]:
+                found = f"{twin.labels[key]}, {cell.labels[key]}, with which {twin} is the same"
+                raise InvalidInput(f"{key} has several values, {found}; allowed: one for a command")
 
 
 def _check_documents(cells: Iterable[Cell]) -> None:
@@ -358,8 +400,8 @@ def cell_of(
 
     Raises InvalidInput for a value that is missing or wrong.
 
-    choices: group -> option. varied: keys whose values belong in the labels. lines: the cell's
-    overrides.
+    choices: group -> option. varied: keys whose values belong in the labels, beside those of every
+    cell. lines: the cell's overrides.
     """
     decoder = OmegaConf.to_yaml(config.decoder)
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
@@ -393,8 +435,7 @@ def cell_of(
     labels["temperature"] = resolved["temperature"]
     labels |= filters_of(resolved) | ({"audit": True} if resolved["audit"] else {})
     for key in varied:
-        if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
-            labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
+        labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
     cell = Cell(labels, resolved, lines)
     if cell.task_name in TIMES_ALONE and not resolved["timed"]:
         raise InvalidInput(

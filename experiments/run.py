@@ -2,14 +2,14 @@
 
 Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is
 recorded there with its reason while the others go on. The exit code is 0 only when every cell is
-complete.
+complete and the table of all is written.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from analysis.load import LABELS, changed_code
+from analysis.load import LABELS, changed_code, read_cell, recorded_code
 from experiments import check, cli
 from experiments.cell import Cell, is_drafting
 from experiments.configurations import TUNING
@@ -18,9 +18,13 @@ from experiments.grid import EXPERIMENT, PART, Sweep, sweep_of
 from experiments.launcher import launch_of
 from experiments.result import show_table, sum_up
 from experiments.scheduler import run_cells, run_searches
-from experiments.schema import RunConfig
+from experiments.schema import RunConfig, leaves
 from experiments.store import CellStore, status_of, write_plans
-from resispec.errors import first_line
+from resispec.code_digest import ON_HUB, changed_files, code_digests
+from resispec.errors import InvalidInput, first_line
+
+TOLD_APART = "a comment in one of the files that tells them apart"
+"""Remedy for files of one text that import other code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(line: cli.CommandLine) -> int:
-    """Do everything that a command line asks for; 0 if every cell is complete, else 1.
+    """Do everything that a command line asks for; 0 if it is all there in the end, else 1.
 
     The sweep is planned and checked, missing trees are searched for, the cells that are not done
-    are run, and the result is shown. Raises InvalidInput, before anything is measured, for input
+    are run, and their table is shown. Raises InvalidInput, before anything is measured, for input
     that does not compose or cannot be right.
     """
     launch = launch_of(line.overrides)
@@ -59,7 +63,7 @@ def run(line: cli.CommandLine) -> int:
     has_table = show_table(sweep)
     dashboard.send_rest(complete, has_table)
     sum_up(sweep, again, num_cells, complete, num_before)
-    return 0 if len(complete) == num_cells else 1
+    return 0 if has_table and len(complete) == num_cells else 1
 
 
 def _note(lines: Iterable[str]) -> None:
@@ -94,13 +98,17 @@ def _search(
 
 
 def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
-    """The complete cells and the others, each once; cells whose tree is missing are left out."""
+    """The complete cells and the others, each once; cells whose tree is missing are left out.
+
+    Raises InvalidInput for a cell that other code has the id of, see `_check_twin` and
+    `_check_owner`.
+    """
     complete: list[Cell] = []
     pending: list[Cell] = []
     by_id: dict[str, Cell] = {}
     for cell in cells:
         if cell.has_tree:
-            by_id.setdefault(cell.cell_id, cell)
+            _check_twin(cell, by_id.setdefault(cell.cell_id, cell))
     for cell in by_id.values():
         status = status_of(cell)
         if status.state == "damaged":
@@ -108,16 +116,59 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
                 f"{cell}: its files are damaged ({status.reason}); it is measured again\n"
             )
         elif status.state == "stale":
+            _check_owner(cell)
+            sys.stderr.write(f"{cell}: {status.reason}; it is measured again\n")
+        elif status.state == "missing" and status.reason:
             sys.stderr.write(f"{cell}: {status.reason}; it is measured again\n")
         elif status.state == "done" and status.reason:
+            _check_owner(cell)
             _note([f"{cell}: {status.reason}; it is kept, for reuse=true"])
         elif CellStore(cell.folder).rows_so_far() and (
             changed := changed_code(cell.folder, cell.config)
         ):
+            _check_owner(cell)
             reason = f"its code has changed: {', '.join(changed)}"
             sys.stderr.write(f"{cell}: {reason}; its measured prompts are measured again\n")
         (complete if status.state == "done" else pending).append(cell)
     return complete, pending
+
+
+def _check_twin(cell: Cell, twin: Cell) -> None:
+    """Raise InvalidInput if two cells of one id have other code.
+
+    An id has the text of a user's file, and nothing of the modules beside it.
+    """
+    if cell.determining == twin.determining:
+        return
+    code, other = (code_digests(one.config) for one in (cell, twin))
+    if names := sorted({name for name, _ in code.items() ^ other.items()}):
+        raise InvalidInput(
+            f"{twin} and {cell} would be one cell: their files have the same text, and what "
+            f"differs is beside them: {', '.join(names)}; allowed: {TOLD_APART}"
+        )
+
+
+def _check_owner(cell: Cell) -> None:
+    """Raise InvalidInput if a cell was measured with other code from files that are still there.
+
+    They have other paths and the same text, and the table of their sweep would show the rows that
+    are measured now.
+    """
+    try:
+        owner = Cell({}, read_cell(cell.folder).get("config") or {})
+    except InvalidInput:  # it is written anew
+        return
+    recorded, present = recorded_code(cell.folder), code_digests(owner.config)
+    gone = {name for name in recorded if name not in present and not name.endswith(ON_HUB)}
+    if gone or changed_files(recorded, present):
+        return
+    own, others = leaves(cell.determining), leaves(owner.determining)
+    places = [f"{key}={others[key]}" for key in others if others[key] != own.get(key)]
+    names = ", ".join(changed_files(recorded, code_digests(cell.config)))
+    raise InvalidInput(
+        f"{cell}: cell {cell.cell_id} is that of {', '.join(places)}, of the same text, and what "
+        f"differs is beside it: {names}; allowed: {TOLD_APART}, or another results=FOLDER"
+    )
 
 
 def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> Iterator[str]:

@@ -121,7 +121,7 @@ def outcome(
     ]
     silent, lines = [], [f"error: {reason}" for reason in named]
     for cell in cells:
-        status = read_status(cell.folder)
+        status = read_status(cell.folder, cell.config)
         if status.state == "done":
             done(cell)
         elif status.state == "stale" and is_well:
@@ -132,12 +132,15 @@ def outcome(
 
 
 def given_up(cells: Sequence[Cell], why: str) -> list[str]:
-    """Record the failure of cells whose process could not do so itself; a line for each."""
+    """Record the failure of cells whose process could not do so itself; a line for each.
+
+    A stale cell, which has not begun, keeps its rows and stays stale.
+    """
     for cell in cells:
         store = CellStore(cell.folder)
         # the disk is full, or another run has taken over
         with suppress(OSError), store.locked():
-            if read_status(cell.folder).state != "done":
+            if read_status(cell.folder, cell.config).state not in ("done", "stale"):
                 store.write_status(Status("failed", why))
     return [f"error: {cell}: {why}" for cell in cells]
 

@@ -6,8 +6,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.load import Plan, Status, plan_names, read_plan, read_status
-from experiments.store import NO_TREE
+from analysis.load import Plan, Status, plan_names, read_cell, read_plan, read_status
+from experiments.store import NO_TREE, without_lost
 from resispec.errors import InvalidInput
 
 
@@ -34,9 +34,16 @@ class States:
         return self._plans.items()
 
     def status(self, cell_id: str) -> Status:
-        """The state of a cell as its folder says it, see `analysis.load.read_status`."""
+        """The state of a cell as its folder says it, see `analysis.load.read_status`.
+
+        One whose own files are gone is missing, as for a run.
+        """
         if cell_id not in self._statuses:
-            self._statuses[cell_id] = read_status(self.raw / cell_id)
+            folder = self.raw / cell_id
+            status = read_status(folder)
+            if status.state == "done":
+                status = without_lost(status, read_cell(folder).get("config") or {})
+            self._statuses[cell_id] = status
         return self._statuses[cell_id]
 
     def command(self, cell_id: str) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -46,6 +46,8 @@ CELL, PROVENANCE, ROWS = SEALED
 STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
 NO_TREE = "no-tree"
 """Text in a plan that takes the place of a cell's id while its tree is not found."""
+LAWS, LAWS_FILE = "experiments.tasks.laws.Laws", "prompt-{:05}.safetensors"
+"""The task that writes a file beside each row, and the file's name by the place of its prompt."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,38 @@ class CellStore:
 
 
 def status_of(cell: Cell) -> Status:
-    """The state of a cell for a run; with `reuse=true` a stale one is done, as the reason tells."""
+    """The state of a cell for a run.
+
+    With `reuse=true` a stale one is done, as the reason tells. See also `without_lost`.
+    """
     status = read_status(cell.folder, cell.config)
     is_kept = status.state == "stale" and cell.config.get("reuse")
-    return replace(status, state="done") if is_kept else status
+    return without_lost(replace(status, state="done") if is_kept else status, cell.config)
+
+
+def without_lost(status: Status, config: Mapping[str, Any]) -> Status:
+    """The status, or that of a missing cell if files that a complete one has written are gone.
+
+    Its rows are right nevertheless, and tables print them.
+    """
+    lost = lost_files(config) if status.state == "done" else {}
+    if not lost:
+        return status
+    count = f"{len(lost)} of {config['num_prompts']} files that it has written"
+    return Status("missing", f"{count} are gone, the first {min(lost.values())}")
+
+
+def lost_files(config: Mapping[str, Any]) -> dict[int, Path]:
+    """Place of a prompt -> the file that a cell writes beside its row, if there is none.
+
+    Only task=laws writes any.
+    """
+    task = config.get("task") or {}
+    if task.get("_target_") != LAWS:
+        return {}
+    folder = Path(task["folder"])
+    files = {index: folder / LAWS_FILE.format(index) for index in range(config["num_prompts"])}
+    return {index: file for index, file in files.items() if not file.is_file()}
 
 
 class RowLog:
@@ -129,16 +159,21 @@ class RowLog:
 
     A cell that was stopped goes on after the rows that are there. If the file holds anything
     else, only its correct beginning is kept: rows 0, 1, 2, ..., each once. workload: the present
-    one; rows of other prompts, as of a file that has changed since, are not kept.
+    one; rows of other prompts, as of a file that has changed since, are not kept. lost: places of
+    prompts whose rows are not kept either, as that of a file that is gone.
     """
 
-    def __init__(self, folder: Path, row_type: type[Row], workload: Workload) -> None:
+    def __init__(
+        self, folder: Path, row_type: type[Row], workload: Workload, lost: Collection[int] = ()
+    ) -> None:
         self._path, self._partial = folder / ROWS, folder / PARTIAL
         self.rows: list[Row] = []
         text = self._partial.read_text("utf-8", errors="replace") if self._partial.exists() else ""
         for line in text.splitlines(keepends=True):
             row = parse(line, row_type) if line.endswith("\n") else None
             if row is None or row.prompt_index != len(self.rows) or not row.is_of(workload):
+                break
+            if row.prompt_index in lost:
                 break
             self.rows.append(row)
         write_atomically(self._partial, "".join(_line(row) for row in self.rows))

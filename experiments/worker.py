@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from analysis.load import Status, origins, read_status
+from analysis.load import Status, changed_code, origins, read_status
 from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompts_of, sampling_of
 from experiments.configurations import chosen_elsewhere
 from experiments.provenance import peak_memory, provenance
-from experiments.store import PROVENANCE, CellStore, RowLog, status_of
+from experiments.store import PROVENANCE, CellStore, RowLog, lost_files, status_of
 from experiments.tasks.base import Row, Task, Workload
 from experiments.tasks.sampled_trees import is_misread
 from resispec.audit.battery import shown_bias
@@ -46,6 +46,8 @@ OWN_THREADS = torch.get_num_threads()
 """The number of threads of cells that name none; an earlier cell of this process may name one."""
 MOST_COPIES = 0.05
 """The largest share of prompts that are copies of others, as a crawl may have them."""
+KEPT = ("stale", "damaged")
+"""States that stay if a cell fails before it begins: its old rows are still what they say."""
 _KEPT: dict[str, Pair] = {}
 """The pair that `build_pair` has built last, by its configuration."""
 
@@ -75,7 +77,8 @@ class _Measurement:
             self.seconds += time.perf_counter() - started
             with suppress(OSError):  # a full disk must not hide the error
                 (self.store.folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
-                self.store.write_status(Status("failed", self.reason, self.seconds))
+                if read_status(self.store.folder, self.cell.config).state not in KEPT:
+                    self.store.write_status(Status("failed", self.reason, self.seconds))
         else:
             self.seconds += time.perf_counter() - started
 
@@ -85,7 +88,9 @@ class _Measurement:
         code = {
             name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()
         }
-        self.store.begin(self.cell, code)
+        # rows of other code stay until the models are loaded
+        if not changed_code(self.store.folder, self.cell.config):
+            self.store.begin(self.cell, code)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         self.cell.check_unchanged()  # a cell may wait for hours until it is read
@@ -94,7 +99,8 @@ class _Measurement:
         self.store.begin(self.cell, code | commit_digests(pair.commits()))
         facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits(), "code": code}
         facts["forwards"] = pair.ways()
-        self.log = RowLog(self.store.folder, self.task.row, self.workload)
+        lost = lost_files(self.cell.config)
+        self.log = RowLog(self.store.folder, self.task.row, self.workload, lost)
         path = self.store.folder / PROVENANCE
         self.is_resumed = bool(self.log.rows)
         runs = origins(read_json(path)) if self.is_resumed and path.is_file() else []

@@ -44,6 +44,8 @@ BY_NAME = {"get_rule", "get_verifier"}
 """Functions that find a verifier by the name that it is registered under."""
 FASTEST = "experiments.configurations.load"
 """The function that reads a file of tree=fastest, which names draws and verifiers."""
+ON_HUB = " on the hub"
+"""Ending of the names of models in `commit_digests`."""
 
 
 _LOADED: dict[Path, str] = {}
@@ -117,7 +119,7 @@ def _files(config: Mapping[str, Any]) -> dict[Path, str]:
 
 def commit_digests(commits: Mapping[str, str | None]) -> dict[str, str]:
     """Commits of models by role as `code_digests` has them; those from elsewhere have none."""
-    return {f"{role} on the hub": commit for role, commit in commits.items() if commit}
+    return {f"{role}{ON_HUB}": commit for role, commit in commits.items() if commit}
 
 
 def is_ours(kind: str, name: str) -> bool:

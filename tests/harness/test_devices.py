@@ -77,7 +77,7 @@ def test_cells_run_on_all_gpus_and_a_timed_one_has_its_gpu_for_itself(toy, monke
     """Real processes; a group that is timed in turns stays on one GPU."""
     monkeypatch.setenv(GPUS, "GPU-a,GPU-b,GPU-c")
     monkeypatch.setattr(scheduler, "_measure", note_run)
-    monkeypatch.setattr(scheduler, "read_status", lambda _: SimpleNamespace(state="done"))
+    monkeypatch.setattr(scheduler, "read_status", lambda *_: SimpleNamespace(state="done"))
     given = [*toy, "device=cuda", "devices=[2,0]", "jobs=2", "temperature=1.0,0.9,0.8,0.7"]
     cells = cells_of([*given, "tree=chain,d7b2", "audit=false,true"])
     done, pauses = [], []

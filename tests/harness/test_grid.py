@@ -15,7 +15,7 @@ from analysis import labels
 from analysis.cli import check_profile
 from analysis.labels import Label
 from experiments import run
-from experiments.cell import IGNORED, _digest, content, node_id
+from experiments.cell import IGNORED, _digest, build_option, content, node_id
 from experiments.cli import read_command_line
 from experiments.composition import hydra_here
 from experiments.grid import LEFT_OUT, cell_of, cells_of, digest, parts_of, sweep_of
@@ -524,6 +524,21 @@ def test_parts_take_the_place_of_a_plan_of_the_whole(tmp_path):
 def test_a_sweep_does_not_take_an_artefact_s_name(words):
     with pytest.raises(InvalidInput, match="name is 'table1', the name of an artefact"):
         sweep_of([*words, "name=table1"])
+    with pytest.raises(InvalidInput, match="name is 'frontier-d5b3', the name of a part of fronti"):
+        sweep_of([*words, "name=frontier-d5b3"])
+
+
+def test_an_artefact_of_ones_own_keeps_its_files_too(tmp_path):
+    """Defect: a sweep took the files of a part, and those of an experiment of --config-dir."""
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nsweep: {seed: [0, 1]}\nparts: {short: {num_prompts: 2}}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    with hydra_here(str(tmp_path)):
+        for name in ("mine", "mine-short"):
+            with pytest.raises(InvalidInput, match=f"name is '{name}', the name of a"):
+                sweep_of(["verifier=naive", f"name={name}"])
+    own = sweep_of(["experiment=frontier/d5b3", "name=frontier-d5b3"])
+    assert own.is_artefacts and own.name == "frontier-d5b3"
 
 
 def test_a_name_s_plan_is_not_taken_by_another_sweep(tmp_path):
@@ -605,6 +620,14 @@ BAD = {
     "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a "
     "command",
     "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",
+    "jobs=1,2": "jobs has several values, 1, 2, with which embedded .* is the same; allowed: one",
+    "reuse=true,false": "reuse has several values, True, False, with which .* is the same",
+    "cell_timeout_s=60,90": "cell_timeout_s has several values, 60.0, 90.0, with which",
+    "wandb.project=a,b": "wandb.project has several values, a, b, with which",
+    "tree=best_16 max_tuning_prompts=15,45": "max_tuning_prompts has several values, 15, 45, with",
+    "tree=best_16 first_tuning_prompt=99,98": "first_tuning_prompt has several values, 99, 98,",
+    "tree=best_16 search.num_prompts=15,45": "search.num_prompts has several values, 15, 45, with",
+    "task=kl timed=true,false": "timed has several values, True, False, with which",
     "~prompt_template": "~prompt_template takes away what every cell has; allowed: "
     "prompt_template=VALUE",
     "experiment=table1 sweep.temperature=0.3": "sweep.temperature=0.3 is for files; allowed: KEY",
@@ -622,6 +645,18 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     with pytest.raises(InvalidInput, match=BAD[override]) as caught:
         cells_of(override.split())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("tree=best_16 tree.path=a${max_tuning_prompts}.json max_tuning_prompts=15,45", 2),
+        ("timed=true,false audit=false,true", 4),  # an audit stands beside both
+        ("seed=0,1 temperature=0.6,1", 4),
+    ],
+)
+def test_a_key_whose_values_make_other_cells_may_have_several(line, count):
+    assert len(cells_of(line.split())) == count
 
 
 def test_a_pair_names_its_model_s_settings_and_the_command_line_goes_before_them(tmp_path):
@@ -720,3 +755,30 @@ def test_rows_of_a_task_of_one_s_own_may_have_times(tmp_path):
             for cell in cells_of([*line.overrides, f"timed={is_timed}"])
         ]
     assert len({cell.cell_id for cell in cells}) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("num_drafted: 3\n\tdepth: 4\n", r"line 2: found character"),
+        ("num_drafted: 3\n  depth: 4\n", r"line 2: mapping values are not allowed"),
+        ("num_drafted: 3\nnum_drafted: 4\n", r"line 2: found duplicate key num_drafted"),
+    ],
+)
+def test_a_slip_in_an_option_is_one_line(text, problem, tmp_path):
+    """Defect: a traceback of the parser."""
+    (tmp_path / "tree").mkdir()
+    path = tmp_path / "tree" / "mine.yaml"
+    path.write_text(text)
+    message = rf"^{path} cannot be read as YAML \({problem}.*\)$"
+    with hydra_here(str(tmp_path)), pytest.raises(InvalidInput, match=message):
+        cells_of(["tree=mine"])
+    with pytest.raises(InvalidInput, match=message):
+        build_option(path)
+
+
+@pytest.mark.parametrize("text", ["", "# @package _global_\ntemperature: 0.5\n"])
+def test_a_verifier_s_option_without_a_class_is_one_line(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(InvalidInput, match="mine names no class of its own; allowed: one with"):
+        build_option(tmp_path / "mine.yaml")

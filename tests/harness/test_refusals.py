@@ -166,6 +166,15 @@ def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp
     assert run(*command, "seed=1").returncode == 1
 
 
+def test_a_run_whose_table_is_not_written_has_not_done_all(toy, tmp_path):
+    """Defect: its exit code was 0."""
+    (tmp_path / "results" / "embedded").mkdir(parents=True)
+    (tmp_path / "results" / "embedded" / "sweeps").write_text("no folder")
+    done = run(*toy, "num_prompts=1", "name=mine")
+    assert done.returncode == 1 and "1 cell: 1 done (0 before)" in done.stderr
+    assert "error: no table of mine: " in done.stderr
+
+
 def test_make_hands_a_folder_on_as_it_is():
     command = ["make", "--dry-run", "status", "RESULTS=my größe's & co", "PROFILE=embedded"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from analysis.load import read_plan
+from experiments.grid import cells_of
 from experiments.replay import laws_files, main, measure
+from experiments.states import States
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -232,6 +235,25 @@ def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
     assert run(*greedy, "tree=d4b4").returncode == 0
     other = run(*greedy, "tree=chain")
     assert other.returncode == 1 and "holds another decoding" in other.stderr
+
+
+def test_laws_whose_files_are_gone_are_logged_again(toy, tmp_path):
+    """Defect: the cell counted as complete, and nothing was there to replay."""
+    folder = tmp_path / "laws"
+    command = [*toy, "task=laws", f"task.folder={folder}", "tree=d4b4"]
+    assert run(*command).returncode == 0
+    first, second, third = sorted(folder.glob("*"))
+    kept = first.stat().st_mtime_ns
+    second.unlink()
+    [cell] = cells_of(command)
+    assert States("embedded", tmp_path / "results").status(cell.cell_id).state == "missing"
+    assert read_plan("sweep", "embedded", tmp_path / "results").status(cell.cell_id).state == "done"
+    again = run(*command)
+    assert again.returncode == 0 and "1 done (0 before)" in again.stderr
+    reason = f"1 of 3 files that it has written are gone, the first {second}; it is measured again"
+    assert messages(again.stderr)[0] == f"{cell}: {reason}"
+    assert all(len(list(read_laws(path))) for path in (first, second, third))
+    assert first.stat().st_mtime_ns == kept and "1 done (1 before)" in run(*command).stderr
 
 
 def test_siblings_that_their_law_cannot_give_are_refused(tmp_path):

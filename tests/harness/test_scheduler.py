@@ -149,7 +149,7 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     monkeypatch.setattr(scheduler, "Job", Recorded)
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 2)
     monkeypatch.setattr(scheduler, "AGAIN_S", 0.01)
-    monkeypatch.setattr(scheduler, "read_status", lambda _: SimpleNamespace(state="done"))
+    monkeypatch.setattr(scheduler, "read_status", lambda *_: SimpleNamespace(state="done"))
     monkeypatch.setattr(Cell, "cell_id", property(str))
     Recorded.busy.update({"2", "7"})  # another run measures these at first
     cells, done = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)], []
@@ -181,7 +181,7 @@ def test_a_cell_whose_code_changes_while_it_is_measured_is_not_done_and_is_named
     monkeypatch.setattr(scheduler, "Job", Recorded)
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 1)
     status = scheduler.Status("stale", "its code has changed: rule.py")
-    monkeypatch.setattr(scheduler, "read_status", lambda _: status)
+    monkeypatch.setattr(scheduler, "read_status", lambda *_: status)
     monkeypatch.setattr(Cell, "cell_id", property(str))
     measured, done = cell("a", is_timed=False), []
     scheduler.run_cells([measured], 1, done.append)

@@ -10,13 +10,14 @@ from analysis.load import read_plan, read_status
 from experiments import worker
 from experiments.cell import CellFailed
 from experiments.grid import cells_of
+from experiments.scheduler import given_up, outcome
 from experiments.status import standings
 from experiments.store import status_of
 from experiments.worker import measure
 from resispec import code_digest
 from resispec.code_digest import changed_files, check_loaded, code_digests, own_digests
 from resispec.errors import InvalidInput
-from tests.harness.toy_runs import hashes, messages, rows, run, run_here
+from tests.harness.toy_runs import hashes, ignore, messages, rows, run, run_here
 
 RULE = '''"""A rule."""
 from helper_of_rule import SHARE
@@ -374,3 +375,61 @@ def test_cells_that_do_not_say_what_code_they_had_stay_as_they_are(toy, package)
     worker.CellStore(cell.folder).write_status(worker.Status("done"))
     edit(package / "verifiers" / "standard.py", "from dataclasses", "SHARE = 0.9\nfrom dataclasses")
     assert read_status(cell.folder).state == "done"
+
+
+def test_rows_of_other_code_stay_until_the_models_are_loaded(toy, package, monkeypatch):
+    """Defect: a model that could not be loaded took the rows along, also for the old code."""
+    [cell] = cells_of([*toy, "verifier=standard"])
+    before = rows(run_here(cell))
+    path, other = package / "verifiers" / "standard.py", "SHARE = 0.9\nfrom dataclasses"
+    text = path.read_text()
+    edit(path, "from dataclasses", other)
+
+    def refuse(_):
+        raise InvalidInput("no memory is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "build_pair", refuse)
+        with pytest.raises(CellFailed, match="no memory is left"):
+            measure([cell], ignore)
+    lines, silent, _ = outcome([cell], [f"{cell}: no memory is left"], ignore, is_well=False)
+    assert lines == [f"error: {cell}: no memory is left"] and not silent
+    assert given_up([cell], "killed") == [f"error: {cell}: killed"]
+    assert read_status(cell.folder).state == "stale" and rows(cell) == before
+    path.write_text(text)
+    assert read_status(cell.folder).state == "done"
+    edit(path, "from dataclasses", other)
+    assert read_status(run_here(cell).folder).state == "done"
+    assert "before" not in json.loads((cell.folder / "provenance.json").read_text())
+
+
+def test_files_of_one_text_with_others_beside_them_are_not_one_cell(toy, tmp_path):
+    """Defect: a table had the same numbers for both, or those of the second under the first."""
+    names = []
+    for name, share in (("old", 0.5), ("new", 0.75)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shares.json").write_text(f"[{share}]")
+        rule = "from resispec.verifiers import Standard\n"
+        rule += 'class Rule(Standard): table = "shares.json"\n'
+        (tmp_path / name / "rule.py").write_text(rule)
+        names.append(f"{tmp_path}/{name}/rule.py:Rule")
+    words = [*toy, "verifier=custom", "num_prompts=1"]
+    done = run(*words, f"verifier.name={','.join(names)}")
+    [line] = messages(done.stderr)
+    assert done.returncode == 1 and not (tmp_path / "results").exists()
+    assert "would be one cell: their files have the same text, and what differs is beside" in line
+    assert ": shares.json; allowed: a comment in one of the files" in line
+
+    first, second = ([*words, f"verifier.name={name}"] for name in names)
+    assert run(*first).returncode == 0
+    [cell] = cells_of(first)
+    before = rows(cell)
+    for more in ([], ["reuse=true"]):
+        done = run(*second, *more)
+        [line] = messages(done.stderr)
+        assert done.returncode == 1 and f"cell {cell.cell_id} is that of decoder.verifier" in line
+        assert f"name={names[0]}, of the same text, and what differs is beside it: shares" in line
+    assert rows(cell) == before and "1 done (1 before)" in run(*first).stderr
+    shutil.rmtree(tmp_path / "old")
+    moved = run(*second)
+    assert moved.returncode == 0 and "shares.json; it is measured again" in moved.stderr
