@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -157,26 +158,35 @@ class Arm:
 
     @property
     def order(self) -> list[int]:
+        """The order of the rows in which their tokens count, see `ordered`."""
+        return self.ordered()
+
+    def ordered(self, salt: str = "") -> list[int]:
         """The rows in an order that does not depend on the tokens of rows still to come.
 
-        Bets need such an order. That of a file does depend on them: answers arrive in the order of
+        Bets need such an order. That of a file depends on them: answers arrive in the order of
         their lengths, and trainers sort by length or reward.
 
         Rows count by the numbers of their prompts, if all have one, and by turns. The rest is by
         the length of the prompt, so that a row which goes on from another one's answer comes after
         it, and then by a hash of the tokens. That is an order drawn at random, the same for the
-        same rows wherever they stand in a file.
+        same rows wherever they stand in a file. Equal rows are numbered, and the number is hashed,
+        too: with one hash they would stand in a block, whose length is known at its first row.
+
+        salt: orders with different ones have nothing to do with each other.
         """
         numbers = [row.extra.get(INDEX) for row in self.transcripts]
         if not all(map(is_number, numbers)):
             numbers = [0] * len(numbers)
-
-        def place(number: int) -> tuple[int, int, int, bytes]:
-            row = self.transcripts[number]
-            key = sha256(repr((row.written, row.setting)).encode()).digest()
-            return numbers[number], row.turn or 0, len(row.prompt_token_ids), key
-
-        return sorted(range(len(numbers)), key=place)
+        equal = Counter[tuple[object, ...]]()
+        places = []
+        for number, row in zip(numbers, self.transcripts, strict=True):
+            place = number, row.turn or 0, len(row.prompt_token_ids)
+            content = (*place, row.written, row.setting)
+            key = sha256(repr((salt, content, equal[content])).encode()).digest()
+            equal[content] += 1
+            places.append((*place, key))
+        return sorted(range(len(places)), key=places.__getitem__)
 
     @property
     def excess(self) -> dict[str, Excess]:
@@ -284,7 +294,8 @@ def paired(arm: Arm, control: Arm) -> Wealth | None:
     if arm.terms is None or control.terms is None or arm.is_shared or control.is_shared:
         return None
     partners: dict[tuple[tuple[int, ...], str], list[int]] = {}
-    for row in reversed(control.order):
+    # in an order of its own: in the same one equal rows would meet, and a surplus come last
+    for row in reversed(control.ordered("control")):
         transcript = control.transcripts[row]
         partners.setdefault((transcript.prompt_token_ids, transcript.setting), []).append(row)
     pairs = []

@@ -172,13 +172,14 @@ def _as_often(*arms: Arm) -> tuple[list[Arm], tuple[str, ...]]:
     if all(counts[0][name] * totals[1] == counts[1][name] * totals[0] for name in counts[0]):
         return list(arms), ()
     kept = []
-    for arm, other in zip(arms, reversed(arms), strict=True):
+    # by other orders than those of `paired`, which are drawn for the rows that are kept
+    for salt, arm, other in zip(("kept", "kept control"), arms, reversed(arms), strict=True):
         strata = set(map(matching.stratum_of, other.transcripts))
         rows = arm.transcripts
         left = counts[0] & counts[1]
         numbers = [number for number, row in enumerate(rows) if row.temperature == 0]
         is_alone = [matching.stratum_of(row) not in strata for row in rows]
-        for number in sorted(arm.order, key=is_alone.__getitem__):
+        for number in sorted(arm.ordered(salt), key=is_alone.__getitem__):
             if left[rows[number].setting]:
                 left[rows[number].setting] -= 1
                 numbers.append(number)
