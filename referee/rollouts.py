@@ -94,6 +94,8 @@ def emitted_rows(
     """
     prompt_key, output_key = (_key(row, name, place) for name in (PROMPT, OUTPUT))
     whole_key = None if output_key else _key(row, WHOLE, place)
+    if whole_key is not None and prompt_key is not None:
+        _check_beside(row, whole_key, prompt_key, place)
     is_own = output_key == OUTPUT
     if whole_key is not None:
         prompt, output, logprobs, mask = _of_whole(row, whole_key, place)
@@ -150,6 +152,22 @@ def _turns(mask: Sequence[bool]) -> list[tuple[int, int]]:
 
 def _given(name: str, value: Any) -> dict[str, Any]:
     return {} if value is None else {name: value}
+
+
+def _check_beside(row: Mapping[str, Any], name: str, prompt_key: str, place: str) -> None:
+    """Raise InvalidInput if prompt and output in one have a prompt beside them and do not begin so.
+
+    Then they may be the output alone. A list of texts is no such prompt.
+    """
+    prompt = row[prompt_key]
+    if isinstance(prompt, list):
+        is_text = all(isinstance(one, str) for one in prompt)
+        if is_text or row[name][: len(prompt)] == prompt:
+            return
+    raise InvalidInput(
+        f"{place}: {name} beside {prompt_key}, with which it does not begin: it can be the output, "
+        f"or prompt and output in one; allowed: the output as {OUTPUT}, or no {prompt_key}"
+    )
 
 
 def _key(row: Mapping[str, Any], what: str, place: str) -> str | None:

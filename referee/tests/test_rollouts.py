@@ -111,6 +111,12 @@ def test_prompts_that_are_not_padded_need_no_mask(tmp_path):
     assert read_transcripts(written(tmp_path, trl), T1)[0].written == ((1, 5), (7, 8))
 
 
+def test_a_prompt_beside_prompt_and_output_in_one_is_the_same_or_a_text(tmp_path):
+    for name, prompt in (("OpenRLHF", {"prompts": ["a b"]}), ("NeMo RL", {"prompt_ids": [5, 6]})):
+        [found] = read_transcripts(written(tmp_path, FILES[name] | prompt), T1)
+        assert found.written == ((5, 6), (7, 8, 9))
+
+
 def test_results_of_tools_are_context_and_every_turn_is_a_row(tmp_path):
     row = {
         "prompt_ids": [5],
@@ -175,6 +181,11 @@ VERL = FILES["verl, agent loop"]
         ({"tokens": [1, 2, 3]}, T1, "tokens is prompt and output in one, and nothing says where"),
         ({"prompts": "a", "responses": "b"}, T1, "prompt_token_ids is missing; the ids that the"),
         ({"prompt_ids": [1]}, T1, "output_token_ids is missing"),
+        (
+            {"prompt_token_ids": [5, 6], "token_ids": [7, 8, 9]},
+            T1,
+            "token_ids beside prompt_token_ids, with which it does not begin: it can be the output",
+        ),
         (
             FILES["prime-rl"] | {"completion_temperatures": [1.0, 1.0, 0.5]},
             {},
