@@ -163,19 +163,21 @@ def check_declarable(
         )
 
 
-def check_window(names: Iterable[str], settings: Warp, engine: str, length: int) -> None:
+def check_window(
+    names: Iterable[str], settings: Warp, engine: str, length: int, place: str = ""
+) -> None:
     """Raise InvalidInput for a row of llama.cpp whose penalty may not have applied to all of it.
 
     By default the penalty's window is shorter than the row. names: the keys of the row. length: the
-    number of tokens of the row, prompt and output.
+    number of tokens of the row, prompt and output. place: the beginning of the line.
     """
     is_on = settings.repetition_penalty != Warp.repetition_penalty
     if not is_on or engine_of(engine) != "llama.cpp" or length <= LLAMA_WINDOW:
         return
     if not {*WINDOWS}.intersection(map(letters_of, names)):
         raise InvalidInput(
-            f"{engine}: repetition_penalty is {settings.repetition_penalty:g}, and no key says "
-            f"that it applied to all {length} tokens of the row (by default to the last "
+            f"{place}{engine}: repetition_penalty is {settings.repetition_penalty:g}, and no key "
+            f"says that it applied to all {length} tokens of the row (by default to the last "
             f"{LLAMA_WINDOW}); allowed: {WINDOW}, -1 or from {length}"
         )
 

@@ -177,7 +177,8 @@ class Transcript(Warp):
         if self.seed in NO_SEEDS.get(engine_of(self.engine or "") or "", ()):
             object.__setattr__(self, "seed", None)
         length, places = sum(map(len, self.written)), [*_places(self.extra)]
-        check_window((keys[-1] for keys, _ in places), self, f"{self.place}: {engine}", length)
+        names = (keys[-1] for keys, _ in places)
+        check_window(names, self, self.engine or "", length, f"{self.place}: ")
         for keys, value in places:
             where = f"{self.place}: {'.'.join(keys)[:60]}"
             check_declarable(keys[-1], value, self, self.engine or "", length, where)

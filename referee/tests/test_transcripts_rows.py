@@ -148,6 +148,20 @@ def test_what_decides_the_law_beside_a_setting_is_looked_at():
         Transcript(**long, **penalty)
 
 
+def test_a_path_is_no_name_of_an_engine(tmp_path):
+    """Defect: below a folder called llama.cpp every row was one of it, below others none was."""
+    long = ROW | {"prompt_token_ids": [1] * 64, "repetition_penalty": 1.3}
+    for folder, engine in (("llama.cpp", "vllm"), ("llamacpp_runs", None), ("vllm", "llama.cpp")):
+        (tmp_path / folder).mkdir()
+        path = written(tmp_path / folder, long | {"engine": engine})
+        if engine != "llama.cpp":
+            assert len(read_transcripts(path)) == 1
+            continue
+        with pytest.raises(InvalidInput) as caught:
+            read_transcripts(path)
+        assert str(caught.value).startswith(f"{path}, line 1: llama.cpp: repetition_penalty is 1.3")
+
+
 BAD = {
     "[1]": "expected a JSON object, found [1]",
     "{": "is not JSON",
