@@ -9,7 +9,7 @@ the tokens that were emitted. Importing this module does not import torch.
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -329,8 +329,23 @@ def read_transcripts(
     Raises InvalidInput, one line with the file and the line in it, if the file cannot be read or is
     empty, or for the first row that is not a `Transcript`.
     """
-    transcripts = []
-    for where, _, row in json_lines(Path(path)):
+    transcripts = [*transcripts_in(json_lines(Path(path)), path, settings)]
+    if not transcripts:
+        raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
+    return transcripts
+
+
+def transcripts_in(
+    lines: Iterable[tuple[str, int, Any]],
+    path: Path | str,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Transcript]:
+    """The rows in some lines of a file, see `read_transcripts`.
+
+    lines: as `json_lines` gives them. Raises InvalidInput for the first row that is not a
+    `Transcript`.
+    """
+    for where, _, row in lines:
         place = f"{path}, {where}"
         if not isinstance(row, dict):
             raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
@@ -342,10 +357,7 @@ def read_transcripts(
                 if extra.get(name) is not None
             }
             extra = {name: value for name, value in extra.items() if name not in _TYPES}
-            transcripts.append(Transcript(**fields, extra=extra, place=emitted.place))
-    if not transcripts:
-        raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
-    return transcripts
+            yield Transcript(**fields, extra=extra, place=emitted.place)
 
 
 def _lists(row: Mapping[str, Any]) -> list[str]:

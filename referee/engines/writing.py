@@ -1,7 +1,9 @@
 """Writing of transcripts to a file: several requests at a time, none for prompts already there."""
 
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -19,8 +21,9 @@ from referee.transcripts import (
     Condition,
     Transcript,
     line_of,
-    read_transcripts,
+    transcripts_in,
 )
+from resispec.data import json_lines
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.progress import progress_bar
@@ -161,6 +164,7 @@ def write_transcripts(  # noqa: PLR0913 - the last three are None unless arms ar
             check_row(condition, index, row)
         missing = [key for key in keys if key not in rows]
         counts = {"initial": len(keys) - len(missing), "total": len(keys)}
+        _end_last_line(path)
         with (
             path.open("a", encoding="utf-8") as file,
             progress_bar(**counts, desc=engine.name, unit="prompt") as bar,
@@ -223,17 +227,48 @@ def rows_of(path: Path, keys: Sequence[Key]) -> list[Transcript] | None:
     return [rows[key] for key in keys] if rows.keys() >= set(keys) else None
 
 
-def _written(path: Path) -> dict[Key, Transcript]:
-    """The rows of a file written here, by condition and prompt; an unfinished last line is cut."""
+def _whole_lines(path: Path) -> bytes:
+    """The lines of a file, without a last one that was cut off; the last may lack its line break.
+
+    Raises InvalidInput if the last line is neither JSON nor the beginning of a transcript.
+    """
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
-    if tail := content[length:]:
-        if not tail.startswith(_START[: len(tail)]):  # somebody's file, which is left as it is
-            raise InvalidInput(f"{path} ends with a line that is no transcript; give another file")
-        with path.open("r+b") as file:
-            file.truncate(length)
+    tail = content[length:]
+    if not tail or _is_json(tail):
+        return content
+    if not tail.startswith(_START[: len(tail)]):  # somebody's file, which is left as it is
+        raise InvalidInput(f"{path} ends with a line that is no transcript; give another file")
+    return content[:length]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _end_last_line(path: Path) -> None:
+    """Remove a last line that was cut off, and end a whole one that has no line break."""
+    whole = _whole_lines(path)
+    with path.open("ab") as file:
+        if file.tell() > len(whole):  # a file that is whole is not touched
+            file.truncate(len(whole))
+        if whole and not whole.endswith(b"\n"):
+            file.write(b"\n")
+
+
+def _written(path: Path) -> dict[Key, Transcript]:
+    """The rows of a file written here, by condition and prompt, without a line that was cut off.
+
+    The file stays as it is: until all of its rows are known, it may be somebody's.
+    """
+    whole = _whole_lines(path)
+    count = whole.count(b"\n") + (not whole.endswith(b"\n"))
     rows: dict[Key, Transcript] = {}
-    for row in read_transcripts(path) if length else []:
+    for row in transcripts_in(islice(json_lines(path), count), path) if whole else ():
         index: Any = row.extra.get(INDEX)
         if type(index) is not int or index < 0 or (row.condition, index) in rows:
             raise InvalidInput(

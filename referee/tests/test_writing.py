@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from referee.engines import Answer, Engine, write_transcripts
+from referee.engines.writing import keys_of, rows_of
 from referee.tests.toy_server import PROMPTS, SETTINGS, connected, lines, write
 from resispec.errors import InvalidInput
 from resispec.files import locked
@@ -93,14 +94,48 @@ def test_a_half_written_line_is_repaired_and_more_prompts_go_on(vllm, tmp_path):
     path = tmp_path / "rows.jsonl"
     whole = write(vllm, path)
     written = path.read_bytes().splitlines(keepends=True)
-    for length in (1, 30, -1):
+    for length, missing in ((1, 5), (30, 5), (-1, 4)):  # the last one lacks its line break alone
         path.write_bytes(b"".join(written[:3]) + written[3][:length])
         before = len(vllm.posts)
-        assert write(vllm, path) == whole and len(vllm.posts) == before + 5
+        assert write(vllm, path) == whole and len(vllm.posts) == before + missing
         assert path.read_bytes() == b"".join(written)
     before = len(vllm.posts)
     assert write(vllm, path, PROMPTS[:2]) == whole[:2]
     assert len(write(vllm, path, [*PROMPTS, (1,)])) == 9 and len(vllm.posts) == before + 1
+
+
+def test_the_last_line_of_another_file_is_not_cut_off(vllm, tmp_path):
+    """Defect: a user's own rows lost the last one, where no line break ended it, or it was cut."""
+    path = tmp_path / "mine.jsonl"
+    own = b'{"prompt_token_ids":[1],"output_token_ids":[2]}'
+    written = tmp_path / "written.jsonl"
+    write(vllm, written)
+    others = written.read_bytes()
+    asked = len(vllm.posts)
+    for content, settings, message in (
+        (own + b"\n" + own, SETTINGS, "line 1: prompt_index is None"),
+        (own, SETTINGS, "line 1: prompt_index is None"),
+        (own + b"\n" + own[:-20], SETTINGS, "line 1: prompt_index is None"),
+        (others[:-1], Sampling(temperature=0.8), "temperature is 0.7; it would be 0.8 now"),
+        (others[:-20], Sampling(temperature=0.8), "temperature is 0.7; it would be 0.8 now"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match=message):
+            write(vllm, path, settings=settings)
+        assert path.read_bytes() == content
+    assert len(vllm.posts) == asked
+
+
+def test_rows_are_looked_for_without_a_change_of_their_file(vllm, tmp_path):
+    """Another process may be writing the line that is not whole."""
+    path = tmp_path / "rows.jsonl"
+    rows = write(vllm, path)
+    path.write_bytes(path.read_bytes() + b'{"prompt_token_ids":[5')
+    before = path.read_bytes()
+    assert rows_of(path, keys_of(len(PROMPTS))) == rows
+    assert rows_of(path, keys_of(len(PROMPTS) + 1)) is None
+    assert rows_of(tmp_path / "none.jsonl", keys_of(1)) is None
+    assert path.read_bytes() == before
 
 
 def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path, monkeypatch):
