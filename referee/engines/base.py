@@ -29,6 +29,22 @@ class TimedOut(Unanswered):
     """An engine gave no answer in time; one line as in `Unanswered`."""
 
 
+def drawn_again(problem: str) -> InvalidInput:
+    """The error of a request without a seed that was begun and has no answer.
+
+    Requests whose answers take long fail more often. If they were drawn anew, now or by the same
+    command, until an answer is short enough, the answers that are kept would be too short.
+
+    problem: a line about what happened.
+    """
+    return InvalidInput(
+        f"{problem}, and it uses no seeds, so that another try would draw another answer, and long "
+        "ones would be left out; allowed: a server with seeds (SGLang's "
+        "--enable-deterministic-inference), longer limits of time, here (--timeout) and on the "
+        "way, or fewer new tokens or requests at a time, with another --out"
+    )
+
+
 @dataclass(frozen=True)
 class Answer:
     """An engine's answer to a prompt.

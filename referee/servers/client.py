@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from referee.engines.base import TimedOut, Unanswered
+from referee.engines.base import TimedOut, Unanswered, drawn_again
 from resispec.errors import InvalidInput, first_line, printable
 
 MOST_BYTES = 16 * 2**20
@@ -139,11 +139,13 @@ class Server:
         self, method: str, path: str, body: Mapping[str, Any] | None, is_drawn_again: bool
     ) -> tuple[int, bytes]:
         problem, kind = "it is silent, or slow", Unanswered
+        is_begun = False
         try:
             async with asyncio.timeout(self._timeout_s):
                 for attempt in range(self._tries):
                     if attempt:
                         await sleep(self._first_wait_s * 2 ** (attempt - 1))
+                    is_begun = True  # unless the server says that it is not
                     try:
                         status, answer = await self._reply(method, path, body)
                         if status < 500 and status != httpx.codes.TOO_MANY_REQUESTS:
@@ -156,18 +158,15 @@ class Server:
                         kind = TimedOut if is_late else Unanswered
                         is_begun = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                     if is_drawn_again and is_begun:
-                        raise InvalidInput(
-                            f"{self.url} broke a request off at {path} ({problem}), and it uses no "
-                            "seeds, so that another try would draw another answer, and long ones "
-                            "would be left out; allowed: a server with seeds (SGLang's "
-                            "--enable-deterministic-inference), longer limits of time on the way, "
-                            "or fewer new tokens, with another --out"
-                        )
+                        raise drawn_again(f"{self.url} broke a request off at {path} ({problem})")
         except TimeoutError:
-            raise TimedOut(
+            line = (
                 f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s "
                 f"({problem})"
-            ) from None
+            )
+            if is_drawn_again and is_begun:
+                raise drawn_again(line) from None
+            raise TimedOut(line) from None
         raise kind(f"{self.url} gives no answer at {path} in {self._tries} tries ({problem})")
 
     async def _reply(

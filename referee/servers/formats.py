@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from referee.engine_laws import WINDOW
-from referee.engines.base import Answer, Engine, Unanswered, acceptance
+from referee.engines.base import Answer, Engine, Unanswered, acceptance, drawn_again
 from resispec.errors import InvalidInput, printable
 from resispec.sampling import FILTER_ORDERS, Sampling
 
@@ -93,7 +93,8 @@ class ServedEngine(Engine):
         self.check_applied(content, body)
         word = name_in(content, *self.reason)
         if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
-            raise Unanswered(f"the server gave the request up (finish reason {word!r})")
+            line = f"the server gave the request up (finish reason {word!r})"
+            raise Unanswered(line) if self.has_seeds else drawn_again(line)
         number = whole_number(content, *self.num_emitted) or len(tokens)
         if abs(number - len(tokens)) > (0 if reason == "length" else self.slack):
             raise InvalidInput(

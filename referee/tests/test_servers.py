@@ -389,6 +389,36 @@ def test_a_request_without_a_seed_is_not_drawn_again_once_it_was_begun(tmp_path)
         assert len(write(toy, tmp_path / "seeds.jsonl")) == len(PROMPTS)
 
 
+@pytest.mark.parametrize("has_seeds", [False, True])
+def test_a_slow_or_aborted_answer_without_a_seed_is_not_asked_for_again_later(has_seeds, tmp_path):
+    """Defect: the same command drew it anew, until one was short enough to come in time."""
+
+    def problem(toy, name):
+        server = Server(toy.url, tries=3, first_wait_s=0.01, timeout_s=0.5)
+        with pytest.raises(InvalidInput) as caught:
+            write_transcripts(FORMATS["sglang"](server), PROMPTS, SETTINGS, tmp_path / name)
+        assert isinstance(caught.value, Unanswered) is has_seeds
+        line = "another try would draw another answer"
+        assert (line in str(caught.value)) is not has_seeds and "\n" not in str(caught.value)
+        return str(caught.value)
+
+    with ToyServer("sglang", has_seeds=has_seeds) as toy:
+        toy.faults = {0: "503", 1: "silent"}
+        assert "gives no whole answer at /generate within 0.5 s" in problem(toy, "slow.jsonl")
+        toy.changes = {("meta_info", "finish_reason"): {"type": "abort"}}
+        assert "gave the request up (finish reason 'abort')" in problem(toy, "aborted.jsonl")
+        toy.changes = {("meta_info", "finish_reason"): None}
+        assert "gave the request up (finish reason None)" in problem(toy, "none.jsonl")
+
+
+def test_a_request_that_was_not_begun_in_time_can_be_asked_for_again(tmp_path):
+    with ToyServer("sglang", has_seeds=False) as toy:
+        toy.faults = dict.fromkeys(range(9), "503")
+        engine = FORMATS["sglang"](Server(toy.url, first_wait_s=5, timeout_s=0.5))
+        with pytest.raises(Unanswered, match="within 0.5 s .status 503"):
+            write_transcripts(engine, PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize("spoken", ["openai", "vllm"])
 def test_one_of_several_models_is_asked_by_its_name_alone(vllm, spoken):
     make, server = FORMATS[spoken], Server(vllm.url)
