@@ -75,23 +75,30 @@ class Scorer:
     """A causal language model of transformers that rescores.
 
     eos_token_ids: the tokens at which engines stop: those that the model's files name, and
-    `eos_token_id`, usually the tokenizer's, at which many engines stop as well. defaults: the
-    sampling settings of the model's generation_config.json, which some engines apply unasked.
-    precision: the model's dtype in words, such as "float16". switches: lengths at which the model's
-    frequencies change, see `switches_in`.
+    `eos_token_id`, usually the tokenizer's, at which many engines stop as well. unknown_ends: those
+    of them that the model has no logit for, which end nothing. name: the model's, by which rows may
+    name it; by default the one that it was loaded by, "" if it is not known. defaults: the sampling
+    settings of the model's generation_config.json, which some engines apply unasked. precision: the
+    model's dtype in words, such as "float16". switches: lengths at which the model's frequencies
+    change, see `switches_in`.
 
     Raises InvalidInput for a Llama with a window, which its cache would read and no layer.
     """
 
-    def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
+    def __init__(
+        self, module: Any, eos_token_id: int | None = None, name: str | None = None
+    ) -> None:
         self.module = module.eval()
         config = module.config.get_text_config()
         check_window(config.name_or_path or "the target", config)
+        self.name: str = (module.config.name_or_path or "") if name is None else name
         self.vocab_size: int = config.vocab_size
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device
         self.precision = precision_of(module)
-        self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
+        ends = sorted({*end_token_ids(module), eos_token_id} - {None})
+        self.eos_token_ids = tuple(end for end in ends if 0 <= end < self.vocab_size)
+        self.unknown_ends = tuple(end for end in ends if end not in self.eos_token_ids)
         settings = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in settings.items() if value is not None}
         self.switches = switches_in(config)
@@ -114,9 +121,20 @@ class Scorer:
         return output.logits[:, -1].float(), getattr(output, self._cache_name)
 
     def _forward(self, tokens: Tensor, cache: Any, **options: Any) -> Any:
-        """The module's output for tokens (B, C) behind those of a cache, None if there are none."""
+        """The module's output for tokens (B, C) behind those of a cache, None if there are none.
+
+        Raises NoVerdict if it does not fit into the device's memory.
+        """
         cached = {self._cache_name: cache}
-        return self.module(input_ids=tokens, use_cache=True, **cached, **options)
+        try:
+            return self.module(input_ids=tokens, use_cache=True, **cached, **options)
+        except torch.OutOfMemoryError as error:
+            rows, columns = tokens.shape
+            raise NoVerdict(
+                f"a forward of {rows} x {columns} tokens by {self.name or 'the model'} in "
+                f"{self.precision} does not fit into the memory of {self.device}; allowed: what "
+                "fits, as with --dtype bfloat16, or --device cpu"
+            ) from error
 
     @torch.inference_mode()
     def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
@@ -138,7 +156,8 @@ def rescore(
     scorers: the target's, then the draft's if there is one, on one device. transcripts: rows that
     `check_fit` allows.
 
-    Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`.
+    Raises NoVerdict for the first stretch whose logits are not numbers, see `check_numbers`, and
+    where memory does not suffice.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     switches = [switch for scorer in scorers for switch in scorer.switches]
@@ -258,7 +277,8 @@ def pair_scorers(pair: Pair) -> list[Scorer]:
     models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
     for model in models:
         quicken_again(model.module)  # weights may have been merged since it was loaded
-    return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
+    # rows name a pair, and not the folders of its models
+    return [Scorer(model.module, pair.tokenizer.eos_token_id, "") for model in models]
 
 
 def penalised(stretch: Stretch, settings: Warp) -> Tensor:

@@ -1,5 +1,6 @@
 """Notes on a report, for readers: hints at rows and settings that can mislead an audit."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -9,8 +10,9 @@ from referee.audit.comparisons import missing_ends
 from referee.audit.statistics import PLACES
 from referee.conditions import in_words, names_weights, written_by
 from referee.engine_laws import has_penalty
-from referee.transcripts import PRECISION, WEIGHTS
+from referee.transcripts import MODEL, PRECISION, WEIGHTS
 from resispec.audit.verdict import Finding
+from resispec.errors import printable
 from resispec.sampling import FILTER_ORDERS
 
 FAR = 0.25
@@ -31,6 +33,13 @@ def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Ite
                 f"{in_words(condition, list(parts), name)}: {line}"
                 for line in (*_about_rows(part), *settings)
             )
+        if findings[name] is not Finding.NO_BIAS_SEEN and (line := _about_model(side)):
+            yield f"{name}: {line}"
+    if ends := arm.target.unknown_ends:
+        yield (
+            f"the end of sequence {' or '.join(map(str, ends))}, which the target's files name, "
+            f"counts as none: the target has logits for ids below {arm.target.vocab_size} alone"
+        )
     if control is not None:
         prompts, others = (
             {row.prompt_token_ids for row in side.transcripts if row.turn in (None, 1)}
@@ -108,6 +117,25 @@ def _about_settings(arm: Arm) -> Iterator[str]:
             f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were "
             "expected; are top_k, top_p or min_p on and not declared?"
         )
+
+
+def _about_model(arm: Arm) -> str:
+    """A line if rows name another model than the target; "" if they do not, or it has no name."""
+    own = arm.target.name
+    names = (row.extra.get(MODEL) for row in arm.transcripts)
+    others = [name for name in names if isinstance(name, str) and not _may_be_same(name, own)]
+    if not own or not others:
+        return ""
+    return (
+        f"rows name the model {printable(others[0])[:100]} and the target is {own[:100]}; if these "
+        "are not two names of one model, a difference is theirs"
+    )
+
+
+def _may_be_same(name: str, other: str) -> bool:
+    """Whether one of two names, hub names or paths, has the last part of the other in it."""
+    parts, others = (re.split(r"[/\\]|--", one.casefold().rstrip("/\\")) for one in (name, other))
+    return parts[-1] in others or others[-1] in parts
 
 
 def _about_weights(arm: Arm) -> str:

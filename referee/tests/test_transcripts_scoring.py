@@ -7,6 +7,8 @@ import torch
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from referee import rescoring
+from referee.audit import audit_transcripts
+from referee.audit.own_check import own_check
 from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
 from referee.tests.toy_engine import EOS, VOCABULARY, target, write
 from referee.transcripts import Transcript
@@ -145,6 +147,32 @@ def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch
     scorer = Scorer(module, EOS)
     assert scorer.eos_token_ids == (EOS, 3, 7) and scorer.defaults == {"top_p": 0.9}
     assert Scorer(module).eos_token_ids == (3, 7)
+
+
+def test_an_end_of_sequence_that_the_model_has_no_logit_for_counts_as_none():
+    """Defect: a tokenizer with added tokens beside a smaller model ended in an IndexError."""
+    for unknown in (VOCABULARY, -1):
+        scorer = Scorer(target().module, unknown)
+        assert scorer.eos_token_ids == () and scorer.unknown_ends == (unknown,)
+        report = audit_transcripts(write(rows=3), scorer)
+        assert (
+            f"the end of sequence {unknown}, which the target's files name, counts as none: the "
+            f"target has logits for ids below {VOCABULARY} alone"
+        ) in report.notes
+    assert not any("end of sequence" in n for n in audit_transcripts(write(rows=3), target()).notes)
+
+
+def test_a_forward_that_does_not_fit_into_memory_is_no_verdict(monkeypatch):
+    rows = write(rows=3)
+
+    def forward(**_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(target().module, "forward", forward)
+    line = r"^a forward of \d x \d+ tokens by the model in float32 does not fit into the memory"
+    for work in (lambda: rescore([target()], rows), lambda: own_check(rows, target(), None)):
+        with pytest.raises(NoVerdict, match=f"{line} of cpu; allowed: what fits, as with"):
+            next(work())
 
 
 def test_a_window_that_a_llama_does_not_read_is_refused(monkeypatch):
