@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -38,7 +38,6 @@ from referee.conditions import SHOWN, begins, by_condition
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import INDEX, LIMIT, Condition, Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
-from resispec.errors import InvalidInput
 from resispec.progress import progress_bar
 
 COPY_RATE = 1e-6
@@ -344,8 +343,8 @@ def chance_of_repeats(arm: Arm, rows: Sequence[Transcript], number: int) -> floa
     return math.exp(min(bounds))
 
 
-def check_copies(arm: Arm) -> None:
-    """Raise InvalidInput if sampled rows repeat each other where chance does not.
+def copies_in(arm: Arm) -> dict[int, int]:
+    """Sampled rows that repeat others where chance does not, each with the row that it repeats.
 
     The output of such a row is that of another one of its prompt, setting and condition, or the
     beginning of it, as a log has it that lost the end or has a partial row beside the final one.
@@ -363,21 +362,23 @@ def check_copies(arm: Arm) -> None:
             groups.setdefault(key, []).append(number)
     pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups.values())
     least = math.log(COPY_RATE / max(1, pairs))
-    copies = [
-        (second, first)
+    return {
+        second: first
         for group in groups.values()
         for first, second in _continued(arm.transcripts, group)
         if row_logs[first] < least
-    ]
-    if copies:
-        second, first = (arm.transcripts[number].place for number in min(copies))
-        raise InvalidInput(
-            f"{len({second for second, _ in copies})} sampled rows have the prompt and the output "
-            f"of another, or go on from it (the first: {second} repeats {first}), too improbable "
-            "for chance: copies, cached or partial answers, or one seed for several requests, "
-            "which are no new evidence; allowed: each such answer once, or rows that name the seed "
-            "that they share"
-        )
+    }
+
+
+def about_copies(arm: Arm, copies: Mapping[int, int]) -> str:
+    """A line about rows that repeat others, at least one. copies: see `copies_in`."""
+    second, first = (arm.transcripts[number].place for number in min(copies.items()))
+    return (
+        f"{len(copies)} sampled rows have the prompt and the output of another, or go on from it "
+        f"(the first: {second} repeats {first}), too improbable for chance: copies, cached or "
+        "partial answers, or one seed for several requests, which are no new evidence; or an "
+        "engine that takes the likeliest token, or is colder than the rows say"
+    )
 
 
 def _continued(rows: Sequence[Transcript], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,9 @@ from typing import Any
 from referee.audit.alternatives import DRAFT_SET, LIKELIEST_SET
 from referee.audit.arm import (
     Arm,
+    about_copies,
     chance_of_repeats,
-    check_copies,
+    copies_in,
     measure,
     token_bar,
 )
@@ -44,6 +45,7 @@ from referee.control import matching
 from referee.rescoring import Scorer, check_fit
 from referee.transcripts import Condition, Transcript
 from resispec.audit.verdict import Finding, worst
+from resispec.errors import InvalidInput
 
 _AGAINST_TARGET = {
     Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law "
@@ -71,6 +73,11 @@ _ALONE = (
     "the transcripts deviate from the target and the control was not found to, but the difference "
     "of the two can still be chance; more tokens decide whether it is the speculation"
 )
+_CONTROL_ALONE = (
+    "the control deviates from the target and the transcripts were not found to: without "
+    "speculation the engine has other kernels, precision or weights, or settings that the rows do "
+    "not say; a difference from such a control accuses no speculation"
+)
 _GREEDY = (
     f"rows at temperature 0, or up to {COLDEST:.2g}, where rounding decides, are no samples: of "
     "them it was asked whether every token is the most "
@@ -91,7 +98,8 @@ class TranscriptsReport:
     in sentences. judgements: of all comparisons, the deciding ones first. notes: hints for readers.
     limit: the least p-value that a statistic may have. e_limit: the e-value below which bets must
     stay. arms: a line for each arm of the transcripts, if there are several. num_deciding: the
-    number of judgements that decide the finding.
+    number of judgements that decide the finding. cause: the likely cause of a bias, "" if there is
+    none or it is not known.
     """
 
     finding: Finding
@@ -102,6 +110,7 @@ class TranscriptsReport:
     e_limit: float
     arms: tuple[ArmLine, ...] = ()
     num_deciding: int = 1
+    cause: str = ""
 
     @property
     def allowed_z(self) -> float:
@@ -141,12 +150,6 @@ class TranscriptsReport:
             if (one.comparison.smallest_share is not None) is is_greedy
         ]
         return max(alike, key=lambda one: max(one.smallest_bias.values(), default=0.0))
-
-    @property
-    def cause(self) -> str:
-        """The likely cause of a bias, "" if there is none or it is not known."""
-        causes = (one.cause for one in self.judgements if one.cause)
-        return next(causes, "") if self.finding is Finding.BIASED else ""
 
     @property
     def headline(self) -> str:
@@ -211,7 +214,7 @@ def audit_transcripts(
     the target cancel.
 
     Raises InvalidInput for a row that the models cannot have read or written, which the message
-    names; if there are no rows, or copies of some, see `check_copies`; if rows of one side name
+    names; if there are no rows, or copies of some, see `audit_arms`; if rows of one side name
     several models; and for a control with mostly the same rows, where the law makes that
     improbable, with other settings, weights or precision, with drafted tokens or beside rows that
     were given up. Raises NoVerdict if a model's logits are
@@ -269,12 +272,33 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
     If rows name several conditions (loads, starts, turns, contexts), each is judged against the
     target, against the condition with the smallest number of one kind, see `between`, and against
-    the control of this condition or its like, see `control_for`. Raises InvalidInput like
-    `check_copies` and `check_arms`.
+    the control of this condition or its like, see `control_for`. Rows that repeat others, see
+    `copies_in`, are left out. Copies are no new evidence, but a biased engine may repeat itself,
+    and is called biased if the rest shows it. Otherwise it raises InvalidInput, as it does like
+    `check_arms`.
     """
     sides = [arm] if control is None else [arm, control]
+    kept, lines = [], []
     for side in sides:
-        check_copies(side)
+        copies = copies_in(side)
+        if copies:
+            lines.append(about_copies(side, copies))
+            rows = [row for row in range(len(side.transcripts)) if row not in copies]
+            side = side.of_rows(rows)
+        kept.append(side)
+    report = _audit(*kept)
+    if lines and report.finding is not Finding.BIASED:
+        raise InvalidInput(
+            f"{lines[0]}; allowed: each such answer once, or rows that name the seed that they "
+            "share"
+        )
+    counted = (f"{line}; the first of each such answer counts" for line in lines)
+    return replace(report, notes=(*report.notes, *counted))
+
+
+def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
+    """The report of `audit_arms` on rows of which none repeats another."""
+    sides = [arm] if control is None else [arm, control]
     if control is None:
         about_models = check_arms(arm.transcripts)
     else:
@@ -310,17 +334,22 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     }
     apart = ("transcripts", "control") if control is not None else ("control",)
     findings = {name: _worst(group) for name, group in judged.items() if group}
-    finding, is_open = _decided(findings)
-    sentences = [_AGAINST_TARGET[findings["transcripts"]]]
-    if control is not None:
-        first = _ALONE if is_open else _DIFFERENCE[findings["difference"]]
-        sentences = [first, _CONTROL[findings["control"]]]
+    finding, sentences = _decided(findings)
+    arms = ("transcripts", "control")
+    deviating = [name for name in arms if findings.get(name) is Finding.BIASED]
+    if deviating == ["control"] and (cause := _cause(deviating, judged)):
+        sentences.append(f"likely cause of the control's deviation: {cause}")
     for kind in KINDS:
         if kind.name in findings:
             finding = worst([finding, findings[kind.name]])
             sentences.append(kind.sentence(findings[kind.name]))
     if arm.gaps is not None:
         sentences.append(_GREEDY)
+    # A difference does not say which of its sides deviates, so a deviation from the target comes
+    # first. What both the transcripts and the control have, cancels in their difference alone.
+    telling = ["transcripts", *(name for name in judged if name != "control")]
+    if len(deviating) == 2:
+        telling.insert(0, "difference")
     return TranscriptsReport(
         finding,
         (*sentences, *unread_keys(row for side in sides for row in side.transcripts)),
@@ -329,22 +358,35 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         *limits,
         tuple(_arm_lines(conditions, judged, findings)) if len(conditions) > 1 else (),
         sum(len(group) for name, group in judged.items() if name not in apart),
+        _cause(telling, judged) if finding is Finding.BIASED else "",
     )
 
 
-def _decided(findings: Mapping[str, Finding]) -> tuple[Finding, bool]:
-    """The finding about transcripts, and whether it is open what they deviate from.
+def _decided(findings: Mapping[str, Finding]) -> tuple[Finding, list[str]]:
+    """The finding about transcripts, and the sentences that say it.
 
-    They are compared with the control if there is one, else with the target. It is open which of
-    the two they deviate from if they are biased against the target, but neither the control nor the
-    difference is.
+    They are compared with the control if there is one, else with the target. The difference from a
+    control does not say which of the two deviates. So it accuses nobody if the control alone is
+    biased against the target. If the transcripts alone are, and the difference is not biased, it is
+    open which of the two they deviate from.
     """
     finding = findings["transcripts"]
     if "control" not in findings:
-        return finding, False
-    difference, baseline = findings["difference"], findings["control"]
-    is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, baseline)
-    return Finding.UNDECIDED if is_open else difference, is_open
+        return finding, [_AGAINST_TARGET[finding]]
+    difference, control = findings["difference"], findings["control"]
+    if control is Finding.BIASED and finding is not Finding.BIASED:
+        if difference is Finding.BIASED:
+            return Finding.UNDECIDED, [_CONTROL_ALONE]
+        return difference, [_DIFFERENCE[difference], _CONTROL_ALONE]
+    if finding is Finding.BIASED and Finding.BIASED not in (difference, control):
+        return Finding.UNDECIDED, [_ALONE, _CONTROL[control]]
+    return difference, [_DIFFERENCE[difference], _CONTROL[control]]
+
+
+def _cause(names: Iterable[str], judged: Mapping[str, Sequence[JudgedCase]]) -> str:
+    """The first likely cause of a bias in these groups of judgements, "" if none is known."""
+    causes = (case.cause for name in names for *_, case in judged[name] if case.cause)
+    return next(causes, "")
 
 
 def _arm_lines(

@@ -164,6 +164,14 @@ def test_a_wrong_state_at_one_start_is_found_there_whichever_start_it_is():
     assert "between its starts no difference was found" in report.summary
 
 
+def test_the_cause_is_that_of_the_start_that_is_wrong_and_not_of_its_difference_from_another():
+    """Defect: beside a start that was too cold a right one was too hot, which was the cause."""
+    rows = in_arm(write(drawing(temperature=0.7)), restart=1) + in_arm(write(seed=1), restart=2)
+    report = audit_transcripts(rows, target())
+    assert report.finding is Finding.BIASED
+    assert report.headline.startswith("found only in: start 1; likely cause: a temperature lower")
+
+
 def test_an_engine_that_is_wrong_behind_a_long_context_is_found_there(tmp_path):
     def law(logits, ids):
         return CUT(logits, ids) if len(ids) > 2 * PROMPT else plain(logits, ids)

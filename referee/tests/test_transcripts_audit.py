@@ -292,6 +292,51 @@ def test_with_a_control_another_precision_cancels_and_is_said():
     assert not any("in one arm alone" in note for note in report.notes)
 
 
+def test_a_control_that_deviates_alone_accuses_no_speculation():
+    """Defect: exact rows beside a control of other settings were called biased."""
+    wrong = write(drawing(top_k=10), seed=1)
+    report = audit(write(), target(), control=wrong)
+    assert findings(report) == ["biased", "no bias seen", "biased"]
+    assert report.finding is Finding.UNDECIDED and report.cause == ""
+    first, second = report.summary
+    assert first.startswith("the control deviates from the target and the transcripts were not")
+    assert second.startswith("likely cause of the control's deviation: a filter that the rows do")
+    text = "\n".join(report_lines(report))
+    assert "verdict: undecided\n  certificate" in text and "speculation differs" not in text
+    swapped = audit(wrong, target(), control=write())
+    assert swapped.finding is Finding.BIASED and swapped.cause.startswith("a filter that")
+
+
+def test_the_cause_of_a_difference_is_told_where_both_sides_deviate():
+    """A deviation that both have cancels there."""
+    rows = write(drawing(top_k=10, temperature=2.5))
+    control = write(drawing(top_k=10), seed=1)
+    report = audit(rows, target(), control=control)
+    difference, transcripts, _ = report.judgements
+    assert findings(report) == ["biased"] * 3
+    assert report.cause == difference.cause != transcripts.cause
+
+
+def test_rows_of_another_model_than_the_target_are_told_where_they_deviate(monkeypatch):
+    monkeypatch.setattr(target(), "name", "meta-llama/Llama-3.1-8B")
+    right, wrong = (measure(write(law), target()) for law in (plain, drawing(top_k=10)))
+
+    def told(arm, model):
+        rows = [replace(row, extra={"model": model}) for row in arm.transcripts]
+        notes = audit_arms(replace(arm, transcripts=rows)).notes
+        return [note for note in notes if "name the model" in note]
+
+    assert told(wrong, "Llama-3.1-8B-Instruct") == [
+        "transcripts: rows name the model Llama-3.1-8B-Instruct and the target is "
+        "meta-llama/Llama-3.1-8B; if these are not two names of one model, a difference is theirs"
+    ]
+    assert not told(right, "Llama-3.1-8B-Instruct")
+    for name in ("llama-3.1-8b", "/models/Llama-3.1-8B/", "models--meta-llama--Llama-3.1-8B/a1b2"):
+        assert not told(wrong, name)
+    monkeypatch.setattr(target(), "name", "")  # as of a pair
+    assert not told(wrong, "Llama-3.1-8B-Instruct")
+
+
 def test_seeds_say_why_a_control_has_equal_tokens_and_two_names_of_a_model_are_noted():
     """An engine that draws by the seed alone, and so emits the same with and without drafts."""
     rows = [replace(row, seed=place) for place, row in enumerate(write())]

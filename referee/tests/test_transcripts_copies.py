@@ -28,6 +28,23 @@ def test_rows_that_repeat_others_are_refused_and_not_counted_twice():
         audit_transcripts(write(), target(), control=control + moved([longest], 80))
 
 
+def test_an_engine_that_repeats_itself_since_it_is_biased_is_called_biased():
+    """Defect: rows of an engine that takes the likeliest token were refused as copies."""
+    rows = [
+        row for n in range(3) for row in moved(write(drawing(temperature=1e-4), rows=20), 20 * n)
+    ]
+    report = audit_transcripts(rows, target())
+    assert report.finding is Finding.BIASED and report.cause
+    kept = report.judgements[0].comparison.rows
+    assert 20 <= kept < 30  # likely answers may come twice by chance
+    line = (
+        f"{60 - kept} sampled rows have the prompt and the output of another, or go on from it "
+        "(the first: rows.jsonl, line 21 repeats rows.jsonl, line 1), "
+    )
+    [note] = [note for note in report.notes if note.startswith(line)]
+    assert note.endswith("colder than the rows say; the first of each such answer counts")
+
+
 def test_rows_that_chance_repeats_are_judged():
     """Short answers, likely ones and greedy ones, and those of the same request under other loads.
 
