@@ -111,10 +111,7 @@ def _frame(results: Results) -> pd.DataFrame:
     Lengths and gains are by interval; the growth is from the first interval to the last.
     """
     steps = {cell_id: steps_of(rows) for cell_id, rows in results.rows.items()}
-    limits = [  # those that were asked for; the longest answers may all end before
-        rows.attrs["alike"][0] or int(rows.num_returned.max()) for rows in results.rows.values()
-    ]
-    most = max(limits, default=0)
+    most = max((int(rows.num_returned.max()) for rows in results.rows.values()), default=0)
     cell_ids = {results.place(cell): cell["cell_id"] for cell in results.cells.to_dict("records")}
     records: list[dict[str, Any]] = []
     for about, rows in results.each():
