@@ -72,6 +72,7 @@ def test_a_root_alone_has_no_siblings_and_emits_the_target():
     assert least_p(found) > 0.01
 
 
+@pytest.mark.slow
 def test_who_goes_on_at_another_copy_than_it_says_is_inconsistent_and_not_biased():
     verifier = FAULTS["last of equal siblings, the first in outcomes"].make()
     [scene] = [scene for scene in scenes(8) if scene.name == "many siblings"]
