@@ -129,8 +129,9 @@ def options(group: str) -> dict[str, dict[str, Any]]:
     nodes: dict[str, dict[str, Any]] = {}
     for path in sorted((CONF / group).glob("*.yaml")):
         content = read_yaml(path)
-        is_global = "@package _global_" in path.read_text(encoding="utf-8")
-        nodes[path.stem] = content.get(group) or {} if is_global else content
+        if "@package _global_" in path.read_text(encoding="utf-8"):
+            content = content.get(group) or {}
+        nodes[path.stem] = content
 
     def order(name: str) -> float:
         return (nodes[name].get("label") or {}).get("order", math.inf)

@@ -45,9 +45,8 @@ def make(plan: Plan) -> Artefact:
     for results in groups:
         results.check_one_setting()
     frames = [*map(_frame, groups)]
-    limits = [
-        most for frame in frames if (most := frame[MOST].iloc[0])
-    ]  # of those with a done cell
+    # a group without a done cell has no length, and is told apart by its reasons
+    limits = [most for frame in frames if (most := frame[MOST].iloc[0])]
     if len(set(limits)) < len(limits):
         raise InvalidInput(
             f"cells of the parts {LONG}... and of the others have up to {limits[0]} new tokens, so "
