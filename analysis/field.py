@@ -83,15 +83,19 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
         num_rows = math.ceil(max(1, len(panels)) / columns)
         height = 0.06 + 0.13 * max((name.count("\n") + 1 for name in names), default=1)
         size = (width, 1.6 + (0.4 + height * len(methods)) * num_rows)
+    lines, ends = "range over data sets", ("value", "value")
+    if gains.dataset.nunique() == 1:
+        lines, ends = "intervals over prompts", ("lower", "upper")
+    spread = {"mean": ("value", "mean"), "least": (ends[0], "min"), "most": (ends[1], "max")}
     figure = Figure(figsize=size, layout="constrained")
     shape = (math.ceil(max(1, len(panels)) / columns), columns)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
         for tree, (marker, size) in marks.items():
-            found = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
+            found = group[group.tree == tree].groupby("method").agg(**spread)
             places = [methods.index(name) for name in found.index]
-            axes.hlines(places, found["min"], found["max"], colors="0.45", linewidth=1)
+            axes.hlines(places, found.least, found.most, colors="0.45", linewidth=1)
             fills = ["white" if name in biased else "black" for name in found.index]
             looks = {"marker": marker, "s": size, "edgecolors": "black", "zorder": 3}
             axes.scatter(found["mean"], places, c=fills, **looks)
@@ -107,7 +111,7 @@ def draw(frame: pd.DataFrame, width: float | None = None) -> Figure:
     ]
     figures.legend_above(figure, handles, message(frame))
     label = "accepted length over that of SpecInfer's standard rule on d5b3 "
-    label += "(lines: range over data sets; white: biased)"
+    label += f"(lines: {lines}; white: biased)"
     figure.supxlabel(label, fontsize=figures.SIZE)
     return figure
 

@@ -302,6 +302,16 @@ def test_a_method_of_fewer_data_sets_says_so_in_pictures(tmp_path):
     assert "data sets)" not in " ".join(texts(field.draw(frame)))
 
 
+def test_the_field_draws_the_intervals_of_a_single_data_set(tmp_path):
+    frame = made(field, tmp_path / "field").tables[0].frame
+    frame = frame[frame.dataset == frame.dataset.iloc[0]]
+    gains = frame[frame.quantity.eq("accepted_length_gain") & frame.value.notna()]
+    collections = [drawn for axes in field.draw(frame).axes for drawn in axes.collections]
+    segments = [line for drawn in collections for line in getattr(drawn, "get_segments", list)()]
+    ends = {tuple(line[:, 0]) for line in segments}
+    assert {(row.lower, row.upper) for row in gains.itertuples()} <= ends
+
+
 def test_a_tree_that_was_searched_for_with_another_rule_is_not_a_method_s_own():
     """Defect: it had the star of the method's own tree, and one mark with it."""
     assert field._is_own("specinfer", "own_121", "gbv")
