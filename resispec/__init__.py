@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import guard_imports
-from resispec.gone import refuse_gone
 
 if TYPE_CHECKING:
     from resispec import transformers
@@ -20,7 +19,6 @@ __all__ = ["Continuation", "Speculator", "generate", "transformers"]
 __version__ = "0.1.0"
 
 guard_imports(__name__)
-refuse_gone()
 
 
 def __getattr__(name: str) -> Any:

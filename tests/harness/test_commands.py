@@ -1,11 +1,9 @@
 """How commands end when something goes wrong, and what they start without."""
 
 import os
-import re
 import shlex
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -13,7 +11,6 @@ from experiments import status
 from experiments.doctor import __main__ as doctor
 from experiments.schema import CONF
 from resispec.errors import InvalidInput, in_one_line
-from resispec.gone import GONE
 from tests.toy_cells import make_cell, write_plan
 
 PYTHON = shlex.quote(sys.executable)
@@ -85,18 +82,6 @@ def test_make_report_is_of_all_artefacts_unless_a_sweep_is_named():
         for more in ([], ["SWEEP=mine"])
     ]
     assert "--sweep" not in lines[0].stdout and "--sweep 'mine'" in lines[1].stdout
-
-
-@pytest.mark.parametrize("command", GONE)
-def test_a_command_that_is_gone_says_what_took_its_place(command):
-    done = subprocess.run(
-        [sys.executable, "-m", command, "word"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: {command} is gone; {GONE[command]}\n"
-    assert find_spec(command) is None  # else it would hide what is there
-    for name in re.findall("python -m ([a-z_.]+)", GONE[command]):
-        assert find_spec(name) is not None, name
 
 
 PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.smollm2"]
