@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,35 +61,6 @@ class Weights:
     folder: Path | None
     num_bytes: int
     num_parameters: int
-
-
-class Access(StrEnum):
-    """Whether a repository can be read."""
-
-    OPEN = "open"
-    GATED = "gated"
-    TOKEN = "token refused"
-    MISSING = "missing"
-    REVISION = "no such revision"
-    REFUSED = "refused"
-    UNREACHABLE = "hub not reachable"
-    OFFLINE = "HF_HUB_OFFLINE is set"
-
-
-_ERRORS = {
-    GatedRepoError: Access.GATED,
-    RevisionNotFoundError: Access.REVISION,
-    RepositoryNotFoundError: Access.MISSING,
-    HfHubHTTPError: Access.REFUSED,
-    Exception: Access.UNREACHABLE,
-}
-
-
-def _access_of(error: Exception) -> Access:
-    """The kind of access that is shown by an error raised while the hub was asked."""
-    access = next(access for kind, access in _ERRORS.items() if isinstance(error, kind))
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return Access.TOKEN if access == Access.REFUSED and status == 401 else access
 
 
 def model_folder(name: str, revision: str | None) -> Path:
@@ -254,13 +224,13 @@ def _probe(kind: str, name: str, revision: str | None) -> Any:
     except HFValidationError as error:
         raise _unavailable(kind, name, revision, f"is no name of a hub: {error}") from error
     if constants.HF_HUB_OFFLINE:
-        return Access.OFFLINE.value
+        return "HF_HUB_OFFLINE is set"
     try:
         options: dict[str, Any] = {"revision": revision, "timeout": PROBE_SECONDS}
         has_sizes = kind == "model"  # a data set may have thousands of files
         return HfApi().repo_info(name, repo_type=kind, files_metadata=has_sizes, **options)
     except Exception as error:  # whatever the HTTP library in use raises without a network
-        if _access_of(error) == Access.UNREACHABLE:
+        if not isinstance(error, HfHubHTTPError):
             return first_line(error)
         reason = f"is refused by the hub: {_refusal(error, name, revision)}"
         raise _unavailable(kind, name, revision, reason) from error
@@ -268,14 +238,15 @@ def _probe(kind: str, name: str, revision: str | None) -> Any:
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:
     """The reason why the hub does not give something, and what to do about it."""
-    reasons = {
-        Access.GATED: f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}",
-        Access.REVISION: f"it has no revision {revision}; null takes the newest",
-        Access.MISSING: "there is no such repository, or it is private; check the name, or "
-        f"{LOG_IN}",
-        Access.TOKEN: f"the token is not valid; {LOG_IN} to another",
-    }
-    return reasons.get(_access_of(error)) or first_line(error)
+    if isinstance(error, GatedRepoError):  # which is a RepositoryNotFoundError, too
+        return f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}"
+    if isinstance(error, RevisionNotFoundError):
+        return f"it has no revision {revision}; null takes the newest"
+    if isinstance(error, RepositoryNotFoundError):
+        return f"there is no such repository, or it is private; check the name, or {LOG_IN}"
+    if isinstance(error, HfHubHTTPError) and error.response.status_code == 401:
+        return f"the token is not valid; {LOG_IN} to another"
+    return first_line(error)
 
 
 def _unavailable(kind: str, name: str, revision: str | None, reason: str) -> InvalidInput:
