@@ -250,13 +250,3 @@ publish: profile .venv/installed ## for maintainers: make what results/PROFILE h
 .PHONY: clean
 clean: ## remove caches of tools, which come back in seconds; nothing that was measured
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-
-RAW = $(RESULTS)/raw
-.PHONY: clean-results
-clean-results: ## remove RESULTS/raw, what was measured, after a typed yes; tables stay
-	@if [ ! -d $(RAW) ]; then printf 'there is no %s\n' $(RAW); exit; fi; \
-	num_cells=$$(find $(RAW) -mindepth 2 -maxdepth 2 -type d | wc -l); size=$$(du -sh $(RAW) | cut -f 1); \
-	printf '%s holds %s cells (%s), which nothing but measuring brings back\n' $(RAW) "$$num_cells" "$$size"; \
-	answer=; if [ -t 0 ]; then read -r -p 'type yes to remove them: ' answer || true; fi; \
-	if [ "$$answer" != yes ]; then printf 'nothing is removed; only yes, typed at a terminal, does it\n' >&2; exit 1; fi; \
-	rm -rf $(RAW)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import pty
-import re
 import shlex
 import shutil
 import signal
@@ -151,40 +149,20 @@ def test_a_failure_stops_neither_the_tables_nor_the_page(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-@pytest.mark.parametrize(
-    ("target", "typed", "code", "is_kept"),
-    [
-        ("clean", None, 0, True),
-        ("clean-results", None, 2, True),
-        ("clean-results", "y\n", 2, True),
-        ("clean-results", "yes\n", 0, False),
-    ],
-)
-def test_measurements_are_removed_after_a_typed_yes_alone(target, typed, code, is_kept, tmp_path):
-    """typed: at a terminal; None without one, where a yes in a pipe is none."""
+def test_clean_removes_nothing_that_was_measured(tmp_path):
     with_makefile(tmp_path)
     kept = [
         tmp_path / name
-        for name in (".venv/x", "results/embedded/table1.csv", "results/published/x")
-    ]
-    cells = [tmp_path / "results" / "raw" / "embedded" / name / "rows.jsonl" for name in ("a", "b")]
-    cache = tmp_path / ".pytest_cache" / "x"
-    for path in (*kept, *cells, cache):
-        write_atomically(path, "x")
-    ours, theirs = pty.openpty()
-    os.write(ours, (typed or "").encode())
-    done = subprocess.run(
-        ["make", target, "PROFILE=embedded"], cwd=tmp_path, capture_output=True,
-        text=True, check=False, **({"input": "yes\n"} if typed is None else {"stdin": theirs}),
-    )  # fmt: skip
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == code, done.stderr
-    assert all(path.exists() for path in kept)
-    assert {path.exists() for path in cells} == {is_kept} and cache.exists() == (target != "clean")
-    if target == "clean-results":
-        assert re.search(
-            r"^results/raw holds 2 cells \(\d+K\), which nothing but measuring", done.stdout
+        for name in (
+            ".venv/x",
+            "results/embedded/table1.csv",
+            "results/published/x",
+            "results/raw/embedded/a/rows.jsonl",
         )
-    if code:
-        assert "nothing is removed; only yes" in done.stderr
+    ]
+    cache = tmp_path / ".pytest_cache" / "x"
+    for path in (*kept, cache):
+        write_atomically(path, "x")
+    subprocess.run(["make", "clean", "PROFILE=embedded"], cwd=tmp_path, check=True)
+    assert all(path.exists() for path in kept)
+    assert not cache.exists()
