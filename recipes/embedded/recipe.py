@@ -8,12 +8,12 @@ it builds on. Naming a folder does not import torch and makes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from recipes.embedded.corpus import text_key
 from recipes.training.recipe import Eagle3Recipe, EagleRecipe
 from resispec.embedded import pairs
-from resispec.kept import Kept, entry, make_key
+from resispec.kept import Kept, make_key
 
 
 @dataclass(frozen=True)
@@ -123,28 +123,6 @@ EAGLE3_RECIPE = Eagle3Recipe(
 )
 
 
-def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
-    """The recipes of a target of `TARGETS` and, if named, of a draft of `DRAFTS` that imitates it.
-
-    Raises InvalidInput for other names.
-    """
-    recipes = [entry("embedded target", target, TARGETS)]
-    if draft is not None:
-        sizes = entry("embedded draft", draft, DRAFTS)
-        recipes.append(ModelRecipe(sizes, learning_rate=1e-2, teacher=recipes[0]))
-    return recipes
-
-
-def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterRecipe:
-    """The recipe of a target's EAGLE-3 drafter with a vocabulary of `num_draftable` tokens.
-
-    If `num_draftable` is None, the recipe is for an EAGLE drafter. Raises InvalidInput for an
-    unknown target.
-    """
-    eagle3 = None if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
-    return DrafterRecipe(model_recipes(target)[0], eagle3 or EAGLE_RECIPE)
-
-
 PARTS: Mapping[str, Kept] = {
     pairs.TEXTS: TEXT_RECIPE,
     **{
@@ -152,9 +130,17 @@ PARTS: Mapping[str, Kept] = {
         for target, drafts in pairs.DRAFTS.items()
         for draft in drafts
         for name, recipe in zip(
-            pairs.model_names(target, draft), model_recipes(target, draft), strict=True
+            pairs.model_names(target, draft),
+            (
+                TARGETS[target],
+                ModelRecipe(DRAFTS[draft], learning_rate=1e-2, teacher=TARGETS[target]),
+            ),
+            strict=True,
         )
     },
-    **{name: drafter_recipe(*options) for options, name in pairs.EAGLES.items()},
+    **{
+        name: DrafterRecipe(TARGETS[target], EAGLE_RECIPE if count is None else EAGLE3_RECIPE)
+        for (target, count), name in pairs.EAGLES.items()
+    },
 }
 """What comes with the package: the folder -> its recipe."""

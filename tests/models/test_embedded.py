@@ -46,13 +46,15 @@ def test_keys_are_golden():
         TEXT_RECIPE.key() == "4a7a0450b3ee1124"
         and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
     )
-    pairs_of_names = (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))
-    assert [one.key() for names in pairs_of_names for one in recipe.model_recipes(*names)] == [
-        *("edfb0fc94f823660", "5e49b0d4ae7fe5f1", "d63d5e542323a85e", "dec59bb8090a166e"),
-        *("edfb0fc94f823660", "be64ab679ca8e8b2"),
-    ]
-    drafters = [recipe.drafter_recipe("2m", count).key() for count in (None, 1024)]
-    assert drafters == ["5f974b9d82ec787f", "6c083a73fc377114"]
+    golden = {
+        "target_2m": "edfb0fc94f823660",
+        "draft_2m_80k": "5e49b0d4ae7fe5f1",
+        "target_800k": "d63d5e542323a85e",
+        "draft_800k_420k": "dec59bb8090a166e",
+        "eagle_2m": "5f974b9d82ec787f",
+        "eagle3_2m_1024": "6c083a73fc377114",
+    }
+    assert {name: recipe.PARTS[name].key() for name in golden} == golden
 
 
 def test_what_comes_with_the_package_keeps_its_keys():
