@@ -3,7 +3,6 @@
 An error gives one line and an exit code, a signal a clean stop.
 """
 
-import itertools
 import signal
 import sys
 from argparse import Namespace
@@ -18,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import launcher
 from experiments.composition import composed_by_hydra, hydra_here, parse
 from experiments.explain import explained
-from experiments.overrides import check_single, completed, plain, readable, values
+from experiments.overrides import check_single, completed, plain, readable
 from experiments.schema import CONF, unlabelled
 from resispec.errors import InvalidInput, in_one_line, show_tracebacks
 
@@ -143,9 +142,7 @@ def _keyed(flags: Namespace, config_name: str) -> Iterator[str]:
     group = SHORT.get(config_name)
     short = [word for word in flags.overrides if "=" not in word and not word.startswith("~")]
     if group and len(short) > 1:
-        raise InvalidInput(
-            f"{', '.join(short)} were given; allowed: one {group}, or --multirun {group}=A,B"
-        )
+        raise InvalidInput(f"{', '.join(short)} were given; allowed: one {group}")
     folders = [CONF, *([Path(flags.config_dir)] if flags.config_dir else [])]
     for word in flags.overrides:
         if group is None or word not in short:
@@ -203,27 +200,15 @@ def run_single(
 ) -> int:
     """Run `job` on the configuration that a command line composes; return its exit code.
 
-    With --multirun it runs on each of several, and the highest exit code is returned. config_name,
-    implied, arguments: see `run_command`.
+    A key with several values is refused, with --multirun, too. config_name, implied, arguments: see
+    `run_command`.
     """
 
     def work(line: CommandLine) -> int:
-        if not line.flags.multirun:
-            check_single(line.overrides, allowed="one, or --multirun")
-        return max(job(_point(config_name, lines)) or 0 for lines in _points(line.overrides))
+        check_single(line.overrides, allowed="one")
+        return job(_point(config_name, line.overrides)) or 0
 
     return run_command(work, config_name, implied, arguments)
-
-
-def _points(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """The overrides of every combination of values."""
-    options = [
-        [f"{override.get_key_element()}={value}" for value in values(override)]
-        if override.is_sweep_override()
-        else [str(override.input_line)]
-        for override in parse(overrides)
-    ]
-    return list(itertools.product(*options))
 
 
 def _point(config_name: str, lines: tuple[str, ...]) -> Point:

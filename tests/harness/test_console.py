@@ -337,8 +337,12 @@ def test_a_verifier_is_audited_by_its_name_alone(words, overrides, tmp_path):
 
 def test_several_verifiers_or_a_word_of_another_command_are_refused(capsys):
     assert typed("audit", "standard", "naive") == 1
-    line = "standard, naive were given; allowed: one verifier, or --multirun verifier=A,B"
+    line = "standard, naive were given; allowed: one verifier"
     assert capsys.readouterr().err == f"error: {line}\n"
+    for flags in ((), ("--multirun",)):
+        assert typed("audit", "verifier=standard,naive", *flags) == 1
+        line = "verifier=standard,naive has several values; allowed: one"
+        assert capsys.readouterr().err == f"error: {line}\n"
     assert typed("run", "standard") == 1
     assert "'standard' is no KEY=VALUE" in capsys.readouterr().err
 
