@@ -85,13 +85,11 @@ class Cell:
 
     labels: the request's names for it: the options of pair, data set and decoder, and of tree and
     verifier if the decoder uses them, the temperature, the filters that are on, `audit` for audit
-    cells, and whatever else the request varies. config: the resolved configuration. overrides: a
-    command line that asks for this cell alone.
+    cells, and whatever else the request varies. config: the resolved configuration.
     """
 
     labels: dict[str, Any]
     config: dict[str, Any]
-    overrides: tuple[str, ...] = ()
 
     @property
     def is_timed(self) -> bool:

@@ -323,9 +323,8 @@ def _fill(
         raise InvalidInput(f"{key} has several values, {found}; allowed: one for a command")
     cells: dict[str, Cell] = {}
     for point in itertools.product(*axes.values()):
-        lines = (*chosen, *point)
-        config, choices = composed(lines)
-        cell = cell_of(config, choices, labelled, lines)
+        config, choices = composed((*chosen, *point))
+        cell = cell_of(config, choices, labelled)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
         if twin.determining != cell.determining:
             remedy = "sweep over values that names show"
@@ -390,18 +389,13 @@ def _asked(cells: Sequence[Cell]) -> list[str]:
     return sorted(json.dumps(key, sort_keys=True, default=str) for key in keys)
 
 
-def cell_of(
-    config: DictConfig,
-    choices: Mapping[str, str],
-    varied: Sequence[str] = (),
-    lines: tuple[str, ...] = (),
-) -> Cell:
+def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str] = ()) -> Cell:
     """The cell of a composed configuration.
 
     Raises InvalidInput for a value that is missing or wrong.
 
     choices: group -> option. varied: keys whose values belong in the labels, beside those of every
-    cell. lines: the cell's overrides.
+    cell.
     """
     decoder = OmegaConf.to_yaml(config.decoder)
     groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
@@ -436,7 +430,7 @@ def cell_of(
     labels |= filters_of(resolved) | ({"audit": True} if resolved["audit"] else {})
     for key in varied:
         labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
-    cell = Cell(labels, resolved, lines)
+    cell = Cell(labels, resolved)
     if cell.task_name in TIMES_ALONE and not resolved["timed"]:
         raise InvalidInput(
             f"timed is false, and task {choices['task']} measures times alone; allowed: true"
