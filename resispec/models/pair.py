@@ -61,20 +61,16 @@ class Pair:
         ids = getattr(self.target, "end_token_ids", ())
         return frozenset(ids) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
-    def some_draft(self) -> Model | EagleModel:
-        """The draft of either kind. Raises InvalidInput when the pair has none."""
-        if self.draft is None:
-            raise InvalidInput("a draft model is needed and the pair has none; give pair.draft")
-        return self.draft
-
     def draft_model(self) -> Model:
         """The independent draft model. Raises InvalidInput when the pair has none."""
-        if isinstance(draft := self.some_draft(), EagleModel):
+        if self.draft is None:
+            raise InvalidInput("a draft model is needed and the pair has none; give pair.draft")
+        if isinstance(self.draft, EagleModel):
             raise InvalidInput(
                 "a draft model is needed and this pair's draft is an EAGLE drafter; choose another "
                 "pair"
             )
-        return draft
+        return self.draft
 
     def eagle_model(self) -> EagleModel:
         """The drafter on the target's features. Raises InvalidInput when the pair has none."""
