@@ -6,11 +6,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import torch
-
-from experiments.provenance import provenance
 from resispec import files
 from resispec.kept import MANIFEST, Kept
+from resispec.machine import checkout
 
 
 def write(
@@ -26,7 +24,7 @@ def write(
     told = {key: value for key, value in facts.items() if key not in ("files", "sha256")}
     manifest = {**told, "recipe": settings(recipe), "files": files.checksums(folder, names)}
     files.write_json(folder / MANIFEST, files.sealed(manifest))
-    commit = provenance(torch.device("cpu"))["git_commit"][:10]
+    commit = str(checkout()["git_commit"])[:10]
     known = {**words, "commit": commit, **manifest}
     card = [f"# {folder.name}", *(fill(text.format(**known), 100) for text in paragraphs)]
     (folder / "README.md").write_text("\n\n".join(card) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -30,6 +31,7 @@ from experiments.store import PROVENANCE
 from resispec.code_digest import code_digests
 from resispec.errors import InvalidInput
 from resispec.files import locked, read_json, write_atomically
+from resispec.machine import checkout
 from resispec.trees import MAX_NODES, Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
@@ -387,14 +389,13 @@ class TreeSearch(ABC):
 
     def origin(self, **facts: Any) -> dict[str, Any]:
         """A file's `about`: the search's subject, the facts, and the hardware and the code."""
-        import torch
-
-        from experiments.provenance import provenance
-
-        labels = self.cells[0].labels
-        source = provenance(torch.device(self.cells[0].config["device"]))
-        environment = {name: source[name] for name in ("git_commit", "git_is_dirty", "started")}
-        environment["device"] = self.timed_on
+        labels, code = self.cells[0].labels, checkout()
+        environment = {
+            "git_commit": code["git_commit"],
+            "git_is_dirty": code["git_is_dirty"],
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "device": self.timed_on,
+        }
         subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
         subject |= filters_of(self.cells[0].config)
         facts |= {
