@@ -4,3 +4,7 @@ embedded: the models and texts that come with the package. smollm2: a published 
 drafters. train_eagle, inflate: commands for models of one's own. training: what they share. No
 other room imports this one; configurations name its loaders.
 """
+
+from resispec.errors import guard_imports
+
+guard_imports(__name__)

@@ -6,12 +6,8 @@ training of drafters on these answers. recipe: recipes of everything that is kep
 pairs: the loaders.
 """
 
-from resispec.errors import guard_imports
-
-guard_imports(__name__)
-
-from recipes.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint  # noqa: E402
-from recipes.smollm2.questions import SmolLM2Dataset, questions_fingerprint  # noqa: E402
+from recipes.smollm2.pairs import load_eagle_pair, load_pair, pair_fingerprint
+from recipes.smollm2.questions import SmolLM2Dataset, questions_fingerprint
 
 __all__ = [
     "SmolLM2Dataset",

@@ -84,7 +84,7 @@ def test_make_report_is_of_all_artefacts_unless_a_sweep_is_named():
     assert "--sweep" not in lines[0].stdout and "--sweep 'mine'" in lines[1].stdout
 
 
-PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.smollm2"]
+PACKAGES = ["experiments.status", "analysis.cells", "referee.audit", "recipes.inflate"]
 """A command of each package that has some."""
 
 
@@ -121,7 +121,9 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(command, tmp_path):
 
 def test_a_program_that_imports_us_keeps_its_own_ctrl_c(tmp_path):
     (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "__init__.py").write_text("import analysis, experiments, referee")
+    (tmp_path / "program" / "__init__.py").write_text(
+        "import analysis, experiments, recipes, referee"
+    )
     (tmp_path / "program" / "__main__.py").write_text(
         "import signal; signal.raise_signal(signal.SIGINT)"
     )
