@@ -173,13 +173,15 @@ class Decoder:
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
         """The stepper for a pair, warp and cache capacity; the last one if it still fits.
 
-        It fits if it was made for the same, and the models are as they were; where its steps are
-        captured, so must be the verifier and the drafter.
+        It fits if it was made for the same, and the models and the drafter are as they were; where
+        its steps are captured, so must be the verifier.
         """
         parts: tuple[Any, ...] = (self.drafter, self.verifier, pair, warp, capacity)
         is_captured = not reading_is_free(pair.target.device)
-        captured = (self.verifier, self.drafter) if is_captured else ()
-        states = pair.states(), [settings_in(part) for part in captured]
+        settings = [settings_in(self.drafter)]
+        if is_captured:
+            settings.append(settings_in(self.verifier))
+        states = pair.states(), settings
         if self._kept_for != (parts, states):
             self._kept = self._kept_for = None  # before the next stepper's caches are made
             self._kept = Stepper(*parts)

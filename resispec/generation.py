@@ -95,6 +95,8 @@ class Speculator:
         if not allow_biased:
             self.warn_of_bias(sampling)
         ends = self.pair.end_token_ids
+        if eos_token_ids is not None and sampling.ignore_eos:
+            raise InvalidInput("eos_token_ids beside ignore_eos=True; allowed: one of them")
         if eos_token_ids is not None:
             ends = frozenset(self._checked("eos_token_ids", eos_token_ids))
         seed = as_python(seed)
@@ -180,6 +182,11 @@ class Speculator:
                     "the prompt is text; give its tokenizer, as tokenizer=, or token ids"
                 )
             prompt = self.pair.tokenizer.encode(prompt)
+        if isinstance(prompt, Set):  # without order, so no text
+            raise InvalidInput(
+                f"the prompt is {type(prompt).__name__}; allowed: text, or a list or a tensor of "
+                "token ids"
+            )
         ids = prompt.tolist() if isinstance(prompt, Tensor) else prompt
         if isinstance(ids, list | tuple) and ids and isinstance(ids[0], list | str):
             if isinstance(ids[0], str):

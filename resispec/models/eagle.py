@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from resispec.models.kv_cache import KeyValues, Mask, cache_argument
-from resispec.models.linear import described, products_in
+from resispec.models.linear import described, products_in, quicken_again
 from resispec.models.module_state import ModuleState
 
 CACHE = cache_argument(LlamaDecoderLayer.forward)
@@ -104,10 +104,16 @@ class EagleModel:
         self.num_draftable: int = module.num_draftable or self.vocab_size
         self.context: int = module.config.max_position_embeddings
         self.device: torch.device = module.fc.weight.device
+        self._state = ModuleState(module)
 
     def state(self) -> ModuleState:
-        """The module's state, see `TransformersModel.state`."""
-        return ModuleState(self.module)
+        """The module's state, see `TransformersModel.state`; changed weights are packed anew."""
+        state = ModuleState(self.module)
+        if state != self._state:
+            with torch.inference_mode(False), torch.no_grad():
+                quicken_again(self.module)
+            self._state = ModuleState(self.module)
+        return self._state
 
     def ways(self) -> dict[str, Any]:
         """See `TransformersModel.ways`."""

@@ -131,7 +131,8 @@ def put_on_grids(module: Any, name: str) -> Any:
                     f"dtype is {name}, and {place}.{key} is no linear layer's; allowed: models "
                     "whose matrices are linear layers and embeddings"
                 )
-    module.bfloat16()
+    for parameter in module.parameters():  # buffers stay: rotary frequencies need their digits
+        parameter.data = parameter.data.bfloat16()
     for layer, grid in grids.items():
         vars(layer)["grid"] = grid
     return module

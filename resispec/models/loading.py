@@ -66,7 +66,7 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     a model is loaded on that model's device in its precision. Modules are set to evaluation mode.
     tokenizer: a transformers tokenizer or processor, or an object with the methods of a
     `TransformersTokenizer`.
-    One of transformers must agree with that of a name beside a model. It is not checked that the
+    One of transformers must agree with that of a name. It is not checked that the
     ids of two modules mean the same tokens.
 
     Raises InvalidInput for anything else, for models on different devices, of which one alone is in
@@ -83,7 +83,13 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         pair = load_pair(
             str(target), str(draft), device, "bfloat16" if device == "cuda" else "float32"
         )
-        return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
+        if tokenizer is None:
+            return pair
+        if isinstance(given, PreTrainedTokenizerBase):
+            names = "the given tokenizer", str(target)
+            own: Any = pair.tokenizer
+            check_tokenizers(names, (given, own.inner), pair.target.vocab_size)
+        return replace(pair, tokenizer=tokenizer)
     target_model, target_tokenizer = _as_model("target", target, draft)
     draft_model, draft_tokenizer = _as_model("draft", draft, target)
     for name, read in ((target, target_tokenizer), (draft, draft_tokenizer)):

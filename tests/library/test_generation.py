@@ -123,6 +123,8 @@ def test_trees_have_names(tmp_path):
         (torch.tensor(3), {}, "the prompt is int; allowed"),
         ([1], {"eos_token_ids": ["a"]}, "eos_token_ids holds 'a'; allowed: token ids from 0 to 7"),
         ([1], {"eos_token_ids": "7"}, "eos_token_ids is str; allowed: a list or a tensor"),
+        ([1], {"eos_token_ids": [7], "ignore_eos": True}, "eos_token_ids beside ignore_eos=True"),
+        ({1, 2}, {}, "the prompt is set; allowed: text, or a list or a tensor"),
         ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
         ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
@@ -239,6 +241,8 @@ def test_the_tokenizer_of_a_name_beside_a_module_is_the_given_one(tmp_path):
     tokenizer.get_vocab = lambda: words | {"a": words["b"], "b": words["a"]}
     with pytest.raises(InvalidInput, match="the given tokenizer and .*draft have different token"):
         as_pair(module, str(tmp_path / "draft"), tokenizer)
+    with pytest.raises(InvalidInput, match="the given tokenizer and .*target have different toke"):
+        as_pair(str(tmp_path / "target"), str(tmp_path / "draft"), tokenizer)
 
 
 def test_a_program_s_default_device_changes_nothing():

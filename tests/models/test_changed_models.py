@@ -371,9 +371,10 @@ def test_the_settings_of_a_verifier_are_told_with_those_of_its_rule():
     assert settings_in(verifier) != before
 
 
-def test_captured_steps_are_made_anew_for_a_changed_drafter(monkeypatch):
-    """Defect: on CUDA, where steps are captured, a changed scale of draws had no effect."""
-    monkeypatch.setattr("resispec.decode.reading_is_free", lambda _: False)
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_a_stepper_is_made_anew_for_a_changed_drafter(is_captured, monkeypatch):
+    """Defect: a changed scale of draws had no effect, first on CUDA, then on a CPU alone."""
+    monkeypatch.setattr("resispec.decode.reading_is_free", lambda _: not is_captured)
     decoder = Decoder(DraftModel(chain(2)), get_verifier("standard"))
     parts = Pair(tiny_llama(16), tiny_llama(16, seed=1), None), Warp(), 32
     first = decoder._stepper(*parts)

@@ -20,6 +20,7 @@ from resispec.models import (
     usual_taps,
 )
 from resispec.models.eagle_files import load_eagle
+from resispec.models.linear import FORCED, PACKED
 from tests.models.toy_architectures import made
 from tests.models.toy_layouts import LLAMA, OLD
 from tests.toys import (
@@ -208,6 +209,20 @@ def test_the_tapped_layers_are_the_configurations_and_a_mask_follows_from_the_ma
         drafter = load().draft
         assert drafter.taps == (0, 1, 3)
         assert drafter.module.t2d.nonzero()[:, 0].tolist() == list(TOKENS)
+
+
+def test_weights_that_are_written_through_data_are_packed_anew(load, tmp_path, monkeypatch):
+    """Defect: as an average of weights is copied in; the drafter went on with half of the old."""
+    monkeypatch.setenv(FORCED, PACKED)
+    write(tmp_path / "drafter", "eagle")
+    drafter = load().draft
+    layer = drafter.module.fc
+    layer.weight.data.neg_()
+    drafter.state()
+    inputs = torch.ones(1, layer.in_features)
+    with torch.inference_mode():
+        expected = torch.nn.functional.linear(inputs, layer.weight, layer.bias)
+        assert torch.allclose(layer(inputs), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", OFFICIAL)

@@ -87,6 +87,19 @@ def test_a_pair_of_few_bits_has_one_law_and_says_so(name, tmp_path, monkeypatch)
     assert gap > 1e-3  # another law than that of float32
 
 
+@pytest.mark.parametrize("name", BITS)
+def test_positions_are_not_rounded_with_the_weights(name, tmp_path):
+    """Defect: rotary frequencies became bfloat16, and far positions were off by a radian."""
+    save_tiny_pair(tmp_path)
+    modules = [
+        read_checkpoint(str(tmp_path / "target"), None, precision, "cpu")[0]
+        for precision in ("float32", name)
+    ]
+    whole, few = (module.base_model.rotary_emb.inv_freq for module in modules)
+    assert few.dtype == torch.float32 and torch.equal(few, whole)
+    assert {parameter.dtype for parameter in modules[1].parameters()} == {torch.bfloat16}
+
+
 def test_a_layer_that_was_changed_or_moved_has_no_grid(tmp_path):
     save_tiny_pair(tmp_path)
     module, _ = read_checkpoint(str(tmp_path / "target"), None, "int4", "cpu")
