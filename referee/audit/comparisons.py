@@ -84,7 +84,7 @@ class Comparison:
     not greedy that would have been found with probability POWER. facts: further lines for readers.
     details: further numbers. wealth: that of the bets, None if there are none. excess: for one arm,
     the bounds of the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm
-    is a control.
+    is a control. is_greedy: whether it is about rows at temperature 0.
     """
 
     what: str
@@ -105,6 +105,7 @@ class Comparison:
     wealth: Wealth | None = None
     excess: Mapping[str, Excess] = field(default_factory=dict)
     is_of_control: bool = False
+    is_greedy: bool = False
 
     @property
     def least_variation(self) -> float:
@@ -149,6 +150,7 @@ def with_control(what: str, arm: Arm, control: Arm) -> Iterator[Comparison]:
             groups,
             open=_too_few_prompts(*sides),
             facts=facts,
+            is_greedy=True,
         )
 
 
@@ -342,6 +344,7 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
         {},
         shown(lines, len(divergences), "rows that diverge"),
         smallest_share=-math.log(1 - POWER) / num_texts,
+        is_greedy=True,
         facts=(fact, f"{repeats}, so they count once") if num_texts < count else (fact,),
         details={"near_tie": NEAR_TIE, **counts, "first_divergences": divergences},
     )

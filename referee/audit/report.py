@@ -1,7 +1,7 @@
 """Report of an audit: transcripts are rescored, compared and judged, and findings put in words."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -142,13 +142,9 @@ class TranscriptsReport:
 
         It is about the same rows as the first: sampled ones, or those at temperature 0.
         """
-        first = self.judgements[0]
-        is_greedy = first.comparison.smallest_share is not None
-        alike = [
-            one
-            for one in self.judgements[: self.num_deciding]
-            if (one.comparison.smallest_share is not None) is is_greedy
-        ]
+        is_greedy = self.judgements[0].comparison.is_greedy
+        deciding = self.judgements[: self.num_deciding]
+        alike = [one for one in deciding if one.comparison.is_greedy is is_greedy]
         return max(alike, key=lambda one: max(one.smallest_bias.values(), default=0.0))
 
     @property
@@ -334,7 +330,7 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     }
     apart = ("transcripts", "control") if control is not None else ("control",)
     findings = {name: _worst(group) for name, group in judged.items() if group}
-    finding, sentences = _decided(findings)
+    finding, sentences = _decided_apart(parts, controls, judged)
     arms = ("transcripts", "control")
     deviating = [name for name in arms if findings.get(name) is Finding.BIASED]
     if deviating == ["control"] and (cause := _cause(deviating, judged)):
@@ -356,10 +352,48 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         tuple(judgement for group in judged.values() for *_, judgement in group),
         (*notes(arm, control, findings), *about_models),
         *limits,
-        tuple(_arm_lines(conditions, judged, findings)) if len(conditions) > 1 else (),
+        tuple(_arm_lines(conditions, controls, judged)) if len(conditions) > 1 else (),
         sum(len(group) for name, group in judged.items() if name not in apart),
         _cause(telling, judged) if finding is Finding.BIASED else "",
     )
+
+
+def _decided_apart(
+    conditions: Iterable[Condition],
+    controls: Collection[Condition],
+    judged: Mapping[str, Sequence[JudgedCase]],
+) -> tuple[Finding, list[str]]:
+    """The worst of the decisions about each condition's sampled rows, and about its greedy rows.
+
+    What deviates in one of them excuses nothing in another. Rows of a kind that the control lacks
+    are compared with the target alone, and decide only if they deviate.
+    """
+    decisions = []
+    for condition in conditions:
+        of_arm = {"transcripts": condition, "difference": condition}
+        if controls:
+            of_arm["control"] = control_for(condition, [*controls])
+        for is_greedy in (False, True):
+            findings = {
+                name: _worst(cases)
+                for name, one in of_arm.items()
+                if (cases := [case for case in judged[name] if _is_of(case, one, is_greedy)])
+            }
+            if "transcripts" not in findings:
+                continue
+            if controls and not {"difference", "control"} <= findings.keys():
+                if findings["transcripts"] is Finding.BIASED:
+                    decisions.append((Finding.UNDECIDED, [_ALONE]))
+                continue
+            decisions.append(_decided(findings))
+    if not decisions:  # no kind of rows has a control
+        return Finding.UNDECIDED, [_DIFFERENCE[Finding.UNDECIDED]]
+    return next(one for one in decisions if one[0] is worst(found for found, _ in decisions))
+
+
+def _is_of(case: JudgedCase, condition: Condition, is_greedy: bool) -> bool:
+    about, _, judgement = case
+    return about == condition and judgement.comparison.is_greedy is is_greedy
 
 
 def _decided(findings: Mapping[str, Finding]) -> tuple[Finding, list[str]]:
@@ -391,20 +425,15 @@ def _cause(names: Iterable[str], judged: Mapping[str, Sequence[JudgedCase]]) -> 
 
 def _arm_lines(
     conditions: Sequence[Condition],
+    controls: Collection[Condition],
     judged: Mapping[str, Sequence[JudgedCase]],
-    findings: Mapping[str, Finding],
 ) -> Iterator[ArmLine]:
     """A line for each condition; its sampled rows and its greedy rows are one line."""
     for condition in conditions:
         of_arm = {
             name: [case for case in group if case[0] == condition] for name, group in judged.items()
         }
-        own = {
-            name: findings[name] if name == "control" else _worst(of_arm[name])
-            for name in ("difference", "transcripts", "control")
-            if name in findings
-        }
-        about = of_arm["difference" if "control" in findings else "transcripts"]
+        about = of_arm["difference" if controls else "transcripts"]
         beside = [
             (in_words(base, conditions), case.finding)
             for group in of_arm.values()
@@ -431,7 +460,7 @@ def _arm_lines(
             max((wealth.largest_log for wealth in bets if wealth is not None), default=None),
             max(statistics, default=None),
             max(sizes, default=None),
-            _decided(own)[0],
+            _decided_apart([condition], controls, judged)[0],
             differing,
             undecided,
         )

@@ -202,9 +202,10 @@ def stratum_of(row: Transcript) -> Stratum:
 
 def _limit(row: Transcript) -> int | None:
     limit = row.extra.get(LIMIT)
-    if type(limit) is int and limit > 0:
-        return limit
-    return len(row.output_token_ids) if row.finish_reason == "length" else None
+    limits = [limit] if type(limit) is int and limit > 0 else []
+    if row.finish_reason == "length":  # perhaps by the engine's context, before its own limit
+        limits.append(len(row.output_token_ids))
+    return min(limits, default=None)
 
 
 def _has_ended(row: Transcript) -> bool:

@@ -9,7 +9,14 @@ from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.alternatives import DRAFT_SET, TAIL_SET
 from referee.audit.bets import Excess
-from referee.audit.comparisons import FALSE_ALARM_RATE, Comparison, judge_comparison
+from referee.audit.comparisons import (
+    FALSE_ALARM_RATE,
+    Comparison,
+    JudgedComparison,
+    judge_comparison,
+)
+from referee.audit.report import _decided_apart
+from referee.conditions import Condition
 from referee.tests.toy_engine import (
     PROMPT,
     VOCABULARY,
@@ -368,7 +375,8 @@ def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
     mixed = [*short[1:], write(shy, rows=200, new=60)[0]]  # defect: one long row hid the limit
     compared = audit(mixed, target(), control=long).judgements[0].comparison
     assert compared.tokens < 200 * 8 + 60 and "cut to 8 tokens" in compared.facts[0]
-    told = [replace(row, extra={"max_new_tokens": 8}) for row in write(rows=30, new=7)]
+    limit = {"finish_reason": None, "extra": {"max_new_tokens": 8}}
+    told = [replace(row, **limit) for row in write(rows=30, new=7)]
     [difference, *_] = audit(told, target(), control=write(seed=1, rows=30, new=8)).judgements
     assert difference.comparison.facts == ()  # they may have had as many
     greedy, other = (write(GREEDY, rows=30, new=new, temperature=0) for new in (5, 9))
@@ -377,6 +385,42 @@ def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
         fact.replace("8", "5"),
         "30 of 30 rows have the control's tokens",
     )
+
+
+def test_a_limit_that_was_not_reached_counts_up_to_where_the_engine_stopped():
+    """Defect: an engine with a shorter context was accused of ends that come too early."""
+    asked = {"extra": {"max_new_tokens": 20}}
+    short, long = (
+        [replace(row, **asked) for row in write(seed=seed, rows=30, new=new)]
+        for seed, new in ((0, 8), (1, 20))
+    )
+    [difference, *_] = audit(short, target(), control=long).judgements
+    [fact, *_] = difference.comparison.facts
+    assert fact == "rows are cut to 8 tokens, the least limit of those of their prompt"
+
+
+@pytest.mark.parametrize(("load", "is_greedy"), [(1, True), (16, False)])
+def test_a_control_excuses_only_rows_of_its_own_kind_and_arm(load, is_greedy):
+    """Defect: a control that is biased at temperature 0, or under another load, excused others."""
+    biased, unseen = Finding.BIASED, Finding.NO_BIAS_SEEN
+
+    def cases(*findings):
+        return [
+            (condition, None, JudgedComparison(finding, (), comparison, {}, None, ""))
+            for condition, greedy, finding in findings
+            for comparison in [Comparison("", 2000, 30, 2000.0, {}, is_greedy=greedy)]
+        ]
+
+    one, other = Condition(concurrency=1), Condition(concurrency=load)
+    first, second = (one, False), (other, is_greedy)
+    judged = {
+        "transcripts": cases((*first, biased), (*second, unseen)),
+        "difference": cases((*first, unseen), (*second, unseen)),
+        "control": cases((*first, unseen), (*second, biased)),
+    }
+    conditions = list(dict.fromkeys((one, other)))
+    finding, [sentence, _] = _decided_apart(conditions, conditions, judged)
+    assert finding is Finding.UNDECIDED and "can still be chance" in sentence
 
 
 def test_settings_of_arms_are_compared_as_often():
