@@ -208,8 +208,8 @@ def test_with_a_control_later_turns_are_compared_with_its_later_turns():
     """A drift of another arithmetic depends on the context, so it differs between turns."""
     engine = quantised(3)
     arms = [
-        in_arm(write(engine=engine, seed=seed), turn=1)
-        + in_arm(write(engine=engine, seed=seed + 1), turn=2)
+        in_arm(write(engine=engine, seed=seed, rows=60), turn=1)
+        + in_arm(write(engine=engine, seed=seed + 1, rows=60), turn=2)
         for seed in (0, 2)
     ]
     report = audit_transcripts(arms[0], target(), control=arms[1])

@@ -86,9 +86,9 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         if tokenizer is None:
             return pair
         if isinstance(given, PreTrainedTokenizerBase):
-            names = "the given tokenizer", str(target)
+            sides = "the given tokenizer", str(target)
             own: Any = pair.tokenizer
-            check_tokenizers(names, (given, own.inner), pair.target.vocab_size)
+            check_tokenizers(sides, (given, own.inner), pair.target.vocab_size)
         return replace(pair, tokenizer=tokenizer)
     target_model, target_tokenizer = _as_model("target", target, draft)
     draft_model, draft_tokenizer = _as_model("draft", draft, target)
