@@ -1,7 +1,7 @@
 """Report of an audit: transcripts are rescored, compared and judged, and findings put in words."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -330,7 +330,7 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     }
     apart = ("transcripts", "control") if control is not None else ("control",)
     findings = {name: _worst(group) for name, group in judged.items() if group}
-    finding, sentences = _decided_apart(parts, controls, judged)
+    finding, sentences = _decided_apart(conditions, list(controls), judged)
     arms = ("transcripts", "control")
     deviating = [name for name in arms if findings.get(name) is Finding.BIASED]
     if deviating == ["control"] and (cause := _cause(deviating, judged)):
@@ -352,7 +352,7 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         tuple(judgement for group in judged.values() for *_, judgement in group),
         (*notes(arm, control, findings), *about_models),
         *limits,
-        tuple(_arm_lines(conditions, controls, judged)) if len(conditions) > 1 else (),
+        tuple(_arm_lines(conditions, list(controls), judged)) if len(conditions) > 1 else (),
         sum(len(group) for name, group in judged.items() if name not in apart),
         _cause(telling, judged) if finding is Finding.BIASED else "",
     )
@@ -360,7 +360,7 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
 def _decided_apart(
     conditions: Iterable[Condition],
-    controls: Collection[Condition],
+    controls: Sequence[Condition],
     judged: Mapping[str, Sequence[JudgedCase]],
 ) -> tuple[Finding, list[str]]:
     """The worst of the decisions about each condition's sampled rows, and about its greedy rows.
@@ -372,13 +372,13 @@ def _decided_apart(
     for condition in conditions:
         of_arm = {"transcripts": condition, "difference": condition}
         if controls:
-            of_arm["control"] = control_for(condition, [*controls])
+            of_arm["control"] = control_for(condition, controls)
         for is_greedy in (False, True):
-            findings = {
-                name: _worst(cases)
-                for name, one in of_arm.items()
-                if (cases := [case for case in judged[name] if _is_of(case, one, is_greedy)])
-            }
+            findings = {}
+            for name, one in of_arm.items():
+                cases = [case for case in judged[name] if _is_of(case, one, is_greedy)]
+                if cases:
+                    findings[name] = _worst(cases)
             if "transcripts" not in findings:
                 continue
             if controls and not {"difference", "control"} <= findings.keys():
@@ -388,7 +388,9 @@ def _decided_apart(
             decisions.append(_decided(findings))
     if not decisions:  # no kind of rows has a control
         return Finding.UNDECIDED, [_DIFFERENCE[Finding.UNDECIDED]]
-    return next(one for one in decisions if one[0] is worst(found for found, _ in decisions))
+    finding = worst(found for found, _ in decisions)
+    sentences = next(said for found, said in decisions if found is finding)
+    return finding, sentences
 
 
 def _is_of(case: JudgedCase, condition: Condition, is_greedy: bool) -> bool:
@@ -425,7 +427,7 @@ def _cause(names: Iterable[str], judged: Mapping[str, Sequence[JudgedCase]]) -> 
 
 def _arm_lines(
     conditions: Sequence[Condition],
-    controls: Collection[Condition],
+    controls: Sequence[Condition],
     judged: Mapping[str, Sequence[JudgedCase]],
 ) -> Iterator[ArmLine]:
     """A line for each condition; its sampled rows and its greedy rows are one line."""

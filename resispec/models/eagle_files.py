@@ -25,6 +25,7 @@ from resispec.loaders import of_eagle
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_drafter
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, usual_taps
+from resispec.models.grid import in_precision
 from resispec.models.linear import quicken
 from resispec.models.loading import as_pair, load_pair
 from resispec.models.pair import Pair
@@ -102,10 +103,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
         RuntimeError
     ) as error:  # its lines name every key that is missing, unknown or of another size
         raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:400]}") from error
-    for (
-        parameter
-    ) in module.parameters():  # only these: rotary frequencies lose too much in half precision
-        parameter.data = parameter.data.to(target.module.dtype)
+    in_precision(module, target.module.dtype)
     module = module.to(target.device)
     quicken(module)
     return EagleModel(module, hub.commit_of(folder))

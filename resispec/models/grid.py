@@ -102,6 +102,12 @@ def rounded(weight: Tensor, bits: int) -> Grid:
     return Grid(4, numbers.to(torch.uint8).flatten(1), scales.contiguous())
 
 
+def in_precision(module: nn.Module, dtype: torch.dtype) -> None:
+    """Convert a module's parameters, not its buffers: rotary frequencies need their digits."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(dtype)
+
+
 @torch.no_grad()
 def put_on_grids(module: Any, name: str) -> Any:
     """The module (in float32) in bfloat16, its linear layers rounded to the grids of a precision.
@@ -131,8 +137,7 @@ def put_on_grids(module: Any, name: str) -> Any:
                     f"dtype is {name}, and {place}.{key} is no linear layer's; allowed: models "
                     "whose matrices are linear layers and embeddings"
                 )
-    for parameter in module.parameters():  # buffers stay: rotary frequencies need their digits
-        parameter.data = parameter.data.bfloat16()
+    in_precision(module, torch.bfloat16)
     for layer, grid in grids.items():
         vars(layer)["grid"] = grid
     return module

@@ -65,9 +65,8 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     loaded in bfloat16 on CUDA if there is a device, otherwise in float32 on the CPU; a name beside
     a model is loaded on that model's device in its precision. Modules are set to evaluation mode.
     tokenizer: a transformers tokenizer or processor, or an object with the methods of a
-    `TransformersTokenizer`.
-    One of transformers must agree with that of a name. It is not checked that the
-    ids of two modules mean the same tokens.
+    `TransformersTokenizer`. One of transformers must agree with that of a name. It is not checked
+    that the ids of two modules mean the same tokens.
 
     Raises InvalidInput for anything else, for models on different devices, of which one alone is in
     float64, or with vocabulary sizes that differ by more than padding, and as `load_pair` and
