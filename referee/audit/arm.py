@@ -192,14 +192,19 @@ class Arm:
         """The bounds of the mean excess of every set, see `bets`, which hold together.
 
         They do so with probability CONFIDENCE, with those of the other arms. Tokens that a filter
-        leaves out by rounding do not count. Empty without tokens or if rows share random numbers.
+        leaves out by rounding do not count in the lower bounds, and are in every set for the upper
+        ones. Empty without tokens or if rows share random numbers.
         """
         if self.terms is None or self.is_shared:
             return {}
-        is_edge = self.terms.is_possible & ~self.terms.is_inside
         confidence = 1 - (1 - CONFIDENCE) / (len(self.terms.sets) * self.num_arms)
-        columns = zip(self.terms.sets, self.terms.excesses[~is_edge].T, strict=True)
-        return {name: excess_of(terms, LARGEST_MASS[name], confidence) for name, terms in columns}
+        is_edge, bounds = self.terms.is_edge, {}
+        for name, terms in zip(self.terms.sets, self.terms.excesses.T, strict=True):
+            bounds[name] = excess_of(terms[~is_edge], LARGEST_MASS[name], confidence)
+            if bool(is_edge.any()):
+                most = excess_of(terms.where(~is_edge, 1.0), LARGEST_MASS[name], confidence)
+                bounds[name] = Excess(bounds[name].low, most.high)
+        return bounds
 
     @property
     def groups(self) -> dict[str, TokenTerms]:

@@ -79,12 +79,13 @@ class Comparison:
     `lost_ends` can explain. lost_ends: for the two sides, ends of sequence that may be missing, as
     shares of the tokens. sensitivity: for each kind of bias, the total variation that moves its
     statistic by one standard error. degrees: the degrees of freedom of estimated standard errors, 0
-    if they are known. excused: the share of tokens at the edge of a filter, a total variation that
-    no statistic sees. smallest_share: for one arm at temperature 0, the share of tokens that are
-    not greedy that would have been found with probability POWER. facts: further lines for readers.
-    details: further numbers. wealth: that of the bets, None if there are none. excess: for one arm,
-    the bounds of the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm
-    is a control. is_greedy: whether it is about rows at temperature 0.
+    if they are known. excused: for each of the groups with tokens at the edge of a filter, their
+    share, a total variation that no statistic sees, and the largest `sensitivity` of the group.
+    smallest_share: for one arm at temperature 0, the share of tokens that are not greedy that would
+    have been found with probability POWER. facts: further lines for readers. details: further
+    numbers. wealth: that of the bets, None if there are none. excess: for one arm, the bounds of
+    the mean excess of sets of tokens, see `bets`. is_of_control: whether the one arm is a control.
+    is_greedy: whether it is about rows at temperature 0.
     """
 
     what: str
@@ -98,7 +99,7 @@ class Comparison:
     lost_ends: tuple[float, float] = (0.0, 0.0)
     sensitivity: Mapping[str, float] = field(default_factory=dict)
     degrees: int = 0
-    excused: float = 0.0
+    excused: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     smallest_share: float | None = None
     facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
@@ -197,11 +198,16 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     shares = {name: arm.is_shared_in(name) for name in groups}
     counts = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
     places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
-    num_edge = int((terms.is_possible & ~terms.is_inside).sum())
+    num_edge = int(terms.is_edge.sum())
+    excused = {}
+    for name, group in groups.items():
+        if share := float(group.is_edge.double().mean()):
+            sizes = _sensitivity(group, against_reference(group, shares[name]))
+            excused[name] = share, max(sizes.values(), default=math.inf)
     fact = (
         f"{num_edge} tokens lie at the edge of a filter, or of a temperature near 0: it leaves "
         f"them no mass, and would if logits were {NEAR_TIE:g} off; rounding decides there, so they "
-        "count neither for nor against the engine"
+        "count neither for nor against the engine, but in the upper bounds"
     )
     return Comparison(
         what,
@@ -213,7 +219,7 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         without_eos=_lines_without_eos(arm),
         lost_ends=(len(arm.without_eos) / len(terms.row), 0.0),
         sensitivity=_sensitivity(terms, sums),
-        excused=num_edge / len(terms.row),
+        excused=excused,
         facts=(fact,) if num_edge else (),
         details={
             "places": [
@@ -480,8 +486,8 @@ def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> Ju
     undecided: the statistics are doubtful (see `open` and `without_eos`, which counts where ends
     that are missing can explain `eos` or the winning bet). biased: something impossible happened, a
     statistic has a p-value below `limit`, or an e-value was at least `e_limit` after any token.
-    undecided: there are fewer than MIN_TOKENS effective tokens, or the share of excused tokens is
-    above the bias that would have shown. no bias seen: otherwise.
+    undecided: there are fewer than MIN_TOKENS effective tokens, or the share of excused tokens, of
+    all or of a setting, is above the bias that would have shown there. no bias seen: otherwise.
     """
     statistics = [
         (group, *item) for group, part in comparison.groups.items() for item in part.items()
@@ -510,12 +516,13 @@ def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> Ju
     if comparison.smallest_share is not None:
         biases["tokens that are not greedy"] = comparison.smallest_share
     shortage = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
-    bias = max(biases.values(), default=1.0)
-    edge_reason = (
-        f"{comparison.excused:.2g} of the tokens lie at the edge of a filter, where a total "
-        f"variation above {bias:.2g} is to be seen: other arithmetic, or filters or an order that "
-        "the rows do not say"
-    )
+    edge_reasons = [
+        f"{share:.2g} of the tokens{'' if group == 'all' else f' of {group}'} lie at the edge of a "
+        f"filter, where a total variation above {errors * size:.2g} is to be seen: other "
+        "arithmetic, or filters or an order that the rows do not say"
+        for group, (share, size) in comparison.excused.items()
+        if share > errors * size
+    ]
     no_deviation = f"no deviation ({comparison.tokens} tokens)"
     if statistics:
         largest = max(abs(statistic.z) for *_, statistic in statistics)
@@ -527,7 +534,7 @@ def judge_comparison(comparison: Comparison, limit: float, e_limit: float) -> Ju
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
         (Finding.BIASED, deviations),
         (Finding.UNDECIDED, (shortage,) if round(comparison.effective) < MIN_TOKENS else ()),
-        (Finding.UNDECIDED, (edge_reason,) if comparison.excused > bias else ()),
+        (Finding.UNDECIDED, edge_reasons),
         (Finding.NO_BIAS_SEEN, (no_deviation,)),
     )
     if bets:

@@ -146,6 +146,11 @@ class TokenTerms(EmittedTokens):
         return self.mass > 0
 
     @property
+    def is_edge(self) -> Tensor:
+        """(N,) bool: whether a token is outside of its law's support, but may be by rounding."""
+        return self.is_possible & ~self.is_inside
+
+    @property
     def surprisal_variance(self) -> Tensor:
         """The variance of each token's surprisal, (N,) float64."""
         return self.sums[:, self.names.index("surprisal"), 1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from referee.audit import Finding, audit_arms, measure, report_lines
-from referee.tests.toy_engine import drawing, target, write
+from referee.tests.toy_engine import draft, drawing, target, write
 from referee.transcripts import Transcript
 from resispec.sampling import FILTER_ORDERS, Warp
 
@@ -58,22 +58,42 @@ def test_tokens_at_the_edge_of_a_nucleus_are_counted_and_not_accused():
     assert sum(edge in line for line in report_lines(report)) == 1
     exact = audit_arms(measure(write(edged(0.0), **CUT), target()))
     assert exact.judgements[0].comparison.facts == () and exact.finding is Finding.NO_BIAS_SEEN
-    # nor do they count in the bounds, where each was a whole token of the tail
+    # nor do they count in lower bounds, where each was a whole token of the tail
     arm = measure(write(edged(0.02), **CUT), target())
-    bounds = arm.excess
-    is_inside = replace(arm, terms=arm.terms.where(arm.terms.is_inside)).excess
-    assert bounds == is_inside
+    inside = replace(arm, terms=arm.terms.where(arm.terms.is_inside)).excess
+    for name, bounds in arm.excess.items():
+        assert bounds.low == inside[name].low and bounds.high > inside[name].high
+
+
+def edge_rows():
+    """Rows whose nucleus of .82 has, at a low temperature, only tokens inside .7 or at its edge."""
+    return write(drawing(temperature=0.3, top_p=0.82), temperature=0.3, top_p=0.7)
 
 
 def test_no_verdict_is_good_where_more_tokens_are_excused_than_the_bias_that_would_have_been_seen():
-    """At a low temperature a nucleus of .82 has only tokens inside one of .7, or at its edge."""
-    settings = {"temperature": 0.3, "top_p": 0.7}
-    arm = measure(write(drawing(temperature=0.3, top_p=0.82), **settings), target())
+    arm = measure(edge_rows(), target())
     assert bool(arm.terms.is_possible.all())
     report = audit_arms(arm)
     assert report.finding is Finding.UNDECIDED, report.judgements[0]
     edge = "of the tokens lie at the edge of a filter, where a total variation"
     assert edge in report.judgements[0].reasons[0]
+
+
+def test_a_setting_whose_tokens_lie_at_the_edge_is_not_hidden_by_many_others():
+    """Defect: the share at the edge was that of all tokens, and the rest made it small."""
+    report = audit_arms(measure([*edge_rows(), *write(rows=800)], target()))
+    assert report.finding is Finding.UNDECIDED
+    [reason] = report.judgements[0].reasons
+    assert "of the tokens of T=0.3, top_p=0.7 lie at the edge of a filter" in reason
+
+
+def test_the_upper_bounds_hold_with_tokens_at_the_edge():
+    """Defect: they were left out, so 11 % of the tokens were within a bound of less."""
+    report = audit_arms(measure(edge_rows(), target(), draft()))
+    comparison = report.judgements[0].comparison
+    share = comparison.details["edge_tokens"] / comparison.tokens
+    assert share > 0.1 and min(one.high for one in comparison.excess.values()) > share
+    assert "total variation of at most 0.14," in report.headline
 
 
 def test_a_nucleus_that_is_a_little_larger_than_the_controls_is_a_difference():
