@@ -164,12 +164,15 @@ class TranscriptsReport:
             reason = "no sampled tokens, or rows share random numbers"
             return "; ".join((*cause, f"no certificate: {reason}"))
         of_arm = " of the worst arm" if self.arms else ""
+        if unbounded := [one.what for one in self._own if one.details["is_shared"]]:
+            without = f"rows share random numbers in {'; '.join(unbounded)}"
+            of_arm += f" that has bounds ({without})"
         certificate = (
             f"certificate{of_arm}: with {CONFIDENCE:.0%} confidence the target's mean mass is "
             f"exceeded by {', '.join(intervals)}"
         )
         highs = [max(0.0, bounds[name].high) for name in OF_DRAFT if name in bounds]
-        if not cause and highs:
+        if highs and not cause and not unbounded:
             certificate += (
                 ", so a bias toward the draft has a total variation of at most "
                 f"{max(highs):.2g}, whether it drafts by its law or its likeliest token (other "
@@ -183,17 +186,21 @@ class TranscriptsReport:
 
         Of a bias that is the arm that shows the most of it, else the one that allows the most.
         """
-        cases = [one.comparison for one in self.judgements if one.comparison.excess]
-        own = [one for one in cases if not one.is_of_control]
-        if not own:
-            return {}
 
         def worst(case: Comparison) -> tuple[float, float]:
             highs = [case.excess[name].high for name in OF_DRAFT if name in case.excess]
-            bounds = max(highs, default=0.0), case.least_variation
+            highs = highs or [one.high for one in case.excess.values()]
+            bounds = max(highs), case.least_variation
             return bounds[::-1] if self.finding is Finding.BIASED else bounds
 
-        return max(own, key=worst).excess
+        bounded = [one for one in self._own if one.excess]
+        return max(bounded, key=worst).excess if bounded else {}
+
+    @property
+    def _own(self) -> list[Comparison]:
+        """The comparisons of the transcripts' sampled rows with the target."""
+        cases = [one.comparison for one in self.judgements]
+        return [one for one in cases if "is_shared" in one.details and not one.is_of_control]
 
 
 def audit_transcripts(
@@ -211,10 +218,11 @@ def audit_transcripts(
 
     Raises InvalidInput for a row that the models cannot have read or written, which the message
     names; if there are no rows, or copies of some, see `audit_arms`; if rows of one side name
-    several models; and for a control with mostly the same rows, where the law makes that
-    improbable, with other settings, weights or precision, with drafted tokens or beside rows that
-    were given up. Raises NoVerdict if a model's logits are
-    not numbers, or if something is biased but `own_check` does not clear the target's own tokens.
+    several models; for rows that were given up beside a control or another load, start, turn or
+    context; and for a control with mostly the same rows, where the law makes that improbable, with
+    other settings, weights or precision, or with drafted tokens. Raises NoVerdict if a model's
+    logits are not numbers, or if something is biased but `own_check` does not clear the target's
+    own tokens.
     """
 
     def chance_of(number: int) -> float:
@@ -236,18 +244,24 @@ def audit_transcripts(
 
 
 def _check_answered(
-    transcripts: Sequence[Transcript], control: Sequence[Transcript] | None
+    transcripts: Sequence[Transcript], control: Sequence[Transcript] | None = None
 ) -> None:
-    """Raise InvalidInput if a sampled row was given up that a control is compared with.
+    """Raise InvalidInput if a sampled row was given up that is compared with rows of another arm.
 
     See `matching.check_answered`; rows count up to the limits that both arms have.
     """
-    if control is None:
-        return
-    sides = [matching.sampled(rows) for rows in (transcripts, control)]
-    if all(sides):
-        names = zip(("transcripts", "control"), matching.within_limits(sides), strict=True)
-        matching.check_answered(dict(names))
+    parts = by_condition(transcripts)
+    pairs = []
+    if control is not None:
+        pairs.append({"transcripts": transcripts, "control": control})
+    for _, *two in between(list(parts), control is not None):
+        arms = {in_words(one, parts, "transcripts"): parts[one] for one in two}
+        pairs.append({name: [transcripts[row] for row in rows] for name, rows in arms.items()})
+    for pair in pairs:
+        sides = [matching.sampled(rows) for rows in pair.values()]
+        if all(sides):
+            named = zip(pair, matching.within_limits(sides), strict=True)
+            matching.check_answered(dict(named))
 
 
 def with_own_check(
@@ -297,6 +311,7 @@ def _audit(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     sides = [arm] if control is None else [arm, control]
     if control is None:
         about_models = check_arms(arm.transcripts)
+        _check_answered(arm.transcripts)
     else:
         chance_of = partial(chance_of_repeats, control, arm.transcripts)
         about_models = check_arms(arm.transcripts, control.transcripts, chance_of)

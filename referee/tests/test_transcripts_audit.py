@@ -25,6 +25,7 @@ from referee.tests.toy_engine import (
     plain,
     quantised,
     target,
+    toward_draft,
     write,
 )
 from resispec.errors import InvalidInput, NoVerdict
@@ -193,6 +194,25 @@ def test_the_certificate_of_several_arms_is_of_the_one_that_allows_the_most():
     assert "a total variation of at most 0.06," in headline
 
 
+def test_the_certificate_without_a_draft_is_of_the_worst_arm_too():
+    """Defect: it was that of the first arm."""
+    rows = loaded(write(rows=200), 1) + loaded(write(seed=1, rows=20), 16)
+    report = audit(rows, target())
+    excesses = [one.comparison.excess for one in report.judgements if one.comparison.excess]
+    first, second = (excess[TAIL_SET].high for excess in excesses)
+    assert second > first and f" to {second:.4f}" in report.headline
+
+
+def test_a_certificate_does_not_bound_an_arm_that_has_no_bounds():
+    """Defect: of an arm whose rows shared a seed nothing was said."""
+    rows = loaded(write(), 1) + loaded(write(seed=1, rows=20), 16)
+    named = [replace(row, seed=7 if row.concurrency == 16 else None) for row in rows]
+    for those, is_bounded in ((rows, True), (named, False)):
+        headline = audit(those, target(), draft()).headline
+        assert ("at most" in headline) is is_bounded
+        assert ("numbers in transcripts, 16 at a time against" in headline) is not is_bounded
+
+
 def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     report = audit(write(rows=20), target())
     assert report.finding is Finding.UNDECIDED
@@ -312,6 +332,19 @@ def test_a_control_that_deviates_alone_accuses_no_speculation():
     assert "verdict: undecided\n  certificate" in text and "speculation differs" not in text
     swapped = audit(wrong, target(), control=write())
     assert swapped.finding is Finding.BIASED and swapped.cause.startswith("a filter that")
+
+
+def test_a_control_excuses_only_its_own_kind_of_rows_and_its_own_load():
+    """Defect: greedy rows of a coarse control, or another load's, acquitted sampled rows."""
+    greedy = write(GREEDY, engine=quantised(3), temperature=0)
+    rows, control = write(toward_draft(0.0375)), write(seed=1)
+    report = audit([*rows, *greedy], target(), draft(), control=[*control, *greedy])
+    assert findings(report) == ["no bias seen"] * 2 + ["biased"] * 2 + ["no bias seen", "biased"]
+    assert report.finding is Finding.UNDECIDED
+    assert "can still be chance" in report.summary[0]
+    beside = loaded(write(drawing(top_k=10), seed=2), 1) + loaded(control, 16)
+    report = audit(loaded(rows, 16), target(), draft(), control=beside)
+    assert report.finding is Finding.UNDECIDED and "can still be chance" in report.summary[0]
 
 
 def test_the_cause_of_a_difference_is_told_where_both_sides_deviate():
@@ -448,6 +481,17 @@ def test_rows_that_were_given_up_are_compared_with_no_control():
     late = [replace(row, finish_reason="abort") for row in rows if row.finish_reason == "stop"]
     with pytest.raises(InvalidInput, match=rf"is 'abort', as of {len(late)} rows of the transcr"):
         audit([*late, *rows], target(), control=write(seed=1, rows=30))
+
+
+def test_rows_that_were_given_up_are_compared_with_no_other_load():
+    """Defect: time-outs of 80 of 150 rows at load 16 made an exact engine depend on its load."""
+    late = [
+        replace(row.cut(4), finish_reason="abort") if place < 80 else row
+        for place, row in enumerate(write(seed=1, rows=150))
+    ]
+    with pytest.raises(InvalidInput, match="as of 80 rows of the transcripts, 16 at a time: they"):
+        audit(loaded(write(rows=150), 1) + loaded(late, 16), target())
+    assert audit(loaded(late, 16), target()).finding is Finding.NO_BIAS_SEEN
 
 
 def test_rows_of_other_weights_or_precisions_are_no_control_and_a_target_of_others_is_told():
