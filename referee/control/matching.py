@@ -159,9 +159,11 @@ def within_limits(
     """The rows of arms, cut to tokens that all rows of their prompt and setting could have had.
 
     These are as many as the least limit of these rows: a row's `max_new_tokens`, or its length if
-    it ended by a limit, or else the one that most such rows of its arm have. An arm whose rows have
-    none may have had a smaller one than the other, so the length of its longest row counts. most:
-    the largest limit of any row.
+    it ended by a limit before that, or else the limit that most such rows of its arm have. An arm
+    whose rows have none may have had a smaller one than the other, so the length of its longest row
+    counts. If a longest text of an arm, with its prompt, ended by a limit before its
+    `max_new_tokens`, its length is the arm's context, which limits all rows. most: the largest
+    limit of any row.
     """
     least: dict[Stratum, int] = {}
     for rows in arms:
@@ -170,8 +172,10 @@ def within_limits(
         usual = max(len(row.output_token_ids) for row in rows)
         if known:
             usual = max(known, key=lambda limit: (known[limit], -limit))
+        context = _context(rows)
         for row, limit in zip(rows, limits, strict=True):
             limit = limit or usual
+            limit = limit if context is None else min(limit, context - len(row.prompt_token_ids))
             limit = limit if most is None else min(limit, most)
             key = stratum_of(row)
             least[key] = min(limit, least.get(key, limit))
@@ -200,12 +204,26 @@ def stratum_of(row: Transcript) -> Stratum:
     return row.prompt_token_ids, row.setting
 
 
-def _limit(row: Transcript) -> int | None:
+def _said_limit(row: Transcript) -> int | None:
     limit = row.extra.get(LIMIT)
-    limits = [limit] if type(limit) is int and limit > 0 else []
-    if row.finish_reason == "length":  # perhaps by the engine's context, before its own limit
-        limits.append(len(row.output_token_ids))
-    return min(limits, default=None)
+    return limit if type(limit) is int and limit > 0 else None
+
+
+def _limit(row: Transcript) -> int | None:
+    said = _said_limit(row)
+    if row.finish_reason != "length":
+        return said
+    length = len(row.output_token_ids)
+    return length if said is None else min(said, length)
+
+
+def _context(rows: Sequence[Transcript]) -> int | None:
+    """The most tokens of an arm's texts, if one of that length ended before its own limit."""
+    lengths = [sum(map(len, row.written)) for row in rows]
+    longest = max(lengths)
+    ends = [row for row, length in zip(rows, lengths, strict=True) if length == longest]
+    is_early = any((_limit(row) or 0) < (_said_limit(row) or 0) for row in ends)
+    return longest if is_early else None
 
 
 def _has_ended(row: Transcript) -> bool:

@@ -75,8 +75,8 @@ class ArmComparison:
 class ControlReport:
     """Findings of `judge_control`.
 
-    finding: the worst of all comparisons. notes: hints for readers. limit: the p-value below which
-    two arms differ.
+    finding: the worst of all comparisons. notes: hints for readers. limit: the p-value up to which
+    two arms differ, or half of it where all rows have served log-probabilities.
     """
 
     finding: Finding
@@ -175,6 +175,8 @@ def _compare(
     laws, line = laws_of(rows)
     if laws is None and line:
         notes.append(line)
+    if all(row.top_logprobs is not None for row in rows.transcripts):
+        limit /= 2  # whether the laws are used depends on the arms, so there are two tests
     return _judged(name, rows, laws, limit, np.random.default_rng(seed)), notes
 
 

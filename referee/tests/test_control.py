@@ -111,6 +111,19 @@ def test_a_limit_that_one_arm_alone_says_is_not_taken_for_that_of_the_other():
         assert "rows are cut to 8 tokens, the least limit of those of their prompt" in report.notes
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_rows_that_a_smaller_context_ended_before_their_limit_cut_the_other_arm(copies):
+    """Defect: 20 tokens, which both arms had asked for, counted as the limit of both."""
+    generator = np.random.default_rng(8)
+    short, long = (
+        [replace(row, extra={"max_new_tokens": 20}) for row in chains(generator, 200, copies, n)]
+        for n in (8, 20)
+    )
+    report = judge_control(short, long)
+    assert report.finding is Finding.NO_BIAS_SEEN
+    assert "rows are cut to 8 tokens, the least limit of those of their prompt" in report.notes
+
+
 def test_a_row_of_a_small_limit_hides_no_tokens_of_other_prompts():
     generator = np.random.default_rng(7)
     right, wrong = chains(generator, 150, 1, 30), chains(generator, 150, 1, 30, hot=0.5)
@@ -194,6 +207,8 @@ def test_served_log_probabilities_show_what_ids_alone_do_not():
     assert report.finding is Finding.BIASED and "served" in comparison.cause
     assert comparison.what.endswith("by token ids and the served log-probabilities")
     assert comparison.statistics["served surprisal"] > 4
+    # they are used or not by a look at the arms, so there are two tests, and each has half
+    assert comparison.p_value <= report.limit / 2 and "above 0.0005" in comparison.reasons[0]
     ids = [[replace(row, top_logprobs=None) for row in arm] for arm in (spec, control)]
     assert judge_control(*ids).finding is not Finding.BIASED
 
