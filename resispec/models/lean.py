@@ -14,10 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef, shared_cache
 from torch.nn import functional
 from transformers.activations import SiLUActivation
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -26,7 +28,7 @@ from transformers.models.llama import modeling_llama
 from resispec.models.grid import grid_of, joined
 from resispec.models.kv_cache import FULL, KeyValues, Mask, windows_of
 from resispec.models.linear import ROWS, Multiply, Product, QuickLinear, bucket, choices
-from resispec.models.module_state import is_known, is_untouched
+from resispec.models.module_state import is_known, is_simple, is_untouched
 
 ROPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary frequencies that are the same at every length."""
@@ -45,8 +47,9 @@ def is_plain(module: Any) -> bool:
 
     The body's configuration and its parts tell. Not so with settings that differ between layers or
     norms, biases, windows, frequencies that change, eager attention, hooks, adapters, other
-    functions in place of transformers' own, and parameters of several precisions, on several
-    devices, or in memory that processes share: fusing would take them out of it.
+    functions in place of transformers' own, and parameters of other kinds, of several precisions,
+    on several devices, or in memory that processes or other tensors share: fusing would take them
+    out of it.
     """
     body = module.base_model
     if type(body) is not modeling_llama.LlamaModel:
@@ -54,6 +57,8 @@ def is_plain(module: Any) -> bool:
     config: Any = body.config
     rope = getattr(config, "rope_parameters", None) or {}
     parameters = list(body.parameters())
+    if not all(map(is_simple, parameters)):
+        return False
     places = {(value.dtype, value.device, value.is_inference()) for value in parameters}
     return (
         all(
@@ -72,6 +77,7 @@ def is_plain(module: Any) -> bool:
         and parameters[0].dtype in DTYPES
         and not parameters[0].is_inference()
         and not (parameters[0].device.type == "cpu" and any(map(Tensor.is_shared, parameters)))
+        and not any(map(_is_held_elsewhere, _together(body)))
     )
 
 
@@ -123,17 +129,7 @@ class LeanBody:
         self.dtype: torch.dtype = body.embed_tokens.weight.dtype
         self.device: torch.device = body.embed_tokens.weight.device
         self._embeddings = body.embed_tokens.weight.detach()
-        together = [
-            layers
-            for layer in body.layers
-            for attention, mlp in ((layer.self_attn, layer.mlp),)
-            for layers in (
-                [attention.q_proj, attention.k_proj, attention.v_proj],
-                [attention.o_proj],
-                [mlp.gate_proj, mlp.up_proj],
-                [mlp.down_proj],
-            )
-        ]
+        together = _together(body)
         grids = [joined([*map(grid_of, layers)]) for layers in together]
         weights = [*map(_fused, together)]
         self.products = [
@@ -244,21 +240,54 @@ class LeanRows:
         return self._known[key]
 
 
+def _together(body: Any) -> list[list[Any]]:
+    """The linear layers of a plain Llama, four lists a layer; those of a list are one matrix."""
+    return [
+        layers
+        for layer in body.layers
+        for attention, mlp in ((layer.self_attn, layer.mlp),)
+        for layers in (
+            [attention.q_proj, attention.k_proj, attention.v_proj],
+            [attention.o_proj],
+            [mlp.gate_proj, mlp.up_proj],
+            [mlp.down_proj],
+        )
+    ]
+
+
+def _lie_as_one(weights: Sequence[Tensor]) -> bool:
+    """Whether weights follow one another in one memory, as those that were fused."""
+    memories = {weight.untyped_storage().data_ptr() for weight in weights}
+    return (
+        len(memories) == 1
+        and all(weight.is_contiguous() for weight in weights)
+        and all(one.data_ptr() + one.nbytes == two.data_ptr() for one, two in pairwise(weights))
+    )
+
+
+def _is_held_elsewhere(layers: Sequence[Any]) -> bool:
+    """Whether others hold the memory of weights that would be moved: a state_dict, a process."""
+    weights = [layer.weight for layer in layers]
+    alone, sent = _uses(torch.empty(1, device="cpu")), [*shared_cache.values()]
+    return not _lie_as_one(weights) and any(
+        _uses(weight) > alone or StorageWeakRef(weight.untyped_storage()) in sent
+        for weight in weights
+    )
+
+
+def _uses(tensor: Tensor) -> int:
+    """The number of tensors on a tensor's memory, and of torch's own references to it."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
 def _fused(layers: Sequence[Any]) -> Tensor:
     """The weights of linear layers as one, (sum of out, in), whose parts they become."""
-    first, *others = (layer.weight for layer in layers)
-    follows, end = [], first
-    for weight in others:
-        follows.append(
-            weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-            and weight.data_ptr() == end.data_ptr() + end.nbytes
-        )
-        end = weight
-    sizes = [len(layer.weight) for layer in layers]
-    if all(follows) and all(layer.weight.is_contiguous() for layer in layers):
-        width = first.shape[1]
-        return first.detach().as_strided((sum(sizes), width), (width, 1))
-    whole = torch.cat([layer.weight.detach() for layer in layers])
+    weights = [layer.weight.detach() for layer in layers]
+    sizes = [*map(len, weights)]
+    if _lie_as_one(weights):
+        width = weights[0].shape[1]
+        return weights[0].as_strided((sum(sizes), width), (width, 1))
+    whole = torch.cat(weights)
     for layer, part in zip(layers, whole.split(sizes), strict=True):
         layer.weight.data = part
     return whole

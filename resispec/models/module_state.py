@@ -90,7 +90,7 @@ def version(tensor: Tensor) -> tuple[int, int | None]:
     Tensors made in inference mode do not count changes: the number is None. The place of a tensor
     that wraps others is 0.
     """
-    place = tensor.data_ptr() if _is_simple(tensor) else 0
+    place = tensor.data_ptr() if is_simple(tensor) else 0
     return place, None if tensor.is_inference() else tensor._version
 
 
@@ -170,7 +170,8 @@ def evaluating(modules: Iterable[Any]) -> Iterator[None]:
             part.training = True
 
 
-def _is_simple(tensor: Tensor) -> bool:
+def is_simple(tensor: Tensor) -> bool:
+    """Whether a tensor has its own data, and no operations of a subclass."""
     return type(tensor) in (Tensor, nn.Parameter)
 
 
@@ -257,6 +258,6 @@ def _sample(tensors: Iterable[Tensor]) -> Tensor:
     values = [
         value.detach().as_strided((min(SAMPLE, value.numel()),), (1,))
         for value in tensors
-        if value.device.type == "cpu" and _is_simple(value)
+        if value.device.type == "cpu" and is_simple(value)
     ]
     return torch.cat([value.double() for value in values]) if values else torch.empty(0)

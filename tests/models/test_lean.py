@@ -91,6 +91,10 @@ def test_what_is_no_plain_llama_keeps_its_modules(name):
     assert not is_plain(build("Llama", LLAMA | NOT_PLAIN[name]))
 
 
+class Doubled(torch.Tensor):
+    """A tensor whose numbers are not those that torch reads, as of quantised weights."""
+
+
 def test_other_kinds_and_changed_parts_keep_their_modules():
     for kind in ("Qwen3", "Mistral", "Mistral 0.1", "GPT2"):
         assert not is_plain(made(kind))
@@ -108,7 +112,10 @@ def test_other_kinds_and_changed_parts_keep_their_modules():
     adapted.model.layers[0].self_attn.q_proj.__class__ = Adapter
     mixed = build("Llama", LLAMA)
     mixed.model.norm.double()
-    for module in (eager, hooked, patched, adapted, mixed):
+    quantised = build("Llama", LLAMA)
+    weight = quantised.model.layers[0].mlp.down_proj.weight
+    quantised.model.layers[0].mlp.down_proj.weight = torch.nn.Parameter(weight.as_subclass(Doubled))
+    for module in (eager, hooked, patched, adapted, mixed, quantised):
         assert not is_plain(module)
 
 
