@@ -8,6 +8,7 @@ adapter around it or switch one.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -151,23 +152,34 @@ def _global_hooks() -> list[Any]:
     return [hook for name in GLOBAL_HOOKS for hook in vars(modules_of_torch)[name].values()]
 
 
+_TRAINED: dict[nn.Module, int] = {}
+"""Parts that were in training mode, and how many blocks of `evaluating` want them otherwise."""
+_TRAINED_LOCK = threading.Lock()
+
+
 @contextmanager
 def evaluating(modules: Iterable[Any]) -> Iterator[None]:
-    """Modules are in evaluation mode in the block; afterwards each part is as it was."""
-    trained = [
-        part
-        for module in modules
-        if isinstance(module, nn.Module)
-        for part in module.modules()
-        if part.training
+    """Modules are in evaluation mode in the block; afterwards each part is as it was.
+
+    Several threads may be in blocks of one module; the last one to leave brings back its mode.
+    """
+    parts = [
+        part for module in modules if isinstance(module, nn.Module) for part in module.modules()
     ]
-    for part in trained:
-        part.training = False
+    with _TRAINED_LOCK:
+        trained = [part for part in parts if part.training or part in _TRAINED]
+        for part in trained:
+            _TRAINED[part] = _TRAINED.get(part, 0) + 1
+            part.training = False
     try:
         yield
     finally:
-        for part in trained:
-            part.training = True
+        with _TRAINED_LOCK:
+            for part in trained:
+                _TRAINED[part] -= 1
+                if not _TRAINED[part]:
+                    del _TRAINED[part]
+                    part.training = True
 
 
 def is_simple(tensor: Tensor) -> bool:

@@ -18,7 +18,7 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp, causal
 from resispec.models.lean import is_plain
 from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
-from resispec.models.module_state import ModuleState, settings_in
+from resispec.models.module_state import ModuleState, evaluating, settings_in
 from resispec.trees import chain
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.traversal import Traversal
@@ -255,6 +255,19 @@ def test_dropout_is_off_in_a_text_and_a_training_goes_on_with_it():
     for _ in range(2):
         assert greedy(module, custom_generate=kept) == expected
         assert [part.training for part in module.modules()] == modes
+
+
+def test_dropout_is_off_while_any_thread_writes():
+    """Defect: the first of two texts to end turned it on in the other one."""
+    module = tiny_llama().module.train()
+    module.model.norm.eval()
+    modes = [part.training for part in module.modules()]
+    first, second = evaluating([module]), evaluating([module, module])
+    with first:
+        second.__enter__()
+    assert not any(part.training for part in module.modules())
+    second.__exit__(None, None, None)
+    assert [part.training for part in module.modules()] == modes
 
 
 def test_a_switched_adapter_is_another_state():
