@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ forward.
 MOVING = ("dynamic", "longrope")
 """Kinds of rotary frequencies that forwards change; a text may not cross where they do."""
 PLAIN = (bool, int, float, str)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 SAMPLE = 4
 """The numbers of a parameter or buffer on a CPU that are compared."""
 
@@ -191,27 +193,48 @@ def _package_of(part: Any) -> str:
     return type(part).__module__.partition(".")[0]
 
 
-def settings_in(subject: object) -> list[tuple[str, Any]]:
-    """The settings of a verifier, or of any object, and of the objects in its attributes.
+def settings_in(subject: object) -> list[Any]:
+    """The settings of a verifier, or of any object, and of all that it holds, as pickle finds them.
 
-    Of objects of other packages tensors count, too, and private attributes.
+    Two lists are equal if nothing has changed in between. What cannot be pickled may keep a state
+    that nobody sees, so it is equal to nothing. What functions and classes keep is not looked at.
     """
-    found: list[tuple[str, Any]] = []
-    pending, seen = [subject], dict[int, object]()
+    found: list[Any] = []
+    pending, seen = [subject], dict[int, tuple[int, object]]()
     while pending:
         part = pending.pop()
-        if id(part) in seen:
-            continue
-        seen[id(part)] = part
-        values = _attributes(part)
-        pending += [value for value in values.values() if _attributes(value)]
-        found += _settings(part)
-        if _package_of(part) not in KNOWN:
-            private = ((name, one) for name, one in values.items() if name.startswith("_"))
-            found += [(name, one) for name, one in private if type(one) in PLAIN]
-            tensors = ((name, one) for name, one in values.items() if isinstance(one, Tensor))
-            found += [(name, _Held(one, version(one))) for name, one in tensors]
+        if part is None or type(part) in (*PLAIN, bytes):
+            found.append(part)
+        elif id(part) in seen:
+            found.append(seen[id(part)][0])
+        else:
+            seen[id(part)] = len(seen), part  # no other object takes its place in memory
+            if isinstance(part, Tensor):
+                found.append(_Held(part, version(part)))
+            elif isinstance(part, nn.Module):
+                found.append(ModuleState(part))
+            elif isinstance(part, type | FunctionType | ModuleType):
+                found.append(part)
+            else:
+                parts = _parts(part)
+                found.append((type(part), len(parts)))
+                pending += parts
     return found
+
+
+def _parts(subject: object) -> list[Any]:
+    """The parts from which pickle would make an object; a NaN for one that cannot be pickled."""
+    if type(subject) is dict:
+        return [*subject.keys(), *subject.values()]
+    if type(subject) in (list, tuple, set, frozenset):
+        return [*subject]  # type: ignore[misc]
+    try:
+        reduced = subject.__reduce_ex__(2)
+        if isinstance(reduced, str):
+            return [reduced]
+        return [[*part] if isinstance(part, Iterator) else part for part in reduced]
+    except Exception:  # noqa: BLE001 - an object's code may raise anything
+        return [float("nan")]  # a new object: lists compare those that are the same as equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,11 +281,11 @@ def _settings_of_config(config: object) -> list[tuple[str, Any]]:
 
 
 def _plain(attributes: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """The attributes that are plain values, or lists and mappings, as a text."""
+    """The attributes that are plain values, or containers, as a text."""
     return [
         (name, value if type(value) in PLAIN else repr(value))
         for name, value in attributes
-        if type(value) in (*PLAIN, list, tuple, dict) and name not in _NO_SETTINGS
+        if isinstance(value, (*PLAIN, *CONTAINERS)) and name not in _NO_SETTINGS
     ]
 
 

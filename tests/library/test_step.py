@@ -23,7 +23,7 @@ from resispec.sampling import Warp
 from resispec.step import Stepper
 from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts
-from resispec.verifiers import Standard, TopDown, get_verifier
+from resispec.verifiers import Standard, TopDown, available, get_verifier
 from tests.toys import ToyTokenizer, eagle3_pair, eagle_pair, sequence_law, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
@@ -246,24 +246,50 @@ def repeating(function):
 class Counting(Standard):
     """A rule with a memory, which no graph can have."""
 
+    def __init__(self):
+        vars(self)["turns"] = Counter()
+
     def law(self, *given):
-        vars(self)["turns"] = vars(self).get("turns", 0) + 1
+        self.turns["laws"] += 1
         return super().law(*given)
 
 
+class FirstOf:
+    """A rule that keeps rules in a list."""
+
+    def __init__(self, *rules):
+        self.rules = [*rules]
+
+    def law(self, *given):
+        return self.rules[0].law(*given)
+
+
+@pytest.mark.parametrize("make", [TopDown, lambda rule: TopDown(FirstOf(rule))])
 @pytest.mark.usefixtures("as_on_a_device")
-def test_a_verifier_with_a_memory_is_not_captured(monkeypatch):
+def test_a_verifier_with_a_memory_is_not_captured(make, monkeypatch):
     """Defect: on CUDA every step but the first repeated what the rule did in the second."""
     rule = Counting()
-    stepper = Stepper(DraftModel(chain(2)), TopDown(rule), llama_pair(), Warp(), 64)
+    stepper = Stepper(DraftModel(chain(2)), make(rule), llama_pair(), Warp(), 64)
     monkeypatch.setattr(cuda_graphs, "KINDS", {"cpu": repeating})
     monkeypatch.setattr("resispec.step.UNCAPTURED", torch.device("meta"))
     stepper.begin([1, 2, 3], torch.Generator())
     turns = []
     for _ in range(4):
         stepper.step()
-        turns.append(rule.turns)
+        turns.append(rule.turns["laws"])
     assert len(set(turns)) == 4
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.usefixtures("as_on_a_device")
+def test_verdicts_of_our_verifiers_are_captured(name, monkeypatch):
+    drafter = DraftModel(chain(2), Draws.GREEDY if name in ("greedy", "univer") else Draws.IID)
+    stepper, made = Stepper(drafter, get_verifier(name), llama_pair(), Warp(), 64), []
+    monkeypatch.setattr(cuda_graphs, "KINDS", {"cpu": lambda unit: made.append(unit) or unit})
+    monkeypatch.setattr("resispec.step.UNCAPTURED", torch.device("meta"))
+    stepper.begin([1, 2, 3], torch.Generator())
+    stepper.step()
+    assert stepper._needs_verify or len(made) == 1
 
 
 def test_a_target_with_hooks_is_not_captured(monkeypatch):
