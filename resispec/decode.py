@@ -65,6 +65,9 @@ class Decoder:
     def __init__(
         self, drafter: Drafter, verifier: Verifier | SiblingRule, cache_length: int | None = None
     ) -> None:
+        if isinstance(verifier, type):
+            name = verifier.__name__
+            raise InvalidInput(f"the verifier is the class {name}; allowed: an object, {name}()")
         self.drafter = drafter
         self.verifier = as_verifier(verifier)
         self.cache_length = cache_length

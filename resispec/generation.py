@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.battery import shown_bias
+from resispec.audit.row_checks import check_draws
 from resispec.decode import Decoder, Generation
 from resispec.drafters import Drafter, DraftModel
 from resispec.draws import Draws, DrawsKind
@@ -159,9 +160,10 @@ class Speculator:
     def _decoder(self, is_greedy: bool) -> Decoder:
         """Make the greedy or the random decoder.
 
-        Raises InvalidInput for draws that the drafter lacks.
+        Raises InvalidInput for draws that the drafter lacks, and as `check_draws`.
         """
         draws = self._draws_of(is_greedy)
+        check_draws(draws)
         verifier = self._verifier
         if verifier is None:
             verifier = "traversal_optimal" if draws.name == Draws.IID else "traversal"

@@ -49,7 +49,8 @@ def check_draws(draws: DrawsKind) -> None:
     are not defined on five tokens, or fail there, are not tried.
     """
     try:
-        _check_draws(draws)
+        with torch.device("cpu"):  # whatever default device a program has set
+            _check_draws(draws)
     except NotDefined:
         return
     except InvalidInput:

@@ -77,6 +77,12 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     given = tokenizer
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
+    is_one = hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")
+    if tokenizer is not None and not is_one:
+        raise InvalidInput(
+            f"tokenizer is {type(tokenizer).__name__}; allowed: a tokenizer of transformers, or an "
+            "object with encode and decode"
+        )
     if isinstance(target, str | Path) and isinstance(draft, str | Path):
         device = found_device("auto")
         pair = load_pair(

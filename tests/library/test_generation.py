@@ -113,6 +113,16 @@ def test_trees_have_names(tmp_path):
         assert find("best_64", draws) == grow_map.load(published.format(decoder, 64), 64)
 
 
+class DraftsAlone:
+    """Somebody's rule that emits the first sibling."""
+
+    def law(self, target_probs, _, siblings, __):
+        return Law(
+            torch.eye(siblings.shape[-1], dtype=target_probs.dtype)[0].expand(siblings.shape),
+            target_probs,
+        )
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
@@ -125,6 +135,8 @@ def test_trees_have_names(tmp_path):
         ([1], {"eos_token_ids": "7"}, "eos_token_ids is str; allowed: a list or a tensor"),
         ([1], {"eos_token_ids": [7], "ignore_eos": True}, "eos_token_ids beside ignore_eos=True"),
         ({1, 2}, {}, "the prompt is set; allowed: text, or a list or a tensor"),
+        ([1], {"verifier": DraftsAlone}, r"is the class DraftsAlone; allowed: .* DraftsAlone\(\)"),
+        ([1], {"tokenizer": "gpt2"}, "tokenizer is str; allowed: a tokenizer of transformers, or"),
         ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
         ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
@@ -192,16 +204,6 @@ def sampled_warnings(times=1, **options):
         for _ in range(times):
             generate([1], max_new_tokens=2, tree="d2b2", **options)
     return [str(warning.message) for warning in shown]
-
-
-class DraftsAlone:
-    """Somebody's rule that emits the first sibling."""
-
-    def law(self, target_probs, _, siblings, __):
-        return Law(
-            torch.eye(siblings.shape[-1], dtype=target_probs.dtype)[0].expand(siblings.shape),
-            target_probs,
-        )
 
 
 def test_a_biased_verifier_warns_once_with_what_it_emits():
