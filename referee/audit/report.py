@@ -380,29 +380,22 @@ def _decided_apart(
 ) -> tuple[Finding, list[str]]:
     """The worst of the decisions about each condition's sampled rows, and about its greedy rows.
 
-    What deviates in one of them excuses nothing in another. Rows of a kind that the control lacks
-    are compared with the target alone, and decide only if they deviate.
+    What deviates in one of them excuses nothing in another. Every condition has the same settings,
+    that of the control, too, so it has the same kinds of rows.
     """
     decisions = []
     for condition in conditions:
-        of_arm = {"transcripts": condition, "difference": condition}
+        of_arm = {"transcripts": condition}
         if controls:
-            of_arm["control"] = control_for(condition, controls)
+            of_arm |= {"difference": condition, "control": control_for(condition, controls)}
         for is_greedy in (False, True):
             findings = {}
             for name, one in of_arm.items():
                 cases = [case for case in judged[name] if _is_of(case, one, is_greedy)]
                 if cases:
                     findings[name] = _worst(cases)
-            if "transcripts" not in findings:
-                continue
-            if controls and not {"difference", "control"} <= findings.keys():
-                if findings["transcripts"] is Finding.BIASED:
-                    decisions.append((Finding.UNDECIDED, [_ALONE]))
-                continue
-            decisions.append(_decided(findings))
-    if not decisions:  # no kind of rows has a control
-        return Finding.UNDECIDED, [_DIFFERENCE[Finding.UNDECIDED]]
+            if findings:
+                decisions.append(_decided(findings))
     finding = worst(found for found, _ in decisions)
     sentences = next(said for found, said in decisions if found is finding)
     return finding, sentences

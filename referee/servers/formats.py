@@ -26,6 +26,10 @@ Served = tuple[list[float | None], list[list[tuple[int, float]]]]
 """For each token its log-probability, and pairs of id and log-probability."""
 
 
+SEEDED = ("vllm", "llamacpp")
+"""Servers of OpenAI's format that use a request's seed, as they name themselves."""
+
+
 class ServedEngine(Engine):
     """An engine behind a server; subclasses are formats, whose `__init__` asks for its version.
 
@@ -134,7 +138,8 @@ class OpenAi(ServedEngine):
     InvalidInput if there are several and none is named, and for a name that is not there.
 
     It is named as it names itself: by `owned_by` of /v1/models, else by its `Server` header, else
-    "openai". It may apply filters in any order, which the rows have to say.
+    "openai". It may apply filters in any order, which the rows have to say. Not every server uses
+    a request's seed, and an answer does not tell, so only those of SEEDED are taken to do so.
     """
 
     name, path = "openai", "/v1/completions"
@@ -164,6 +169,7 @@ class OpenAi(ServedEngine):
             version = None
         super().__init__(server, version, model)
         self.name = name_in(models, model or "", "owned_by") or self.unowned_name()
+        self.has_seeds = self.name in SEEDED or isinstance(self, Vllm)
         if self.name == Vllm.name:
             self.orders = Vllm.orders
 

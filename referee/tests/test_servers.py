@@ -389,6 +389,23 @@ def test_a_request_without_a_seed_is_not_drawn_again_once_it_was_begun(tmp_path)
         assert len(write(toy, tmp_path / "seeds.jsonl")) == len(PROMPTS)
 
 
+def test_a_server_of_openais_format_uses_seeds_only_if_it_is_known_to(tmp_path):
+    """Defect: an unknown server's rows had seeds, and what it broke off was drawn again."""
+    with ToyServer("vllm") as toy:
+        toy.owner = "vllm"
+        assert connected(toy, "openai").has_seeds
+        toy.owner = "mine"
+        [row] = write_transcripts(
+            connected(toy, "openai"), PROMPTS[:1], SETTINGS, tmp_path / "rows.jsonl"
+        )
+        assert row.seed is None and "seed" in toy.posts[-1]
+        toy.faults = {1: "504"}
+        with pytest.raises(InvalidInput, match="another try would draw another answer"):
+            write_transcripts(
+                connected(toy, "openai"), PROMPTS[:1], SETTINGS, tmp_path / "others.jsonl"
+            )
+
+
 @pytest.mark.parametrize("has_seeds", [False, True])
 def test_a_slow_or_aborted_answer_without_a_seed_is_not_asked_for_again_later(has_seeds, tmp_path):
     """Defect: the same command drew it anew, until one was short enough to come in time."""
