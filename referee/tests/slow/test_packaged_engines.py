@@ -83,7 +83,7 @@ def test_seeds_are_applied(engine):
 
 OWN_FILTERS = {
     "llama_cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"},
-    "openvino_genai": {"top_k": 3, "top_p": 0.7, "min_p": 0.3, "filter_order": "openvino"},
+    "openvino_genai": {"top_k": 8, "top_p": 0.4, "min_p": 0.3, "filter_order": "openvino"},
 }
 """llama.cpp's defaults, and filters whose order matters in OpenVINO GenAI."""
 OTHER_ORDERS = {"llama_cpp": "transformers", "openvino_genai": "vllm"}
