@@ -10,10 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-WRITE := ENGINE MODE SERVER FORMAT MODEL TARGET DRAFT OUT PROMPTS NUM_PROMPTS SEED TURNS PROMPT_TOKENS TEMPERATURE CONCURRENCY LOGPROBS CONTEXT START RESTARTS
-READ := TARGET DRAFT CONTROL SETTINGS EVIDENCE
-SERVE := TARGET DRAFT MODE PORT CONCURRENCY
-VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP CELL PROMPT part PY TRANSCRIPTS $(sort $(WRITE) $(READ) $(SERVE)) ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB SWEEP part PY
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -21,11 +18,7 @@ ifneq ($(UNKNOWN),)
 $(error unknown variable $(foreach name,$(UNKNOWN),$(name)=$($(name))); allowed: $(VARIABLES))
 endif
 # Of these, each goal has its own; another one's would change nothing.
-OF_transcripts := $(WRITE) ARGS
-OF_serve := $(SERVE) ARGS
-OF_audit-transcripts := TRANSCRIPTS $(READ) ARGS
 OF_audit := VERIFIER
-OF_show := CELL PROMPT
 OF_report := SWEEP
 OF_reproduce := WANDB
 $(foreach name,$(ARTEFACTS),$(eval OF_reproduce-$(name) := part WANDB))
@@ -56,8 +49,6 @@ SENT_AS := $(WANDB:%=wandb.mode=%)
 RUN_SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PLANS = $(RESULTS)/$(PROFILE)/plans
-# --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
-FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
 # Lines that begin with `##@` are groups, and those of targets end with their text. Artefacts have rules for all of
 # them at once, so that their lines stand here.
@@ -76,10 +67,7 @@ help:
 	  RESULTS=folder 'of raw/ and PROFILE/, now '$(RESULTS) \
 	  part=name 'of reproduce-NAME: one part of several; all: further runs, too' \
 	  WANDB=mode 'online or offline: cells and their table to W&B, see docs/dashboards.md' \
-	  PY=python 'used as the shell reads it, without installing anything' \
-	  transcripts '$(wordlist 1,12,$(WRITE))' '' '$(wordlist 13,99,$(WRITE)) ARGS=more' \
-	  serve '$(SERVE) ARGS=more' \
-	  audit-transcripts 'TRANSCRIPTS $(READ) ARGS=more'
+	  PY=python 'used as the shell reads it, without installing anything'
 
 # A Python that is given with PY is used as it is.
 ifneq ($(filter PY,$(GIVEN)),)
@@ -138,27 +126,11 @@ status: profile .venv/installed ## what is done, running, failed and missing, an
 verify: .venv/installed ## is every file of RESULTS and every model as it was written? names the damaged
 	@$(PY) -m experiments.verify --results $(RESULTS)
 
-.PHONY: show
-show: profile .venv/installed ## what a cell wrote: CELL=id or its beginning, PROMPT=number; else the newest
-	@$(PY) -m experiments.show $(if $(CELL),$(call QUOTED,$(CELL))) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
-
 .PHONY: report
 report: profile .venv/installed ## all artefacts as one page, from what exists or is published; or SWEEP=name
 	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) $(if $(SWEEP),--sweep $(call QUOTED,$(SWEEP)))
 
-##@ is an engine exact?
-.PHONY: transcripts
-transcripts: .venv/installed ## let an engine write token ids: ENGINE=, or SERVER=address FORMAT=; OUT=file
-	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
-
-.PHONY: serve
-serve: .venv/installed ## llama.cpp at an address, for transcripts: TARGET= [MODE=assisted] [PORT=8080]
-	@$(PY) -m referee.serve $(call FLAGS,$(SERVE))
-
-.PHONY: audit-transcripts
-audit-transcripts: .venv/installed ## is it exact? TRANSCRIPTS=file TARGET=model or CONTROL=file, or both
-	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
-
+##@ is an engine exact? see also: resispec transcripts, resispec serve, resispec judge
 WITH_ENGINES = $(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
   --constraint constraints.txt --editable '.[engines]')
 .PHONY: gallery

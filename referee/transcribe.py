@@ -375,7 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows = ask(_engine(options, Path(folder)), None, number)
         except Unanswered as error:
             is_loaded = isinstance(error, TimedOut) and max(loads, default=1) > 1
-            hint = "; too many requests at a time? try --concurrency 1 (CONCURRENCY=1)" * is_loaded
+            hint = "; too many requests at a time? try --concurrency 1" * is_loaded
             raise InvalidInput(f"{error}{hint}; {GOES_ON}") from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     sys.stdout.write(

@@ -262,12 +262,12 @@ def test_completion_names_commands_kinds_and_artefacts(script):
 def test_make_and_the_command_start_the_same_modules():
     """So that neither goes another way."""
     makefile = (ROOT / "Makefile").read_text()
-    by_hand = {"run", "replay", "table", "list"}  # in a recipe of several lines, or in none
+    by_hand = {"run", "table"}  # in a recipe of several lines
+    alone = {"list", "replay", "show", "transcripts", "serve", "judge"}
     for name, command in COMMANDS.items():
-        if name not in by_hand:
-            target = {"judge": "audit-transcripts"}.get(name, name)
+        if name not in by_hand | alone:
             module = command.module.removesuffix(".__main__")
-            recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.M)[1]
+            recipe = re.search(rf"^{name}:.*\n((?:\t.*\n)+)", makefile, re.M)[1]
             assert f"$(PY) -m {module} " in recipe, name
 
 
@@ -281,18 +281,11 @@ def test_make_help_names_every_target_in_groups_and_starts_at_the_start():
     assert lines[0] == "start here" and len(lines) <= 50 and max(map(len, lines)) <= 100
     named = set(re.findall(r"^  ([a-z][a-z-]+)  ", done.stdout, re.M))
     targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.M))
-    assert len(targets) > 20 and targets <= named
+    assert len(targets) > 15 and targets <= named
     text = " ".join(done.stdout.split())
     assert " ".join(sorted(path.stem for path in (CONF / "experiment").iterdir())) in text
     every = set(re.findall(r"^\.PHONY: ([a-z0-9-]+)$", (ROOT / "Makefile").read_text(), re.M))
     assert every - targets == {"help"}
-    variables = done.stdout.split("\nvariables, ")[1]
-    for goal in ("transcripts", "serve", "audit-transcripts"):
-        own = re.search(rf"^  {goal}  +([A-Z].*\n(?:   +[A-Z].*\n)*)", variables, re.M)[1]
-        given = [f"{name}=1" for name in re.findall(r"[A-Z_]{4,}", own)]
-        assert len(given) > 4
-        command = ["make", "--dry-run", goal, "PY=python", *given]
-        subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
 
 
 def test_no_profile_is_chosen_for_a_target_that_has_none(tmp_path):
@@ -309,10 +302,10 @@ def test_no_profile_is_chosen_for_a_target_that_has_none(tmp_path):
 
 
 def test_a_variable_of_another_target_is_refused():
-    """Defect: rows at T = 0.7 were judged at T = 1, since TEMPERATURE= was dropped."""
-    command = ["make", "--dry-run", "audit-transcripts", "PY=python", "TEMPERATURE=0.7"]
+    """Defect: it was dropped, so that something else was done than what was asked for."""
+    command = ["make", "--dry-run", "report", "PY=python", "VERIFIER=naive"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    expected = "TEMPERATURE changes nothing for make audit-transcripts; allowed: ARGS CONTROL DRAFT"
+    expected = "VERIFIER changes nothing for make report; allowed: SWEEP"
     assert done.returncode and expected in done.stderr
 
 
