@@ -170,14 +170,13 @@ def fit(figure: Figure) -> Figure:
     return figure
 
 
-def label_ends(
-    axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float, **arrow: Any
-) -> None:
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], lines: int) -> None:
     """Write the names of lines right of a panel, without overlaps, with a thin leader to each end.
 
-    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow:
-    further properties of the leaders.
+    ends: (x, y, name, colour). lines: of text that fit beside the panel.
     """
+    bottom, top = axes.get_ylim()
+    gap = (top - bottom) / lines
     ends = sorted(ends, key=lambda end: end[1])
     heights = [gap * len(end[2].splitlines()) for end in ends]
     places = spread([end[1] for end in ends], heights)
@@ -188,7 +187,7 @@ def label_ends(
             "linewidth": 0.6,
             "shrinkA": 1,
             "shrinkB": 4,
-        } | arrow
+        }
         spot = {
             "xytext": (1.05, place),
             "textcoords": axes.get_yaxis_transform(),

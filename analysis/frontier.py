@@ -202,8 +202,7 @@ def _panel(
             figures.line(axes, rows[x], rows, look)
             text = figures.wrapped(name.replace("\n", " "), room) if room else name
             ends.append((float(rows[x].iloc[-1]), float(rows.value.iloc[-1]), text, look.colour))
-    bottom, top = axes.get_ylim()
-    figures.label_ends(axes, ends, gap=(top - bottom) / (15 if room else 19))
+    figures.label_ends(axes, ends, 15 if room else 19)
     axes.set_xticks(sorted({place for _, _, rows in lines for place in rows[x].dropna()}))
     axes.set_xlabel(label, fontsize=SIZE + 0.5)
     figures.finish(axes)

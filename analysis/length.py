@@ -227,8 +227,7 @@ def _panel(
     last = frame.groupby(BEGIN)[END].max()
     axes.set_xticks(range(len(begins)), [f"{begin}–{last[begin]}" for begin in begins])
     axes.set_ylim(1, 1.05 * frame.upper.fillna(frame.value).max())
-    bottom, top = axes.get_ylim()
-    figures.label_ends(axes, ends, gap=(top - bottom) / (15 if room else 19))
+    figures.label_ends(axes, ends, 15 if room else 19)
     figures.finish(axes)
 
 

@@ -135,7 +135,6 @@ def _frame(results: Results, more: Sequence[str]) -> pd.DataFrame:
                 continue
             numbers = {one.name: one.of(own) for one in ALL}
             if about["decoder"] != BASELINE and len(baseline):
-                _check_same_prompts(own, baseline, about)
                 _check_alike(results, cells, setting[setting.decoder == BASELINE], about)
                 numbers |= {
                     one.name + DIFFERENCE: paired_difference(
@@ -151,37 +150,31 @@ def _frame(results: Results, more: Sequence[str]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(("value", "lower", "upper"), float))
 
 
-def _check_same_prompts(
-    own: pd.DataFrame, baseline: pd.DataFrame, about: Mapping[str, Any]
-) -> None:
-    """Raise InvalidInput unless a method has the prompts and runs of no speculation."""
-    if not own.answers.equals(baseline.answers):
-        where = f"{about['decoder']} {about['verifier']} at T = {about['temperature']:g}"
-        found = f"{len(own)} prompts and {own.answers.sum()} answers"
-        theirs = f"{len(baseline)} and {baseline.answers.sum()}"
-        raise InvalidInput(f"{where} has {found}; allowed: those of no speculation, {theirs}")
-
-
-def _limits(results: Results, cells: pd.DataFrame) -> dict[tuple[str, str], Any]:
-    """The limits and the dtype of each done cell, by data set and seed."""
-    limits = {}
+def _facts(results: Results, cells: pd.DataFrame) -> dict[tuple[str, str], list[Any]]:
+    """The number of prompts, the limits and the dtype of each done cell, by data set and seed."""
+    facts = {}
     for cell in cells.to_dict("records"):
         if (rows := results.rows.get(cell["cell_id"])) is not None:
-            limits[str(cell["dataset"]), str(cell.get(SEED, ""))] = rows.attrs["alike"]
-    return limits
+            place = str(cell["dataset"]), str(cell.get(SEED, ""))
+            facts[place] = [len(rows), *rows.attrs["alike"]]
+    return facts
 
 
 def _check_alike(
     results: Results, cells: pd.DataFrame, baseline: pd.DataFrame, about: Mapping[str, Any]
 ) -> None:
-    """Raise InvalidInput unless a method has the limits and the dtype of no speculation."""
-    own, theirs = _limits(results, cells), _limits(results, baseline)
-    for place in own.keys() & theirs.keys():
-        if own[place] != theirs[place]:
+    """Raise InvalidInput unless a method has the runs, limits and dtype of no speculation.
+
+    That the prompts of a data set are the same is checked where they are loaded.
+    """
+    own, theirs = _facts(results, cells), _facts(results, baseline)
+    for place in {**theirs, **own}:
+        if own.get(place) != theirs.get(place):
             where = f"{about['decoder']} {about['verifier']} at T = {about['temperature']:g}"
             raise InvalidInput(
-                f"{where} has {own[place]} (max_new_tokens, max_length, ignore_eos, dtype); "
-                f"allowed: those of no speculation, {theirs[place]}"
+                f"{where} has {own.get(place, 'no run')} on {' '.join(place).strip()} (prompts, "
+                "max_new_tokens, max_length, ignore_eos, dtype); allowed: those of no "
+                f"speculation, {theirs.get(place, 'no run')}"
             )
 
 

@@ -91,13 +91,13 @@ class ControlReport:
 
 
 def judge_control(
-    transcripts: Sequence[Transcript], control: Sequence[Transcript], seed: int = 0
+    transcripts: Sequence[Transcript], control: Sequence[Transcript]
 ) -> ControlReport:
     """Judge whether an engine emits with speculation what it emits without, by its rows alone.
 
     transcripts, control: with and without speculation, for the same prompts under the same
     settings. The rows of each load, start or context are compared with those of the control that
-    have the same, or else with its first ones. seed: of the shuffles.
+    have the same, or else with its first ones.
 
     Raises InvalidInput if the arms have other settings, share seeds or are mostly the same rows, if
     one has rows of several models, if the control drafted, if outputs hold more than was emitted,
@@ -138,7 +138,7 @@ def judge_control(
         rows = [arms[0][number] for number in numbers]
         others = [arms[1][number] for number in controls[beside]]
         name = in_words(condition, [*parts], "the transcripts") + "," * (len(parts) > 1)
-        comparison, lines = _compare(name, rows, others, limit, seed)
+        comparison, lines = _compare(name, rows, others, limit)
         comparisons.append(comparison)
         notes += [line for line in lines if line not in notes]
     if unused:
@@ -153,7 +153,6 @@ def _compare(
     transcripts: Sequence[Transcript],
     control: Sequence[Transcript],
     limit: float,
-    seed: int,
 ) -> tuple[ArmComparison, list[str]]:
     """The comparison of rows of one condition, and notes."""
     matching.check_independent({"transcripts": transcripts, "control": control})
@@ -177,7 +176,7 @@ def _compare(
         notes.append(line)
     if all(row.top_logprobs is not None for row in rows.transcripts):
         limit /= 2  # whether the laws are used depends on the arms, so there are two tests
-    return _judged(name, rows, laws, limit, np.random.default_rng(seed)), notes
+    return _judged(name, rows, laws, limit, np.random.default_rng(0)), notes
 
 
 def _judged(

@@ -59,7 +59,7 @@ def test_other_prompts_than_those_of_no_speculation_are_refused(tmp_path):
     again = make_cell(tmp_path, "resispec", dataset="c4")
     cells.append(save(again, answers(0.0)))
     write_plan(tmp_path, "text", cells)
-    with pytest.raises(InvalidInput, match="allowed: those of no speculation, 8 and 8"):
+    with pytest.raises(InvalidInput, match="has no run on embedded_code .* speculation, .8, "):
         text.make(read_plan("text", "embedded", tmp_path))
 
 
@@ -89,5 +89,7 @@ def test_other_limits_than_those_of_no_speculation_are_refused(tmp_path):
         for name, limit in zip(names, limits, strict=True)
     ]
     write_plan(tmp_path, "text", cells)
-    with pytest.raises(InvalidInput, match="has .256, .* allowed: those of no speculation, .64, "):
+    with pytest.raises(
+        InvalidInput, match="has .8, 256, .* allowed: those of no speculation, .8, 64, "
+    ):
         text.make(read_plan("text", "embedded", tmp_path))
