@@ -1,6 +1,5 @@
 """The command asks for arms: several starts of a server, turns of chats, long contexts."""
 
-import socket
 import sys
 from collections import Counter
 
@@ -8,7 +7,7 @@ import pytest
 
 from referee.prompts import PromptSource, tool_result
 from referee.tests.test_transcribe_command import ids_file, run
-from referee.tests.toy_server import ToyServer, lines
+from referee.tests.toy_server import ToyServer, free_port, lines
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
@@ -21,9 +20,7 @@ IDS = [(number, number + 1) for number in range(1, 41)]
 @pytest.fixture
 def started(tmp_path):
     """Options for a server that a command starts, and a function that says how often it did."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ids, starts = ids_file(tmp_path / "ids.jsonl", IDS), tmp_path / "it's starts"
     command = f'"{sys.executable}" -m referee.tests.started_server {port} "{starts}"'
     options = ["--server", f"http://127.0.0.1:{port}", "--format", "vllm", "--start", command]

@@ -4,7 +4,6 @@ The first line of the failure is the likely cause.
 """
 
 import json
-import socket
 import sys
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from tokenizers import Tokenizer, models
 from referee.deciding import LOOK
 from referee.testing import assert_exact_server, server
 from referee.testing.fixtures import given
-from referee.tests.toy_server import ENGINES, lines
+from referee.tests.toy_server import ENGINES, free_port, lines
 from resispec.errors import InvalidInput
 from resispec.models.loading import save_model
 from tests.toys import tiny_llama
@@ -45,9 +44,7 @@ def desk(tmp_path_factory):
 
 @pytest.fixture
 def options(desk, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def of(engine, target, **changes):
         command = [sys.executable, "-m", "referee.tests.toy_server", engine, str(port), "0"]

@@ -1,7 +1,6 @@
 """A server's process: it is awaited, ends with its children, and a failed start is one line."""
 
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ import httpx
 import pytest
 
 from referee.servers.process import ServerProcess, words_of
+from referee.tests.toy_server import free_port
 from resispec.errors import InvalidInput
 
 SERVER = """
@@ -44,9 +44,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 @pytest.fixture
 def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_port()
 
 
 def process(folder, port, fault, **options):

@@ -377,19 +377,6 @@ def test_rows_of_another_model_than_the_target_are_told_where_they_deviate(monke
     assert not told(wrong, "Llama-3.1-8B-Instruct")
 
 
-def test_seeds_say_why_a_control_has_equal_tokens_and_two_names_of_a_model_are_noted():
-    """An engine that draws by the seed alone, and so emits the same with and without drafts."""
-    rows = [replace(row, seed=place) for place, row in enumerate(write())]
-    named = [replace(row, extra={"model": "m"}) for row in rows]
-    report = audit([replace(row, extra={"model": "m-fp8"}) for row in rows], target(), None, named)
-    assert report.finding is Finding.NO_BIAS_SEEN
-    assert any("name the model 'm-fp8' and the control 'm'; if" in note for note in report.notes)
-    with pytest.raises(InvalidInput, match="80 of the 80 sampled rows of the control are the same"):
-        audit(rows, target(), control=rows[::-1])
-    with pytest.raises(InvalidInput, match="80 of the 80 sampled rows of the control are the same"):
-        audit(rows, target(), control=[replace(row, seed=None) for row in rows])
-
-
 def test_arms_of_other_lengths_are_compared_where_both_have_tokens():
     """A penalty that no row declares has more to act on in longer answers."""
 

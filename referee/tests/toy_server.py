@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,13 @@ HOSTILE = {
 }
 """Faults of a server that never stops: how it begins, what it repeats, its pauses in seconds."""
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
+
+
+def free_port() -> int:
+    """The number of a port of this machine that nothing listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def continuation(prompt: list[int], count: int, seed: int, extra: int = 0) -> list[int]:

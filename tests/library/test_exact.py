@@ -41,9 +41,7 @@ WIDE = [
 ]
 VERIFIERS = [
     *(("standard", {}, draws, 3, SMALL) for draws in Draws),
-    *(("naive", {}, draws, 3, SMALL) for draws in (Draws.IID, Draws.GREEDY)),
-    *((name, {}, Draws.IID, 3, SMALL) for name in ("kseq", "optimal", "traversal_optimal")),
-    ("greedy", {}, Draws.GREEDY, 3, SMALL),
+    ("traversal_optimal", {}, Draws.IID, 3, SMALL),
     ("traversal", {}, Draws.IID, 2, [*two_level_shapes(3, 7), *DEEP]),
     *(("traversal", {}, draws, 3, two_level_shapes(3, 6)) for draws in Draws if draws != Draws.IID),
     ("traversal", {}, Draws.WITHOUT_REPLACEMENT, 2, DEEP[:-1]),

@@ -17,7 +17,7 @@ from resispec.models.checkpoint import read_checkpoint
 from resispec.models.loading import as_pair
 from resispec.trees import chain, complete, grow_map, root_only
 from resispec.trees.named import find
-from resispec.verifiers import Law, available, get_verifier
+from resispec.verifiers import Law, get_verifier
 from tests.toys import ToyTokenizer, eagle3_pair, save_tiny_pair, table_pair, tiny_llama
 
 pytestmark = pytest.mark.numerics
@@ -218,19 +218,6 @@ def test_a_biased_verifier_warns_once_with_what_it_emits():
         assert not sampled_warnings(verifier="resispec", **unbiased)
     [sentence] = sampled_warnings(verifier=DraftsAlone(), temperature=0)
     assert "where the target's law is (1.0, 0.0, 0.0)" in sentence
-
-
-def test_of_ours_these_verifiers_are_biased_on_three_tokens():
-    """Verifiers of chains alone are judged with one sibling; HSD is exact with one level.
-
-    tests/library/test_every_verifier.py has the others, by what enumeration finds.
-    """
-    for draws in Draws:
-        biased = [name for name in available() if shown_bias(get_verifier(name), draws) is not None]
-        for name in ("resispec", "hsd"):
-            assert (name in biased) == (draws != Draws.POINT_MASS)
-        assert {"lenience", "typical", "relaxed"} <= {*biased}
-        assert ("dial" in biased) == (draws == Draws.IID)  # as `optimal` is defined
 
 
 def test_the_tokenizer_of_a_name_beside_a_module_is_the_given_one(tmp_path):

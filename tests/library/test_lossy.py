@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import KINDS, is_defined, is_defined_on, pair_of_laws
+from resispec.audit.battery import KINDS, is_defined, pair_of_laws
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import chain_law, drafted_trees, drafted_tuples, tree_law
 from resispec.audit.row_checks import emitted
@@ -121,33 +121,6 @@ def test_no_verifier_accepts_more_than_the_ceiling_and_its_bias(name, options):
     assert count > 10
 
 
-EXACT = [
-    (name, draws, topology)
-    for name in available()
-    if name not in ("resispec", "hsd", "dial", "lenience", "typical", "relaxed")
-    for draws in Draws
-    for topology in (UNEVEN, parallel_chains(2, 2), chain(3))
-    if is_defined_on(get_verifier(name), draws, topology)
-]
-
-
-@pytest.mark.parametrize("option", ["chance", "bias"])
-@pytest.mark.parametrize(("name", "draws", "topology"), EXACT)
-def test_at_0_a_dial_is_its_rule_to_the_bit(name, draws, topology, option):
-    given = drafted(topology, 4, draws, seed=3)
-    exact, dialled = get_verifier(name), get_verifier("dial", rule=name, **{option: 0.0})
-    laws = [verifier.outcomes(*given) for verifier in (exact, dialled)]
-    assert torch.equal(laws[0].stop, laws[1].stop) and torch.equal(laws[0].final, laws[1].final)
-    generators = rng(1), rng(1)
-    for _ in range(20):
-        verdicts = [
-            verifier.verify(*given, generator)
-            for verifier, generator in zip((exact, dialled), generators, strict=True)
-        ]
-        assert verdicts[0] == verdicts[1]
-        assert torch.equal(generators[0].get_state(), generators[1].get_state())
-
-
 # The dial over whole trees
 
 
@@ -240,6 +213,10 @@ def test_a_dial_takes_a_name_a_rule_a_verifier_and_refuses_what_is_no_strength()
     assert get_rule("dial", rule="optimal") == get_rule("dial", rule=rule, chance=0.5)
     assert get_rule("dial", rule=as_verifier(rule)) == get_rule("dial")
     assert isinstance(get_rule("dial"), Dial)
+    for option in ("chance", "bias"):  # at 0 it is the rule or verifier itself
+        assert get_rule("dial", rule=rule, **{option: 0.0}) is rule
+        whole = get_verifier("gbv")
+        assert get_verifier("dial", rule=whole, **{option: 0.0}) is whole
     assert get_verifier("dial", rule="khisti").rule.reads_numbers
     assert get_verifier("dial", rule="gbv").reads_numbers
     for options, message in (

@@ -84,16 +84,6 @@ def test_one_cell_asked_for_under_two_names_has_two_rows(tmp_path, cells):
     assert gains.value.tolist() == [pytest.approx((16 / 6) / (13 / 7))] * 2
 
 
-def test_times_beside_which_other_work_ran_are_not_shown(tmp_path):
-    cells = [
-        save(make_cell(tmp_path, method), rows_of(rows), config={"timed": method != "resispec"})
-        for method, rows in METHODS.items()
-    ]
-    found = frame_of(cells).set_index(["verifier", "quantity"]).value
-    assert found["standard", "tokens_per_s"] > 0 and found["resispec", "accepted_length"] > 2
-    assert pd.isna(found["resispec", "tokens_per_s"]) and pd.isna(found["resispec", "speedup"])
-
-
 def test_a_method_that_was_measured_on_fewer_data_sets_says_so_and_is_not_the_best():
     """Defect: its largest values stood beside ranges over all data sets, and it was the best."""
     rows = [

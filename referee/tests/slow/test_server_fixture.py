@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from referee import transcribe
+from referee.tests.toy_server import free_port
 
 ROOT = Path(__file__).parents[3]
 PYTHON = shlex.quote(sys.executable)
@@ -32,15 +33,9 @@ resispec_server =
 """
 
 
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def printed_by(folder, arguments=""):
     """The finished run of pytest on the test, where our command serves the pair with its draft."""
-    number = port()
+    number = free_port()
     command = f"{PYTHON} -m referee.serve --mode assisted --port {number}"
     (folder / "test_engine.py").write_text(TEST.format(arguments=arguments))
     (folder / "pytest.ini").write_text(INI.format(command=command, port=number))
@@ -96,7 +91,7 @@ def test_a_port_that_is_taken_is_one_line():
 def test_several_starts_go_to_one_file(tmp_path, capsys):
     """Rows once named the model by its file, which is another one after each start."""
     pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
-    number, out = port(), tmp_path / "rows.jsonl"
+    number, out = free_port(), tmp_path / "rows.jsonl"
     words = ["--server", f"http://127.0.0.1:{number}", "--format", "llama_cpp", "--restarts", "2"]
     words += ["--start", f"{PYTHON} -m referee.serve --port {number}"]
     words += ["--num-prompts", "1", "--max-new-tokens", "4", "--target", "embedded"]
