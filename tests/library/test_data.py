@@ -240,6 +240,16 @@ def test_second_turns_of_one_s_own_have_answers_of_one_s_own(published, tmp_path
         own.prompts(1)
 
 
+def test_answers_of_one_s_own_need_no_address_of_others(tmp_path):
+    """Defect: without `answers` their file was not read, and first turns were asked."""
+    path = write(tmp_path / "q.jsonl", {"question_id": 1, "turns": ["One?", "And two?"]})
+    answer = {"question_id": 1, "choices": [{"turns": ["It is one."]}]}
+    theirs = write(tmp_path / "a.jsonl", answer)
+    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=path)
+    [prompt] = replace(data, answers_path=theirs).prompts(1)
+    assert (prompt.text, prompt.earlier) == ("And two?", ("One?", "It is one."))
+
+
 def test_earlier_turns_of_a_file_are_the_users_and_the_assistants(tmp_path):
     path = write(
         tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"}
@@ -279,6 +289,15 @@ def test_whole_numbers_are_categories(tmp_path):
     )
     data = QuestionDataset("user", "set", "q", path=path, categories=[0, 1])
     assert found(data, 2) == [("0", "0", "Question 0?"), ("1", "1", "Question 1?")]
+
+
+def test_categories_of_the_hub_need_no_ids(monkeypatch):
+    """Defect: without `id_field` they, and a category for all, counted for nothing."""
+    rows = [{"article": name, "category": name} for name in "aab"]
+    monkeypatch.setattr(HubDataset, "_rows", lambda _: rows)
+    assert found(replace(CNN, categories=["b", "a"]), 2) == [("2", "b", "b"), ("0", "a", "a")]
+    monkeypatch.setattr(HubDataset, "_rows", lambda _: [{"article": "x"}])
+    assert found(replace(CNN, category="news"), 1) == [("0", "news", "x")]
 
 
 @pytest.mark.parametrize("suffix", ["", ".jsonl", ".parquet"])
