@@ -33,11 +33,6 @@ TASKS = "experiments.tasks"
 """The package whose files are, too."""
 UNRECORDED = ("resispec/trees/", "experiments/tasks/")
 """Folders of files that cells of earlier versions did not record."""
-READ = (
-    *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv", ".txt", ".npy", ".npz"),
-    *(".pt", ".pth", ".safetensors", ".so", ".cu", ".cpp"),
-)
-"""The ends of names of files that code may read."""
 OURS = {"resispec", "experiments", "analysis", "referee", "recipes"}
 INSTALLED = {"site-packages", "dist-packages"}
 BY_NAME = {"get_rule", "get_verifier"}
@@ -379,18 +374,12 @@ def _of_import(
     if level:
         root = path.parents[name.count("/")]
         return _below(root if folder.is_relative_to(root) else folder, folder, module, attribute)
-    if files := _of_module(module, attribute):
-        return files
-    if module.partition(".")[0] in OURS or _is_known(module):
-        return []
-    # the file may add its folder to the path
-    return _below(path.parent, path.parent, module, attribute)
-
-
-def _is_known(module: str) -> bool:
-    """Whether a module is of the standard library or of site-packages."""
-    top = module.partition(".")[0]
-    return top in sys.stdlib_module_names or _is_installed(top)
+    files = _of_module(module, attribute)
+    if module.partition(".")[0] not in OURS:
+        # the file may add its folder to the path, before others with a module of this name
+        beside = _below(path.parent, path.parent, module, attribute)
+        files += [one for one in beside if one[0] not in dict(files)]
+    return files
 
 
 def _source(path: Path) -> Source:
@@ -440,7 +429,7 @@ def _parsed(path: Path, _num_bytes: int, _changed: int) -> Source:
 
 def _is_file_name(text: str) -> bool:
     """Whether a text in a file may be the name of another one beside it, which it reads."""
-    return text.endswith(READ) and len(text) < 64 and text.isprintable() and text[0] != "/"
+    return re.fullmatch(r"(?!/)[\w./ +-]{0,50}\w\.\w{1,12}", text) is not None
 
 
 def _plain(node: Any) -> Any:

@@ -142,6 +142,28 @@ def test_files_that_a_rule_of_the_users_may_read_count(tmp_path, monkeypatch):
     assert changes(config, tmp_path / "shares.json", "0.5", "0.9") == ["shares.json"]
 
 
+@pytest.mark.parametrize("name", ["shares.pkl", "core.py"])
+def test_any_file_beside_a_rule_that_it_names_counts(name, tmp_path, monkeypatch):
+    """Defect: one of an unknown kind, or a module that it loads by its path, did not."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / name).write_text("SHARE = 0.5\n")
+    (tmp_path / "naming.py").write_text(f"NAME = '{name}'\nclass Rule: pass\n")
+    config = {"decoder": {"_target_": "naming.Rule"}}
+    assert changes(config, tmp_path / name, "0.5", "0.9") == [name]
+
+
+def test_a_module_beside_a_rule_counts_whatever_else_has_its_name(tmp_path, monkeypatch):
+    """Defect: an installed one hid it, and its edits left the old numbers as done."""
+    for folder in ("site-packages", "rules"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "toy_common.py").write_text("SHARE = 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    (tmp_path / "rules" / "rule.py").write_text("import toy_common\nclass Rule: pass\n")
+    config = {"decoder": {"verifier": {"name": f"{tmp_path}/rules/rule.py:Rule"}}}
+    path = tmp_path / "rules" / "toy_common.py"
+    assert changes(config, path, "0.5", "0.9") == ["toy_common.py"]
+
+
 @pytest.mark.parametrize(
     "way", ['@registry.register("mine")', "@register(NAME)", '@register(name="mine")']
 )
