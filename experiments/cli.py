@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import launcher
 from experiments.composition import composed_by_hydra, hydra_here, parse
 from experiments.explain import explained
-from experiments.overrides import check_single, completed, plain, readable
+from experiments.overrides import check_single, completed, fixed, plain, readable
 from experiments.schema import CONF, unlabelled
 from resispec.errors import InvalidInput, in_one_line, show_tracebacks
 
@@ -223,17 +223,19 @@ def of_profile(
 ) -> list[str]:
     """Overrides for the groups that a command line leaves to its profile, but not for defaults.
 
-    config_name: a file of conf/. groups: some of AXES. Raises InvalidInput for several profiles.
+    Axes of the profile may be given anew. config_name: a file of conf/. groups: some of AXES.
+    Raises InvalidInput for several profiles.
     """
-    keys = {line.partition("=")[0]: line for line in overrides}
-    profile = [keys[key] for key in keys if key.strip("+~") == "profile"]
+    keys = {line.partition("=")[0].lstrip("+"): line for line in overrides}
+    profile = [keys[key] for key in keys if key.strip("~") == "profile"]
+    axes = [keys[key] for key in keys if key.partition(".")[0] == "axes"]
     with hydra_here(), explained():
         for override in parse(profile):
             if override.is_sweep_override():
                 raise InvalidInput(
                     f"{override.input_line} is a sweep; allowed: one profile for a command"
                 )
-        config, defaults = composed_by_hydra(config_name, profile)
+        config, defaults = composed_by_hydra(config_name, [*profile, *fixed(parse(axes))])
     choices = {group: axis_of(config, AXES[group])[:1] for group in groups if group not in keys}
     return [
         f"{group}={name}"

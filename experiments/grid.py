@@ -21,6 +21,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from analysis.labels import Label, options, owner_of_tree
 from analysis.load import RUNS, checksum_of, composed_of, filters_of, part_names
 from experiments.cell import TIMES_ALONE, Cell, file_name, filter_suffix, is_drafting
+from experiments.cli import AXES as IMPLIED
+from experiments.cli import axis_of
 from experiments.composition import (
     composed,
     content,
@@ -239,9 +241,10 @@ def _expand(
 
     skips: leave a part without cells if the profile lacks something for it.
 
-    The values of a part may refer to the profile. The profile's `artefacts` replace values of the
-    part, and overrides replace both. A part that `artefacts` leave out gets cells only if the
-    command line names it; further runs, see `RUNS`, also if it names ALL.
+    A part without a pair or a data set has the profile's, as typed cells have. The values of a part
+    may refer to the profile. The profile's `artefacts` replace values of the part, and overrides
+    replace both. A part that `artefacts` leave out gets cells only if the command line names it;
+    further runs, see `RUNS`, also if it names ALL.
     """
     artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
@@ -253,6 +256,13 @@ def _expand(
     config, choices = composed((chosen, *fixed(profile)))
     keys = set(map(name_of, overrides))
     sweep, parts, of_profile = (content(config[key]) for key in ("sweep", "parts", "artefacts"))
+    _check_artefacts(of_profile, artefact, parts)
+    _, usual = composed(fixed(profile))
+    implied = {
+        group: names[0]
+        for group, axis in IMPLIED.items()
+        if choices[group] == usual[group] and (names := axis_of(config, axis))
+    }
     named = [suffix] if suffix else suffixes
     has_runs, named = ALL in named, [part for part in named if part != ALL]
     for part_name in named or parts or [""]:
@@ -274,6 +284,7 @@ def _expand(
         swept = sweep | (parts[part_name] if part_name else {})
         for key in (artefact, part.name):
             swept |= of_profile.get(key) or {}
+        swept = {key: swept.get(key, implied.get(key)) for key in [*swept, *implied]}
         swept = {key: value for key, value in swept.items() if key not in keys}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
@@ -285,6 +296,19 @@ def _expand(
             allowed = f"allowed: a profile that gives it, or {part.lacks}=VALUE"
             raise InvalidInput(f"{EXPERIMENT} {part.name!r} needs {needs}; {allowed}")
         yield part if part.lacks else _fill(part, lines, swept, overrides)
+
+
+def _check_artefacts(named: Iterable[str], artefact: str, parts: Iterable[str]) -> None:
+    """Raise InvalidInput for a key of a profile's `artefacts` that is none, or no part of this one.
+
+    artefact, parts: the one that is expanded, and its parts.
+    """
+    folders = (CONF.parent / folder / EXPERIMENT for folder in option_folders())
+    known = {path.stem for folder in folders for path in folder.glob("*.yaml")}
+    known |= {f"{artefact}/{part}" for part in parts}
+    for key in named:
+        if (key if key.startswith(f"{artefact}/") else key.partition("/")[0]) not in known:
+            raise unknown("artefact in the profile's `artefacts`", key, known)
 
 
 def _fill(

@@ -266,10 +266,32 @@ def test_a_value_in_the_home_folder_is_found_there(monkeypatch):
         (["profile=inflated"], ["pair=inflated_llama2_7b__jf68m"]),
         (["profile=embedded"], []),
         (["profile=paper", "experiment=table1"], []),
+        (["profile=smollm2", "+pair=smollm2_hub"], ["dataset=humaneval"]),
+        (["profile=embedded", "axes.main_dataset=embedded_code"], ["dataset=embedded_code"]),
     ],
 )
 def test_a_typed_sweep_takes_the_pair_and_the_data_set_of_its_profile(typed, implied):
+    """Defects: the profile's took the place of +pair, and of axes that were typed."""
     assert read_command_line(typed).overrides == (*typed, *implied)
+
+
+def test_an_artefact_without_a_pair_has_its_profile_s(tmp_path):
+    """Defect: under profile=smollm2 it measured the embedded pair."""
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nsweep: {seed: 3}\n")
+    words = ["experiment=mine", "profile=smollm2"]
+    with hydra_here(str(tmp_path)):
+        [cell], [typed] = cells_of(words), cells_of([*words, "pair=embedded"])
+    assert (cell.labels["pair"], cell.labels["dataset"]) == ("smollm2_6144", "humaneval")
+    assert cell.config["seed"] == 3 and typed.labels["pair"] == "embedded"
+
+
+def test_a_slip_in_a_profile_s_artefacts_is_refused():
+    """Defect: cells were those of the artefact as it is, without a word."""
+    for key, near in (("frontier/d5b", "frontier/d5b3"), ("tabel1", "table1")):
+        words = ["experiment=frontier/d5b3", f"++artefacts={{{key}: null}}"]
+        with pytest.raises(InvalidInput, match=rf"artefacts` '{key}'; did you mean {near}\?"):
+            parts_of(words)
 
 
 @pytest.mark.parametrize("profile", ["profile=paper,smollm2", "profile=glob(paper)"])
