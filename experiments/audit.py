@@ -22,6 +22,7 @@ from experiments.cell import Cell, prompts_of
 from experiments.cli import Point, axis_of, of_profile, run_single
 from experiments.composition import composed_by_hydra
 from experiments.devices import check_devices
+from experiments.overrides import unread
 from experiments.schema import check_values, leaves, unlabelled
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
@@ -45,6 +46,8 @@ def run_audit(point: Point) -> int:
     written. Returns the exit code, see the module. Raises InvalidInput, after all of that, when the
     finding about a baseline is not NO_BIAS_SEEN.
     """
+    for key in unread(point.overrides):
+        sys.stderr.write(f"note: {key}=... changes nothing: nothing refers to {key}\n")
     choices, configs = point.choices, settings(point.overrides)
     others = _not_of_the_profile(configs, point.overrides)
     # What follows imports torch, which takes seconds; wrong input was refused before.

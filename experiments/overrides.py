@@ -9,7 +9,7 @@ pair=smollm2. Then `grid` takes the `values` of sweeps, and the `fixed` rest, to
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,16 @@ def fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
     return tuple(
         str(override.input_line) for override in overrides if not override.is_sweep_override()
     )
+
+
+def unread(overrides: Sequence[str]) -> Iterator[str]:
+    """The keys that overrides add, and to which none of them refers."""
+    known = {"hydra", *RunConfig.__dataclass_fields__}
+    for line in overrides:
+        key = line.partition("=")[0].lstrip("+~")
+        is_used = any(f"${{{key}" in other for other in overrides)
+        if line.startswith("+") and key.partition(".")[0] not in known and not is_used:
+            yield key
 
 
 def listed_values(key: str, value: Any) -> list[str]:

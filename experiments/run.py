@@ -16,9 +16,10 @@ from experiments.configurations import TUNING
 from experiments.dashboard import Dashboard
 from experiments.grid import EXPERIMENT, PART, Sweep, sweep_of
 from experiments.launcher import launch_of
+from experiments.overrides import unread
 from experiments.result import show_table, sum_up
 from experiments.scheduler import run_cells, run_searches
-from experiments.schema import RunConfig, leaves
+from experiments.schema import leaves
 from experiments.store import CellStore, status_of, write_plans
 from resispec.code_digest import ON_HUB, changed_files, code_digests
 from resispec.errors import InvalidInput, first_line
@@ -187,11 +188,8 @@ def _ignored(overrides: Sequence[str], cells: Sequence[Cell], is_searching: bool
             yield f"{key}=... changes nothing: decoder={decoders} has no {key}"
     if "audit" in keys and not any(is_drafting(cell.config["decoder"]) for cell in cells):
         yield f"audit=... changes nothing: decoder={decoders} drafts nothing"
-    known = {"hydra", *RunConfig.__dataclass_fields__}
-    for key, line in typed:
-        is_used = any(f"${{{key}" in other for other in overrides)
-        if line.startswith("+") and key.partition(".")[0] not in known and not is_used:
-            yield f"{key}=... changes nothing but names of cells: nothing refers to {key}"
+    for key in unread(overrides):
+        yield f"{key}=... changes nothing but names of cells: nothing refers to {key}"
     for key in ("search", *TUNING):
         is_refusing = last.get(key) == "search=null"  # it takes a file as it is
         if key in keys and not is_searching and not is_refusing:

@@ -9,6 +9,8 @@ from experiments import audit
 from experiments.auditing import audits, evidence
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import Nodes, gather
+from experiments.cli import Point
+from experiments.composition import hydra_here
 from experiments.grid import cells_of
 from resispec.audit.battery import pair_of_laws
 from resispec.data import Prompt
@@ -218,3 +220,12 @@ def test_material_has_the_filters_of_the_configuration(tmp_path):
     material = gather(cell.config, [Prompt("long", "abc def gh a" * 4)])
     assert material.sampling.top_k == 3
     assert [int((law > 0).sum()) for law in material.nodes["recorded"].laws[0]] == [3, 3]
+
+
+def test_a_key_that_nothing_reads_is_said(capsys):
+    """Defect: an audit with ++temprature=0.6 was one at the profile's temperature, in silence."""
+    words = ("profile=embedded", "pair=embedded", "++temprature=0.6", "temperature=0")
+    with hydra_here(), pytest.raises(InvalidInput, match="temperature is 0"):
+        audit.run_audit(Point({}, {}, words))
+    said = "note: temprature=... changes nothing: nothing refers to temprature\n"
+    assert said in capsys.readouterr().err
