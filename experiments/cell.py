@@ -161,6 +161,11 @@ class Cell:
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
+    def check_tree(self) -> None:
+        """Raise InvalidInput if the file of its searched tree is for something else."""
+        if self.tree_file and self.has_tree and self.config.get("search"):
+            build(self.config["search"]).check_found(self.tree_file, self)
+
     def changed(self, labels: Mapping[str, Any], **values: Any) -> Cell:
         """Another cell with these labels, whose configuration differs in these top-level values."""
         return Cell(dict(labels), self.config | values)

@@ -127,12 +127,6 @@ def _check_prompts(cell: Cell) -> None:
         dataset.check(count, config["prompt_template"])
 
 
-def _check_tree(cell: Cell) -> None:
-    """Raise InvalidInput for the file of a searched tree that is not for the cell."""
-    if cell.tree_file and cell.has_tree and cell.config["search"]:
-        build(cell.config["search"]).check_found(cell.tree_file, cell)
-
-
 def trees_found_otherwise(cells: Iterable[Cell]) -> dict[str, None]:
     """Lines about searched trees that were found with other code or documents than now."""
     searched = {
@@ -232,10 +226,10 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
         TransformersTokenizer(tokenizer).encode_chat("a question")
 
 
-MEASURED = ("dataset", "first_prompt", "num_prompts")
+MEASURED, LAW = ("dataset", "first_prompt", "num_prompts"), ("temperature", "sampling")
 CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_prompts: (*MEASURED, "prompt_template"),
-    _check_tree: ("pair", "decoder", "tree", "search", *MEASURED, *TUNING, *SETTINGS),
+    Cell.check_tree: (*LAW, "pair", "decoder", "tree", "search", *MEASURED, *TUNING, *SETTINGS),
     _check_parts: ("pair", "decoder", "tree", "search", "task", "prompt_template"),
 }
 """Check, which raises InvalidInput for a cell -> configuration keys that decide its answer."""

@@ -288,8 +288,6 @@ def _search(search: Any, path: Path, cells: Sequence[Cell], report: Reporter) ->
     ):
         if not path.is_file():
             search(path, cells, report)
-        for cell in cells:  # another run may have found it meanwhile, for another pair
-            search.check_found(path, cell)
 
 
 class Progress:

@@ -85,6 +85,7 @@ class _Measurement:
     def open(self, beside: Workload | None) -> None:
         """Begin the cell. beside: the material of another cell to share; None if there is none."""
         check_loaded(self.cell.config)
+        self.cell.check_tree()  # another run may have found it since, for something else
         code = {
             name: OWN_CODE.get(name, now) for name, now in code_digests(self.cell.config).items()
         }

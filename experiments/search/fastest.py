@@ -34,6 +34,7 @@ from experiments.search.tree_search import (
     SIZES,
     SearchStage,
     TreeSearch,
+    check_one,
     draft_model,
     rounded,
 )
@@ -70,6 +71,8 @@ class FastestSearch(TreeSearch):
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
         super().check(path, cells)
+        for name in SETTINGS:
+            check_one(path, name, (cell.config[name] for cell in cells))
         decoders = [cell.labels["decoder"] for cell in cells if cell.labels["decoder"] != "fastest"]
         if decoders:
             found = f"decoder={decoders[0]} does so, too; allowed: leave the decoder out"

@@ -114,14 +114,8 @@ class TreeSearch(ABC):
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
         for name in self.AGREED:
-            values = list(
-                dict.fromkeys(str(cell.labels.get(name, FILTERS_OFF.get(name))) for cell in cells)
-            )
-            if len(values) > 1:
-                text = ", ".join(values)
-                raise InvalidInput(
-                    f"{path} is asked for with {name} {text}; allowed: a tree.path for each"
-                )
+            off = FILTERS_OFF.get(name)
+            check_one(path, name, (cell.labels.get(name, off) for cell in cells))
         for cell in cells:
             self._check_apart(path, cell, *self._documents(cell))
         num_nodes = cells[0].config["tree"].get("num_nodes")
@@ -405,6 +399,14 @@ class TreeSearch(ABC):
             "most_levels": self.num_levels,
         }
         return subject | facts | environment | {"forwards_cell": self.forwards_cell}
+
+
+def check_one(path: Path, name: str, values: Iterable[object]) -> None:
+    """Raise InvalidInput if cells that name a file have several values of what it depends on."""
+    if len(texts := dict.fromkeys(map(str, values))) > 1:
+        raise InvalidInput(
+            f"{path} is asked for with {name} {', '.join(texts)}; allowed: a tree.path for each"
+        )
 
 
 def draft_model(draws: str) -> dict[str, Any]:
@@ -709,12 +711,7 @@ class OwnShapeSearch(BestShapeSearch):
                 f"decoder={cells[0].labels['decoder']}; allowed: specinfer, sequoia, top_k, "
                 "greedy, spec_hub"
             )
-        owners = dict.fromkeys(self.counted(cell)[0] for cell in cells)
-        if len(owners) > 1:
-            raise InvalidInput(
-                f"{path} is asked for with verifier {', '.join(owners)}; allowed: a tree.path for "
-                "each"
-            )
+        check_one(path, "verifier", (self.counted(cell)[0] for cell in cells))
         super().check(path, cells)
 
     def found_for(self, cell: Cell) -> dict[str, str]:
