@@ -375,7 +375,7 @@ def _of_import(
         root = path.parents[name.count("/")]
         return _below(root if folder.is_relative_to(root) else folder, folder, module, attribute)
     files = _of_module(module, attribute)
-    if module.partition(".")[0] not in OURS:
+    if module.partition(".")[0] not in OURS and path.parent.name not in INSTALLED:
         # the file may add its folder to the path, before others with a module of this name
         beside = _below(path.parent, path.parent, module, attribute)
         files += [one for one in beside if one[0] not in dict(files)]
