@@ -28,7 +28,7 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", ["autoregressive", "uneven", "without replacement", "recycled"])
 def test_the_output_law_is_the_targets(name):
     """Chi-square of 3-token outputs against the chain rule; a fresh seed fails with rate 1e-4."""
     pair, runs = table_pair(vocab=3, seed=1), 400
@@ -52,8 +52,13 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(name):
         assert set(result.num_emitted) <= lengths and len(result.tokens) == 30
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize(("verifier", "temperature"), [("standard", 0), ("resispec", 1e-5)])
+@pytest.mark.parametrize(
+    ("name", "verifier", "temperature"),
+    [
+        *((name, "standard", 0) for name in DRAFTERS),
+        *((name, "resispec", 1e-5) for name in ("uneven", "without replacement")),
+    ],
+)
 def test_a_vanishing_temperature_is_greedy(name, verifier, temperature):
     target, prompt = tiny_llama(), [5, 6, 7, 8]
     pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)

@@ -152,7 +152,7 @@ def test_a_law_of_one_s_own_inherits_no_promise():
     tree = Tree(from_child_counts([[1], [2]]), torch.tensor([0, 1, 0, 0]), Draws.IID)
     p = torch.tensor([[0.8, 0.2], [0.02, 0.98], [0.5, 0.5], [0.5, 0.5]])
     q = torch.tensor([[0.5, 0.5], [0.1, 0.9], [0.5, 0.5], [0.5, 0.5]])
-    verifier, generator, count = Traversal(Pairs()), rng(0), 4000
+    verifier, generator, count = Traversal(Pairs()), rng(0), 400
     chance = float(verifier.outcomes(tree, p, q).stop[2])
     stops = [verifier.verify(tree, p, q, generator).path[-1:] == (2,) for _ in range(count)]
     error = (chance * (1 - chance) / count) ** 0.5

@@ -137,7 +137,7 @@ ANOTHER_ORDER = {"temperature": 0.6, "top_p": 0.7, "filter_order": "llama.cpp"}
     ("method", "settings"),
     [
         *((method, WARPS["top_k 2"]) for method in METHODS),
-        *(("independent", settings) for settings in (WARPS["all"], ANOTHER_ORDER)),
+        *(("independent, standard", settings) for settings in (WARPS["all"], ANOTHER_ORDER)),
     ],
 )
 def test_decoding_has_the_warped_law(method, settings):
