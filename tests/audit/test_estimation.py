@@ -126,7 +126,7 @@ def test_estimates_become_less_noisy(monkeypatch, name):
         torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1)
         for seed in (0, 1)
     )
-    given = get_rule(name), p, q, Tuples(2, Draws.IID, 4000)
+    given = get_rule(name), p, q, Tuples(2, Draws.IID, 1000)
     found = estimate(*given, rng(0)).total_variation
     monkeypatch.setattr("resispec.audit.estimate.reduced", lambda values, _: values)
     assert found.error < 0.67 * estimate(*given, rng(0)).total_variation.error

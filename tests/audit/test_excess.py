@@ -1,5 +1,7 @@
 """The excess of classes of tokens on drafted trees, against the law of a step by enumeration."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -44,8 +46,13 @@ def step_bias(verifier, topology, target, draft):
     return total
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ["standard", "optimal", "traversal_optimal", "level_optimal"])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("standard", "complete"),
+        *product(("traversal_optimal", "level_optimal"), ("chain", "uneven")),
+    ],
+)
 def test_no_class_has_an_excess_under_an_exact_verifier(name, shape):
     """Verifiers of whole trees among them, whose second tokens alone are not the target's."""
     found = expected(get_verifier(name), SHAPES[shape], *rows(1))

@@ -130,18 +130,9 @@ def test_the_worst_statistic_is_named(evidence, words):
         (
             CLEAN,
             Finding.NO_BIAS_SEEN,
-            r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics "
-            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; in "
-            r"the "
-            r"law that the verifier states, a total variation above 0.01 at one node would have "
-            r"shown; in "
-            r"what `verify` draws \(at each position, up to 8 siblings\), 0.03 of the mass moved "
-            r"at one in "
-            r"ten of a walk's tokens at T = 1, or 0.05 at every token at T = 0.6, would have "
-            r"shown; what "
-            r"begins below level 6 or is rarer than that or `verify` does more rarely or elsewhere "
-            r"could "
-            r"hide$",
+            r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics \(5000 audi"
+            r".*levels 1 to 6, .*levels 1 to 9; .*above 0.01 at one node .* 8 siblings\), 0.03 "
+            r".* at T = 1, or 0.05 .* at T = 0.6, .*below level 6",
         ),
         # computed in float32
         (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),

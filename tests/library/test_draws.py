@@ -59,7 +59,7 @@ class Own(DrawsKind):
 
 COPIES = [copy.copy, copy.deepcopy] + [
     lambda draws, protocol=protocol: pickle.loads(pickle.dumps(draws, protocol))
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    for protocol in (0, pickle.HIGHEST_PROTOCOL)
 ]
 
 

@@ -9,6 +9,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 import resispec
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +71,7 @@ except ValueError as error:
     ]
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_where_the_library_alone_is_installed():
     assert "resispec.models.causal" in MODULES and "resispec.embedded.pairs" in MODULES
     program = f"""
