@@ -257,7 +257,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "linear" else [])  # to import it
+        for name in REFUSED
+    ],
+)
 def test_kinds_that_cannot_be_verified_in_a_tree_are_refused_in_one_line(name):
     module = REFUSED[name]()
     layers = "full_attention, linear_attention"

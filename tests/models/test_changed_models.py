@@ -22,7 +22,7 @@ from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp, causal
 from resispec.models.lean import is_plain
-from resispec.models.linear import FORCED, PACKED, PLAIN, quicken
+from resispec.models.linear import FORCED, PACKED, quicken
 from resispec.models.module_state import ModuleState, evaluating, settings_in
 from resispec.trees import chain
 from resispec.verifiers import get_rule, get_verifier
@@ -217,11 +217,16 @@ def test_weights_that_others_hold_stay_where_they_are(hold):
         assert greedy(module, custom_generate=kept) == greedy(module)
 
 
-@pytest.mark.parametrize("way", [PLAIN, PACKED])
-@pytest.mark.parametrize("kind", ["Llama", "Qwen2"])
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_of_the_target_counts_from_the_next_prompt_on(name, kind, way, monkeypatch):
-    monkeypatch.setenv(FORCED, way)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "Llama") for name in CHANGES),
+        *((name, "Qwen2") for name in ("weights through data", "other parameters")),
+    ],
+)
+def test_a_change_of_the_target_counts_from_the_next_prompt_on(name, kind, monkeypatch):
+    """With packed copies of the weights, by a lean body or within the module's own layers."""
+    monkeypatch.setenv(FORCED, PACKED)
     module = build(kind, LLAMA)
     if kind != "Llama":  # as a module is loaded from a folder
         quicken(module)

@@ -39,9 +39,14 @@ def first_step(pair, drafter, verifier, prompt=(0, 1)):
     return steps[0]
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("prompt", [(5,), (5, 6, 7, 8)])
-def test_a_vanishing_temperature_is_greedy(name, prompt):
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        *(((5, 6, 7, 8), name) for name in DRAFTERS),
+        *(((5,), name) for name in ("fixed", "recycled", "dynamic")),
+    ],
+)
+def test_a_vanishing_temperature_is_greedy(prompt, name):
     """Whatever is drafted; a prompt of one token has no feature to draft from at first."""
     for pair in (eagle_pair(vocab=10), eagle3_pair(FEW, vocab=10)):
         plain = Pair(TransformersModel(pair.target.module), None, ToyTokenizer())
