@@ -9,7 +9,7 @@ import torch
 from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.tests.toy_engine import draft, drawing, target, write
 from referee.transcripts import Transcript
-from resispec.sampling import FILTER_ORDERS, Warp
+from resispec.sampling import Warp
 
 SETTINGS = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.15}
 """Laws differ between the orders at most tokens of the toy's law."""
@@ -19,13 +19,9 @@ CUT = {"temperature": 0.7, "top_p": 0.9}
 @pytest.mark.parametrize("order", ["llama.cpp", "sglang"])
 def test_a_wrong_order_is_found_and_the_right_one_is_not_accused(order):
     rows = write(drawing(**SETTINGS, filter_order=order), **SETTINGS)
-    for told in FILTER_ORDERS:
-        is_right = Warp(**SETTINGS, filter_order=order).is_as_in(told)
+    for told, finding in ((order, Finding.NO_BIAS_SEEN), ("transformers", Finding.BIASED)):
         report = audit_arms(measure([replace(row, filter_order=told) for row in rows], target()))
-        assert report.finding is (Finding.NO_BIAS_SEEN if is_right else Finding.BIASED), (
-            order,
-            told,
-        )
+        assert report.finding is finding, told
 
 
 def test_a_setting_names_the_order_where_it_matters():
