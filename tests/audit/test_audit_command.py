@@ -29,6 +29,13 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(
     monkeypatch, capsys, tmp_path
 ):
     arguments = ["verifier=standard", f"results={tmp_path}"]
+    found, once = [], audits.audit_all
+
+    def audit_all(*given):
+        found[:] = found or once(*given)
+        return found
+
+    monkeypatch.setattr(audits, "audit_all", audit_all)
     code, printed = run_command(capsys, *arguments)
     assert re.search(r"\| standard .*\| +exact \(.*\| +\*\*undecided\*\* \|", printed.out)
     assert "standard, iid: undecided: " in printed.out and not list(tmp_path.iterdir())
@@ -108,13 +115,11 @@ def test_a_biased_verifier_of_one_s_own_ends_with_two_lines_and_3(capsys, tmp_pa
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return Law(-p.gather(-1, s), p)", "rule '.*:Rule': .*entries of select hold -0"),
         # legal for one sibling alone
         (
             "return Law((p / q).gather(-1, s).clamp_max(1), p)",
             "rule '.*:Rule': .*entries of select sum to 2; allowed: at most 1",
         ),
-        ("return {}['law']", "verifier '.*:Rule' raised KeyError: 'law'"),
         ("sys.exit(0)", "verifier '.*:Rule' raised SystemExit: 0"),
     ],
 )
