@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from referee.audit.__main__ import main
-from referee.control import judge_control, report_lines
+from referee.control import judge_control, planting, report_lines
 from referee.control.copies import copies
 from referee.control.families import families_of
 from referee.control.matching import match, within_limits
@@ -21,6 +21,14 @@ from referee.transcripts import Transcript, line_of
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
 from resispec.files import read_sealed
+
+
+@pytest.fixture(autouse=True)
+def few_plantings(monkeypatch):
+    """What would have been found takes most of the time of a judgement; one test has all of it."""
+    monkeypatch.setattr(planting, "SHARES", (0.5,))
+    monkeypatch.setattr(planting, "REPEATS", 2)
+    monkeypatch.setattr(planting, "SHUFFLES", 20)
 
 
 def several(law, seed, copies=20, rows=10, new=12):
@@ -166,7 +174,8 @@ def test_arms_of_models_with_two_names_are_named(control):
     assert not any("model" in note for note in (*same.notes, *judge_control(fp8, control).notes))
 
 
-def test_what_planting_says_is_found():
+def test_what_planting_says_is_found(monkeypatch):
+    monkeypatch.undo()
     generator = np.random.default_rng(0)
     arms = [chains(generator, 100, 2, 30, 20) for _ in range(2)]
     rows = match(*within_limits(arms))
