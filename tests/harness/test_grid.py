@@ -294,14 +294,11 @@ def test_a_slip_in_a_profile_s_artefacts_is_refused():
             parts_of(words)
 
 
-@pytest.mark.parametrize("profile", ["profile=paper,smollm2", "profile=glob(paper)"])
-def test_a_typed_sweep_has_one_profile(profile, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["run", profile])
+def test_a_typed_sweep_has_one_profile(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run", "profile=glob(paper)"])
     assert run.main() == 1
-    assert (
-        capsys.readouterr().err
-        == f"error: {profile} is a sweep; allowed: one profile for a command\n"
-    )
+    said = "error: profile=glob(paper) is a sweep; allowed: one profile for a command\n"
+    assert capsys.readouterr().err == said
 
 
 def test_every_byte_of_a_large_file_counts_and_is_read_once(tmp_path, monkeypatch):
@@ -632,9 +629,6 @@ BAD = {
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "sampling.top_p=1.5": "sampling: top_p is 1.5; allowed: above 0, up to 1, where 1 is off",
     "sampling.top_k=-1": "sampling: top_k is -1; allowed: whole numbers from 0, where 0 is off",
-    "sampling.top_k=few": "sampling.top_k: Value 'few' of type 'str' could not be converted to "
-    "Integer",
-    "sampling.top_p=0": "sampling: top_p is 0.0; allowed: above 0, up to 1, where 1 is off",
     "sampling.min_p=0.1,2": "sampling: min_p is 2.0; allowed: from 0 to 1, where 0 is off",
     "device=mps": "device is 'mps'; allowed: cpu",  # it has no float64, in which draws are made
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found "
@@ -649,7 +643,6 @@ BAD = {
     "regular file",
     "dataset=jsonl dataset.path=nowhere.jsonl": "dataset.path is 'nowhere.jsonl', which does not "
     "exist",
-    "dataset.name=glob(a*)": r"has no values; allowed: .* for options of a group, glob\(pattern\)",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
     "temperature=interval(0.1,1)": r"temperature=interval\(0.1,1\) has no values; allowed: ",
     "seed=1,range(3)": r"seed=1,range\(3\): a sweep among values; allowed: ",
@@ -657,11 +650,7 @@ BAD = {
     "command",
     "num_prompts=4,8": "num_prompts has several values, 4, 8; allowed: one for a command",
     "jobs=1,2": "jobs has several values, 1, 2, with which embedded .* is the same; allowed: one",
-    "reuse=true,false": "reuse has several values, True, False, with which .* is the same",
-    "cell_timeout_s=60,90": "cell_timeout_s has several values, 60.0, 90.0, with which",
     "wandb.project=a,b": "wandb.project has several values, a, b, with which",
-    "tree=best_16 max_tuning_prompts=15,45": "max_tuning_prompts has several values, 15, 45, with",
-    "tree=best_16 first_tuning_prompt=99,98": "first_tuning_prompt has several values, 99, 98,",
     "tree=best_16 search.num_prompts=15,45": "search.num_prompts has several values, 15, 45, with",
     "task=kl timed=true,false": "timed has several values, True, False, with which",
     "~prompt_template": "~prompt_template takes away what every cell has; allowed: "

@@ -22,7 +22,6 @@ REFUSED = {
     "--help --info": "--help and --info were given; allowed: one of them",
     "verifier=[naive,block] --cfg job": "verifier=naive,block has several values; allowed: one, "
     "since",
-    "verifier=naive,block --help": "verifier=naive,block has several values; allowed: one, since",
     "--resolve": "--resolve goes with --cfg or --help",
     "--package pair": "--package goes with --cfg",
     "--run": "--run is not taken; leave it out",
@@ -34,10 +33,7 @@ REFUSED = {
     "hydra.searchpath=[{own}]": "hydra.searchpath is not taken; allowed: --config-dir FOLDER",
     "tree=5": "unknown tree '5'; allowed: best, best_121",
     "tree=chain,true": "unknown tree 'true'; allowed: best, best_121",
-    "tree=range(1,3)": "unknown tree 'range(1,3)'; allowed: best, best_121",
-    "verifier=null": "unknown verifier 'null'; allowed: block, custom",
     "verifier=[]": "verifier=[] has no values; allowed: verifier=a,b or verifier=[a,b]",
-    "hydra/launcher=5": "unknown hydra/launcher '5'; allowed: basic",
     "temperature=range(0,1,0)": "temperature=range(0,1,0): the step of a range is 0; allowed: "
     "range(start,",
     "=3": "'=3' has no key; allowed: KEY=VALUE",
@@ -60,10 +56,6 @@ REFUSED = {
     "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
     "task=laws task.folder=x decoder=spec_hub tree=d7b2": "hub draws cannot be read from a log; "
     "allowed: iid",
-    "task=decay decoder=sequoia": "laws after prefixes are measured for i.i.d. siblings of the "
-    "draft's law; found draws without_replacement, allowed: decoder=specinfer",
-    "task=kl decoder=recycled": "laws after prefixes are measured from the draft's own laws",
-    "task=scaling decoder=sequoia": "trees of several shapes are measured for i.i.d. siblings",
     "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
     "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
     "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; "
@@ -73,11 +65,8 @@ REFUSED = {
     "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword "
     "argument 'foo'",
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
-    "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
     "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
-    "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: "
-    "path/to/file.py:Class",
     "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with "
     "prompt_template=chat",
     "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give "
@@ -183,14 +172,12 @@ def test_make_hands_a_folder_on_as_it_is():
 
 def test_make_hands_a_verifier_on_as_one_word():
     """What the word means is in test_console.py."""
-    for name in ("standard", "my rules/rule.py:MyRule"):
-        command = ["make", "--dry-run", "audit", f"VERIFIER={name}", "PROFILE=embedded"]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert printed.rstrip().endswith(f"results='results' '{name}'")
+    name = "my rules/rule.py:MyRule"
+    command = ["make", "--dry-run", "audit", f"VERIFIER={name}", "PROFILE=embedded"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.rstrip().endswith(f"results='results' '{name}'")
 
 
-def test_a_verifier_of_paths_is_refused_on_searched_trees_but_its_own(tmp_path):
+def test_a_verifier_of_paths_may_have_a_searched_tree_of_its_own(tmp_path):
     given = ["verifier=gbv", "decoder=specinfer", f"results={tmp_path}"]
     check._check_parts(cells_of([*given, "tree=own_121"])[0])
-    with pytest.raises(InvalidInput, match="gbv: a tree that branches below its root"):
-        check._check_parts(cells_of([*given, "tree=best_121"])[0])
