@@ -48,6 +48,23 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
+def edit_standard(package):
+    """Change the code of the standard rule."""
+    other = "SHARE = 0.9\nfrom dataclasses"
+    edit(package / "verifiers" / "standard.py", "from dataclasses", other)
+
+
+def stop_after_two(cell):
+    """Stop the measurement of a cell after two prompts."""
+
+    def stop(_line, done, _total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, CellFailed)):
+        measure([cell], stop)
+
+
 def save(folder):
     """Write a user's rule that imports a module beside it; returns how a command line names it."""
     (folder / "helper_of_rule.py").write_text("SHARE = 0.5\n")
@@ -290,12 +307,7 @@ def test_a_hub_s_name_that_stands_for_another_commit_makes_a_cell_stale(
     )  # fmt: skip
     run_here(pinned)
 
-    def stop(_line, done, _total):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises((KeyboardInterrupt, CellFailed)):
-        measure([cell], stop)
+    stop_after_two(cell)
     worker._KEPT.clear()  # as in another process
     build_pair = worker.build_pair
 
@@ -322,13 +334,8 @@ def test_a_cell_whose_verifier_is_edited_is_measured_again_and_its_files_are_nam
     [cell] = cells_of([*toy, "verifier=standard"])
     first = hashes(run_here(cell))
     assert read_status(cell.folder).state == "done"
-    path, started = (
-        package / "verifiers" / "standard.py",
-        (cell.folder / "status.json").stat().st_mtime_ns,
-    )
-    edit(
-        path, "from dataclasses import dataclass", "from dataclasses import dataclass\nSHARE = 0.9"
-    )
+    started = (cell.folder / "status.json").stat().st_mtime_ns
+    edit_standard(package)
     status = read_status(cell.folder)
     assert (status.state, status.reason) == (
         "stale",
@@ -371,16 +378,10 @@ def test_a_command_measures_a_stale_cell_again_or_keeps_it_and_everybody_is_told
 
 def test_rows_of_other_code_are_not_resumed_from(toy, package):
     [cell] = cells_of([*toy, "verifier=standard"])
-
-    def stop(_line, done, _total):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises((KeyboardInterrupt, CellFailed)):
-        measure([cell], stop)
+    stop_after_two(cell)
     partial = cell.folder / "rows.partial.jsonl"
     assert len(partial.read_text().splitlines()) == 2
-    edit(package / "verifiers" / "standard.py", "from dataclasses", "SHARE = 0.9\nfrom dataclasses")
+    edit_standard(package)
     run_here(cell)
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert len(rows(cell)) == 3 and "before" not in facts
@@ -395,7 +396,7 @@ def test_cells_that_do_not_say_what_code_they_had_stay_as_they_are(toy, package)
     del facts["code"]
     path.write_text(json.dumps(facts))
     worker.CellStore(cell.folder).write_status(worker.Status("done"))
-    edit(package / "verifiers" / "standard.py", "from dataclasses", "SHARE = 0.9\nfrom dataclasses")
+    edit_standard(package)
     assert read_status(cell.folder).state == "done"
 
 
@@ -403,9 +404,9 @@ def test_rows_of_other_code_stay_until_the_models_are_loaded(toy, package, monke
     """Defect: a model that could not be loaded took the rows along, also for the old code."""
     [cell] = cells_of([*toy, "verifier=standard"])
     before = rows(run_here(cell))
-    path, other = package / "verifiers" / "standard.py", "SHARE = 0.9\nfrom dataclasses"
+    path = package / "verifiers" / "standard.py"
     text = path.read_text()
-    edit(path, "from dataclasses", other)
+    edit_standard(package)
 
     def refuse(_):
         raise InvalidInput("no memory is left")
@@ -420,7 +421,7 @@ def test_rows_of_other_code_stay_until_the_models_are_loaded(toy, package, monke
     assert read_status(cell.folder).state == "stale" and rows(cell) == before
     path.write_text(text)
     assert read_status(cell.folder).state == "done"
-    edit(path, "from dataclasses", other)
+    edit_standard(package)
     assert read_status(run_here(cell).folder).state == "done"
     assert "before" not in json.loads((cell.folder / "provenance.json").read_text())
 
