@@ -64,10 +64,14 @@ def texts(figure):
     ]
 
 
+def published_rows(name):
+    frame = pd.read_csv(PUBLISHED / f"{name}.csv")
+    return frame.fillna(dict.fromkeys(("tree", "verifier", "verdict"), ""))
+
+
 @pytest.fixture(scope="module")
 def published():
-    frame = pd.read_csv(PUBLISHED / "frontier.csv")
-    return frame.fillna(dict.fromkeys(("tree", "verifier", "verdict"), ""))
+    return published_rows("frontier")
 
 
 def test_markers_are_distinct_and_colours_are_okabe_and_itos():
@@ -397,14 +401,14 @@ def test_the_page_of_the_joint_optimum_follows_from_its_rows():
     assert len(joint.draw(frame).axes) == 1
 
 
+WIDTHS = dict.fromkeys(("figure1", "field", "speed", "overview", "lossy", "agreement"), (3.3, 6.75))
+WIDTHS |= {"figure2": (3.3, 6.75, 13.0), "figure3": (3.3, 13.0), "frontier": (3.3, 13.0)}
+"""A width for each arrangement of a figure's panels."""
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("figure1", "figure2", "figure3", "frontier", "field", "speed", "overview", "lossy"),
-        "agreement",
-    ],
+    ("name", "width"), [(name, width) for name, widths in WIDTHS.items() for width in widths]
 )
-@pytest.mark.parametrize("width", [3.3, 6.75, 13.0])
 def test_a_figure_of_any_width_has_text_of_8_to_9_pt_inside_of_it(name, width, tmp_path):
     toy_artefacts.ARTEFACTS[name](tmp_path)
     module = importlib.import_module(f"analysis.{name}")
@@ -474,9 +478,7 @@ def test_a_bias_that_enumeration_shows_is_drawn_as_a_bias(published):
     known = published.replace({"verdict": {"biased": audits.ENUMERATED}})
     assert frontier.message(known) == frontier.message(published)
     assert overview._worst({audits.ENUMERATED, ""}) == audits.ENUMERATED
-    frame = pd.read_csv(PUBLISHED / "field.csv").fillna(
-        dict.fromkeys(("tree", "verifier", "verdict"), "")
-    )
+    frame = published_rows("field")
     number_of_white = [
         sum(
             int((marks.get_facecolor() == 1).all(1).sum())
