@@ -139,7 +139,9 @@ def test_models_that_come_with_us_are_checked_too(results, tmp_path, capsys):
     assert "a part of the repository, is damaged" in out and "restore it by git" in out
 
 
-def test_no_folder_is_no_good_news(tmp_path, capsys):
+def test_no_folder_is_no_good_news(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(verify, "committed", list)
     assert main(["--results", str(tmp_path / "resluts")]) == 1
     assert "resluts is no folder" in capsys.readouterr().err
     (tmp_path / "empty" / "raw").mkdir(parents=True)

@@ -190,6 +190,8 @@ def published_in(root, monkeypatch):
     """The archive of table1 in a repository with nothing else; the folder here has no results."""
     monkeypatch.setattr(publish, "ROOT", root)
     monkeypatch.setattr(published, "FOLDER", root / "results" / "published")
+    monkeypatch.setattr(verify, "committed", list)  # models that take long to read
+    monkeypatch.setenv("RESISPEC_CACHE", str(root / "cache"))
     (root / "here").mkdir(parents=True)
     monkeypatch.chdir(root / "here")
     return published.archive_of("table1", published.FOLDER / "embedded")
