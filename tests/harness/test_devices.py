@@ -50,7 +50,6 @@ def test_torch_is_asked_whether_all_are_there_and_for_the_least_memory(monkeypat
         ("devices=[0,1]", "devices=[0, 1] goes with device=cuda; found device=cpu"),
         ("device=cuda devices=[1,1]", "devices is [1, 1]; allowed: indexes from 0, each once"),
         ("device=cuda devices=[-1]", "devices is [-1]; allowed: indexes from 0, each once"),
-        ("device=cuda devices=0,1", "devices has several values, 0, 1; allowed: one for a command"),
         ("device=cuda devices=[0,97]", "device cuda: devices has "),
     ],
 )

@@ -112,10 +112,8 @@ RUNS = [f"table2/{part}" for part in ("runs", "runs_eagle", "runs_eagle_softmax"
 @pytest.mark.parametrize(
     ("overrides", "names"),
     [
-        ("experiment=table2", TABLE2),
         ("experiment=table2 part=all", [*TABLE2[:2], *RUNS, *TABLE2[2:]]),
         ("experiment=table1,table2/runs", ["table1/main", "table2/runs"]),
-        ("experiment=table2/sampled,table4", ["table2/sampled", "table4"]),
         ("experiment=table2 part=chain,eagle", ["table2/chain", "table2/eagle"]),
         # the small ones first
         ("experiment=glob([table1,table2,table4,table5]) dataset=embedded_code",
@@ -531,7 +529,6 @@ def test_a_plan_has_the_files_as_they_were_when_its_cells_were_composed(tmp_path
         ),
         ("experiment=table2 part=chain reuse=true", ["table2/chain"]),
         ("experiment=table2 part=chain name=mine", ["sweep/mine"]),
-        ("experiment=figure3 tree=d4b4 name=mine", ["sweep/mine"]),
         ("profile=paper experiment=table2/chain axes.pairs=embedded name=a", ["sweep/a"]),
         ("verifier=naive,standard", ["sweep/digest"]),
     ],
