@@ -33,6 +33,11 @@ def typed(*words):
     return ended.value.code
 
 
+def ran(*words):
+    """A command that has ended, started in the clone."""
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
 @pytest.fixture
 def script(tmp_path):
     """The command as an installer writes it."""
@@ -58,9 +63,7 @@ def test_help_fits_a_screen_and_imports_nothing_that_is_slow(words, script):
         f"try: runpy.run_path({str(script)!r}, run_name='__main__')\n"
         f"finally: sys.stderr.write(str({heavy} & {{*sys.modules}}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = ran(sys.executable, "-c", program)
     assert done.stderr == "set()"
     lines = done.stdout.splitlines()
     assert 5 < len(lines) < 28 and max(map(len, lines)) <= 80
@@ -235,9 +238,7 @@ def test_the_table_of_exit_codes_is_complete(tmp_path, capsys):
 )
 def test_nobody_needs_to_listen(words, tail, script):
     line = f"{shlex.join([sys.executable, str(script)])} {words} {tail}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = ran("bash", "-c", line)
     assert "Traceback" not in done.stderr
     assert done.returncode == 2 if words == "rnu" else done.returncode in (0, OUTPUT_CLOSED)
 
@@ -248,9 +249,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(words, module, script):
     (script.parent / f"{module}.py").write_text(
         "import signal\ntry:\n signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n pass"
     )
-    done = subprocess.run(
-        [sys.executable, script, words], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = ran(sys.executable, script, words)
     assert (done.returncode, done.stderr) == (STOPPED, "error: stopped\n")
 
 
@@ -312,8 +311,7 @@ def test_no_profile_is_chosen_for_a_target_that_has_none(tmp_path):
 
 def test_a_variable_of_another_target_is_refused():
     """Defect: it was dropped, so that something else was done than what was asked for."""
-    command = ["make", "--dry-run", "report", "PY=python", "VERIFIER=naive"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran("make", "--dry-run", "report", "PY=python", "VERIFIER=naive")
     expected = "VERIFIER changes nothing for make report; allowed: SWEEP"
     assert done.returncode and expected in done.stderr
 
@@ -351,17 +349,11 @@ def test_several_verifiers_or_a_word_of_another_command_are_refused(capsys):
 
 def test_a_run_by_the_command_is_whole_and_knows_how_it_was_started(script, toy):
     """Workers start with the script as their main module."""
-    done = subprocess.run(
-        [sys.executable, script, "run", *toy, "verifier=naive"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    done = ran(sys.executable, script, "run", *toy, "verifier=naive")
     assert done.returncode == 0, done.stderr
     following = done.stderr.splitlines()[-1].partition("; next: ")[2]
     assert following.startswith("resispec show ")
-    shown = subprocess.run(
-        [sys.executable, script, *following.split()[1:]],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
+    shown = ran(sys.executable, script, *following.split()[1:])
     assert shown.stdout.startswith(f"cell {following.split()[2]}: pair ")
     results = next(word for word in toy if word.startswith("results=")).partition("=")[2]
     [path] = Path(results).rglob("provenance.json")
