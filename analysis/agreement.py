@@ -1,7 +1,7 @@
 """Agreement: tokens a step of the paper's rules and exact methods against the models' overlap."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from analysis.load import SETTING, Plan, Request, Results, load, other_prompts
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio, resampled
 from analysis.table import Column, Gap, Note, Notes, Number, Table, TableCell
+from resispec.errors import InvalidInput
 
 TEXTS = texts("agreement")
 OVERLAP, OVER_RESISPEC = "overlap", "over_resispec"
@@ -112,6 +113,7 @@ def make(plan: Plan) -> Artefact:
     for results in (decoded, overlaps):
         results.check_one_setting(besides=("pair",))
     lines = list(_lines(decoded, overlaps))
+    _check_one_resispec(lines)
     whole = [line for line in lines if line.about["dataset"] == ALL]
     single = [line for line in lines if line.about["dataset"] != ALL]
     exact = unbiased(single)
@@ -134,6 +136,16 @@ def make(plan: Plan) -> Artefact:
         ),
         {"agreement": partial(draw, whole)},
     )
+
+
+def _check_one_resispec(lines: Iterable[AgreementLine]) -> None:
+    """Raise InvalidInput for several ResiSpecs, as on two trees: gains are over one of them."""
+    found = {_name(method) for line in lines for method in line.methods if is_resispec(method)}
+    if len(found) > 1:
+        raise InvalidInput(
+            f"agreement compares with one ResiSpec; found {'; '.join(sorted(found))}; allowed: a "
+            "sweep with one tree and one setting of it"
+        )
 
 
 def _measures_overlap(cell: Request) -> bool:

@@ -239,6 +239,24 @@ def build_option(path: Path) -> Any:
     return build(node)
 
 
+def check_task(task: Any, decoder: Any) -> None:
+    """Raise InvalidInput if a task cannot measure a decoder, or its draws break what they promise.
+
+    Nothing else is raised: a rule of the user's may fail here for want of its target's laws.
+    """
+    from resispec.audit.row_checks import check_draws  # imports torch
+    from resispec.core import DrawsKind
+
+    try:
+        if isinstance(draws := decoder.drafter.draws, DrawsKind):
+            check_draws(draws)
+        task.check(decoder)
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit):  # noqa: BLE001, S110
+        pass
+
+
 def build(node: Any) -> Any:
     """The object that a node of the configuration describes.
 

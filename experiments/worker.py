@@ -22,7 +22,16 @@ from typing import Any
 import torch
 
 from analysis.load import Status, changed_code, origins, read_status
-from experiments.cell import Cell, CellBusy, CellFailed, Reporter, build, prompts_of, sampling_of
+from experiments.cell import (
+    Cell,
+    CellBusy,
+    CellFailed,
+    Reporter,
+    build,
+    check_task,
+    prompts_of,
+    sampling_of,
+)
 from experiments.configurations import chosen_elsewhere
 from experiments.provenance import peak_memory, provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, lost_files, status_of
@@ -94,6 +103,7 @@ class _Measurement:
             self.store.begin(self.cell, code)
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
+        check_task(self.task, self.workload.decoder)  # a rehearsal may have ended without it
         self.cell.check_unchanged()  # a cell may wait for hours until it is read
         pair = self.workload.pair
         # a name on the hub may stand for other models than when the rows so far were measured

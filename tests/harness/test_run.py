@@ -186,6 +186,11 @@ def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy):
     fails([*toy, "pair.draft=JackFram/llama-68m"], "ways out: connect to the hub")
 
 
+def test_a_task_for_other_draws_is_refused_by_the_cell_too(toy):
+    """Defect: where no rehearsal said so, as one that took too long, the cell was measured."""
+    fails([*toy, "task=decay", "decoder=sequoia"], "i.i.d.")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

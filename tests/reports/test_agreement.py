@@ -8,6 +8,7 @@ import pytest
 from analysis import agreement, crossing
 from analysis.load import read_plan
 from analysis.stats import Interval
+from resispec.errors import InvalidInput
 from tests import toy_artefacts
 from tests.toy_cells import identity, make_audit, make_cell, make_row, save, shown, write_plan
 
@@ -131,6 +132,17 @@ def test_methods_are_not_compared_across_data_sets(tmp_path):
     assert frame.status.to_dict() == {"level_optimal": "missing", "resispec": "done"}
     assert frame.reason["level_optimal"].startswith("not measured on ")
     assert len(datasets.rows) == 2
+
+
+def test_several_resispecs_are_refused(tmp_path):
+    """Defect: gains and sentences were over the first of them, which was not named."""
+    cells = [
+        save(make_cell(tmp_path, "resispec", **more), [make_row(0, 1.0, [0, 10])])
+        for more in ({}, PATHS)
+    ]
+    write_plan(tmp_path, "agreement", cells, part="d5b3")
+    with pytest.raises(InvalidInput, match="one ResiSpec; found .*; .*; allowed: a sweep with"):
+        agreement.make(read_plan("agreement", "embedded", tmp_path))
 
 
 def test_an_interval_without_an_end_is_said_so():
