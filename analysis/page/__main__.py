@@ -21,8 +21,10 @@ from resispec.errors import InvalidInput, in_one_line
 from resispec.files import write_atomically, write_json
 
 
-def write(profile: str, results: Path) -> Path:
-    """Write a profile's page, return its path; an older page stays until the new one is complete.
+def write(profile: str, results: Path) -> tuple[Path, list[str]]:
+    """Write a profile's page, return its path and the names of the artefacts that cannot be read.
+
+    An older page stays until the new one is complete, which says why they cannot.
 
     results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile and if
     nothing was measured, OSError when the page cannot be written.
@@ -48,7 +50,7 @@ def write(profile: str, results: Path) -> Path:
     command = f"make report PROFILE={profile}{elsewhere(results)}"
     write_atomically(path, render(read, f"{profile} profile", command, facts))
     write_json(path.with_name(provenance.FILE), facts)
-    return path
+    return path, [section.name for section in read if section.problem]
 
 
 def write_sweep(name: str, profile: str, results: Path) -> Path:
@@ -74,11 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     help_text = "the page of a sweep of one's own instead, by its name or the beginning of it"
     parser.add_argument("--sweep", metavar="NAME", help=help_text)
     options = parser.parse_args(arguments)
+    unread: list[str] = []
     if options.sweep is None:
-        path = write(options.profile, options.results)
+        path, unread = write(options.profile, options.results)
     else:
         path = write_sweep(options.sweep, options.profile, options.results)
     sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
+    if unread:
+        raise InvalidInput(f"the page lacks {', '.join(unread)}, which cannot be read; it says why")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def source(results):
-    return write("embedded", results).read_text(encoding="utf-8")
+    return write("embedded", results)[0].read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_gaps_are_shown_as_gaps(page, source):
         assert f"Not measured yet; make reproduce-{name} measures it." in section(page, name)
 
 
-def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(tmp_path, monkeypatch):
+def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(tmp_path, monkeypatch, capsys):
     cell = save(make_cell(tmp_path, "standard"), rows_of(METHODS["standard"]))
     write_plan(tmp_path, "table1", [cell], sources={"conf/run.yaml": "0" * 64})
     damaged = save(make_cell(tmp_path, "standard", temperature=0.6), rows_of(METHODS["standard"]))
@@ -102,7 +102,10 @@ def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(tmp_path, monkey
     write_plan(tmp_path, "table5", []).write_text("{", encoding="utf-8")
     write_plan(tmp_path, "stats", [])  # a module that is no script
     monkeypatch.setattr(sections, "artefacts", lambda: ["table4", "table5", "stats", "table1"])
-    page = parse(write("embedded", tmp_path).read_text(encoding="utf-8"))
+    assert main(["--results", str(tmp_path)]) == 1  # defect: it was 0
+    assert "page lacks table4, table5, stats, which cannot" in capsys.readouterr().err
+    path, _ = write("embedded", tmp_path)
+    page = parse(path.read_text(encoding="utf-8"))
     problems = [text(one) for one in page.iterfind(".//section/*[@class='problem']")]
     assert (
         f"cell {damaged.cell_id}: status.json says that rows.jsonl is not what was" in problems[0]
@@ -157,7 +160,7 @@ def test_the_page_needs_nothing_beside_it_and_is_a_document(page, source):
 
 
 def test_the_same_cells_give_the_same_page_and_its_origin_stands_beside_it(results, page, source):
-    assert write("embedded", results).read_text(encoding="utf-8") == source
+    assert write("embedded", results)[0].read_text(encoding="utf-8") == source
     known = json.loads((results / "embedded" / "provenance.json").read_text())
     assert known == {
         "Cells measured": "10",  # and one has failed
@@ -221,7 +224,7 @@ def test_the_headline_of_a_page(page, tmp_path):
         SPEEDS: "1.44×",
     }
     write_plan(tmp_path, "table2", []).write_text("{", encoding="utf-8")
-    page = parse(write("embedded", tmp_path).read_text(encoding="utf-8"))
+    page = parse(write("embedded", tmp_path)[0].read_text(encoding="utf-8"))
     undecided = text(page.find(".//section[@id='verdict']/p[2]"))
     assert undecided == "No audit of ResiSpec is decided here yet."
 

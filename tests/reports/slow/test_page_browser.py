@@ -51,7 +51,7 @@ FAINT = """(limit) => {
 def path(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     write_results(results)
-    return write("embedded", results)
+    return write("embedded", results)[0]
 
 
 @pytest.fixture(scope="module")
