@@ -25,7 +25,7 @@ from resispec.files import read_sealed
 
 @pytest.fixture(autouse=True)
 def few_plantings(monkeypatch):
-    """What would have been found takes most of the time of a judgement; one test has all of it."""
+    """Planted faults take most of the time of a judgement; one test has all of them."""
     monkeypatch.setattr(planting, "SHARES", (0.5,))
     monkeypatch.setattr(planting, "REPEATS", 2)
     monkeypatch.setattr(planting, "SHUFFLES", 20)
