@@ -197,7 +197,7 @@ class TreeSearch(ABC):
                     f"{path} was searched for with {key}={recorded[key]}, and this cell has "
                     f"{value}; give a tree.path for each, or take it as it is (search=null)"
                 )
-        if str(cell.labels["dataset"]) in about.get("datasets", [about.get("dataset")]):
+        if not _chosen_apart(about, cell):
             self._check_apart(path, cell, *about.get("documents", self._documents(cell)))
 
     def found_otherwise(self, path: Path, cell: Cell) -> Iterator[str]:
@@ -210,10 +210,9 @@ class TreeSearch(ABC):
                 f"{path} was searched for before {', '.join(changed)} changed; delete it to search "
                 "again"
             )
-        dataset = str(cell.labels["dataset"])
-        names = about.get("datasets") or [about.get("dataset") or dataset]
-        if dataset not in names:
-            yield f"{path} was chosen on documents of {', '.join(names)}, and of none of {dataset}"
+        if names := _chosen_apart(about, cell):
+            found = f"{', '.join(names)}, and of none of {cell.labels['dataset']}"
+            yield f"{path} was chosen on documents of {found}"
         wanted = self._documents(cell)[1]
         count = about.get("documents", [0, wanted])[1]
         if count < wanted:
@@ -395,10 +394,22 @@ class TreeSearch(ABC):
         facts |= {
             "found_for": self._found_for,
             "documents": self._documents(self.cells[0]),
+            "dataset_ids": [node_id(cell.config["dataset"]) for cell in self.cells],
             "code": self._code,
             "most_levels": self.num_levels,
         }
         return subject | facts | environment | {"forwards_cell": self.forwards_cell}
+
+
+def _chosen_apart(about: Mapping[str, Any], cell: Cell) -> list[str]:
+    """The data sets that a tree was chosen on, if a cell's is none of them; else none.
+
+    A file may be named in several ways, so a data set is one of them by its label or its content.
+    """
+    dataset = str(cell.labels["dataset"])
+    names = about.get("datasets") or [about.get("dataset") or dataset]
+    is_one = dataset in names or node_id(cell.config["dataset"]) in about.get("dataset_ids", ())
+    return [] if is_one else names
 
 
 def check_one(path: Path, name: str, values: Iterable[object]) -> None:

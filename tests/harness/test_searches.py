@@ -502,6 +502,20 @@ def test_every_law_of_a_sweep_is_compared_with_its_tree(tmp_path):
         check._rehearse(cells, lambda *_: None)
 
 
+def test_documents_are_kept_apart_by_what_a_file_holds(tmp_path, monkeypatch):
+    """Defect: a file's other name was another data set, on whose documents the tree was chosen."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    words = ["tree=best_64", "dataset=jsonl", f"tree.path={tmp_path}/a.json"]
+    [first] = cells_of([*words, "dataset.path=a.jsonl"])
+    [second] = cells_of([*words, f"dataset.path={tmp_path}/a.jsonl"])
+    assert first.labels["dataset"] != second.labels["dataset"]
+    found(first, datasets=[str(first.labels["dataset"])])
+    assert not [line for line in check.trees_found_otherwise([second]) if "of none of" in line]
+    measured = second.changed(second.labels, first_prompt=second.config["first_tuning_prompt"])
+    assert "allowed: documents apart" in refusal(measured)
+
+
 def test_a_tree_that_was_searched_for_otherwise_is_refused_or_said_so(tmp_path):
     """Defect: one that is the fastest, or was chosen in a trial, was taken for the best."""
 
