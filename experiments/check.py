@@ -215,7 +215,8 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
         TransformersTokenizer(tokenizer).encode_chat("a question")
 
 
-MEASURED, LAW = ("dataset", "first_prompt", "num_prompts"), ("temperature", "sampling")
+MEASURED = ("dataset", "first_prompt", "num_prompts")
+LAW = ("temperature", "sampling")
 CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
     _check_prompts: (*MEASURED, "prompt_template"),
     Cell.check_tree: (*LAW, "pair", "decoder", "tree", "search", *MEASURED, *TUNING, *SETTINGS),

@@ -258,11 +258,11 @@ def _expand(
     sweep, parts, of_profile = (content(config[key]) for key in ("sweep", "parts", "artefacts"))
     _check_artefacts(of_profile, artefact, parts)
     _, usual = composed(fixed(profile))
-    implied = {
-        group: names[0]
-        for group, axis in IMPLIED.items()
-        if choices[group] == usual[group] and (names := axis_of(config, axis))
-    }
+    implied = {}
+    for group, axis in IMPLIED.items():
+        names = axis_of(config, axis)
+        if names and choices[group] == usual[group]:  # the artefact's file chooses none
+            implied[group] = names[0]
     named = [suffix] if suffix else suffixes
     has_runs, named = ALL in named, [part for part in named if part != ALL]
     for part_name in named or parts or [""]:
@@ -284,7 +284,8 @@ def _expand(
         swept = sweep | (parts[part_name] if part_name else {})
         for key in (artefact, part.name):
             swept |= of_profile.get(key) or {}
-        swept = {key: swept.get(key, implied.get(key)) for key in [*swept, *implied]}
+        for group, option in implied.items():
+            swept.setdefault(group, option)
         swept = {key: value for key, value in swept.items() if key not in keys}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
@@ -307,7 +308,9 @@ def _check_artefacts(named: Iterable[str], artefact: str, parts: Iterable[str]) 
     known = {path.stem for folder in folders for path in folder.glob("*.yaml")}
     known |= {f"{artefact}/{part}" for part in parts}
     for key in named:
-        if (key if key.startswith(f"{artefact}/") else key.partition("/")[0]) not in known:
+        owner, _, _ = key.partition("/")
+        name = key if owner == artefact else owner  # the parts of others are not known here
+        if name not in known:
             raise unknown("artefact in the profile's `artefacts`", key, known)
 
 

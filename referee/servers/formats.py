@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 Served = tuple[list[float | None], list[list[tuple[int, float]]]]
 """For each token its log-probability, and pairs of id and log-probability."""
-
-
 SEEDED = ("vllm", "llamacpp")
 """Servers of OpenAI's format that use a request's seed, as they name themselves."""
 
